@@ -1,0 +1,64 @@
+# Everything a developer types. `make` alone lists it.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+
+# The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-torch lint format bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
+	@$(BIN)/watchtower drill dataloader_sleep
+
+test: $(VENV)/.ready-dev ## run the tests (those that need torch are skipped unless it is installed)
+	@$(BIN)/python -m pytest
+
+test-torch: $(VENV)/.ready-torch ## run the tests that need torch (installs it: large)
+	@$(BIN)/python -m pytest -m torch
+
+lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.ready-dev ## format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times
+	$(BIN)/python benchmarks/heartbeat.py
+	$(BIN)/python benchmarks/latency.py
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.venv:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and not on PATH"; exit 1; }
+	@echo "making $(VENV) with $(PYTHON) (once)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.venv pyproject.toml heartbeat/pyproject.toml constraints.txt
+	@echo "installing watchtower into $(VENV) (once)"
+	@$(INSTALL) -e ./heartbeat -e '.[all]'
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@echo "installing the development tools into $(VENV) (once)"
+	@$(INSTALL) -e ./heartbeat -e '.[all,dev]'
+	@touch $@
+
+$(VENV)/.ready-torch: $(VENV)/.ready-dev
+	@$(INSTALL) $(TORCH)
+	@touch $@

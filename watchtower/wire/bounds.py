@@ -1,0 +1,52 @@
+"""Bounds of wire messages, each with its reason; a message beyond one is refused, never trimmed."""
+
+MAX_NAME = 256
+"""Jobs, nodes, phases, thread names: a label a person can still read."""
+
+MAX_TEXT = 1024
+"""One line of free text, such as the first line of an exception."""
+
+MAX_RANKS_PER_NODE = 1024
+"""Largest nodes run 8 to 16 ranks; CPU test clusters a few hundred."""
+
+MAX_FRAMES = 512
+"""Deeper stacks (Python's default limit is 1000) are cut in the middle by the agent."""
+
+MAX_THREADS = 256
+"""Threads sent of one process: the main one, those that hold the GIL, then the others."""
+
+MAX_CHILDREN = 64
+"""DataLoader workers and other children sent of one rank."""
+
+MAX_STACKS = 4096
+"""Distinct stacks in one batch of dumps."""
+
+MAX_PAUSES = 16
+"""Learned pauses sent back in one reply, and orders likewise."""
+
+MAX_RANK = 4_194_304
+"""Four million ranks: far above any job, low enough to catch a garbage page."""
+
+
+def check_text(field: str, value: str, limit: int = MAX_NAME) -> None:
+    """Raise ValueError when `value` is longer than `limit` characters."""
+    if len(value) > limit:
+        raise ValueError(f"`{field}` has {len(value)} characters, at most {limit} are allowed")
+
+
+def check_count(field: str, count: int, limit: int) -> None:
+    """Raise ValueError when a list has more than `limit` entries."""
+    if count > limit:
+        raise ValueError(f"`{field}` has {count} entries, at most {limit} are allowed")
+
+
+def check_age(field: str, value: float) -> None:
+    """Raise ValueError when an age in seconds is negative or not a number."""
+    if not 0 <= value < 1e10:
+        raise ValueError(f"`{field}` is {value}, an age in seconds is >= 0")
+
+
+def check_rank(rank: int) -> None:
+    """Raise ValueError when `rank` cannot be a global rank."""
+    if not 0 <= rank <= MAX_RANK:
+        raise ValueError(f"`rank` is {rank}, allowed is 0 to {MAX_RANK}")

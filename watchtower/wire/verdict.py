@@ -1,0 +1,115 @@
+"""The verdict: what the tower concludes, as bots, pagers and people read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """Where a job stands."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    HUNG = "hung"
+    SLOW = "slow"
+    RECOVERED = "recovered"
+    ENDED = "ended"
+    SUSPENDED = "suspended"
+    MONITORING_LOST = "monitoring_lost"
+
+
+class Cause(Enum):
+    """Closed list of causes. `UNKNOWN` with ranked alternatives is an honest answer."""
+
+    NODE_LOST = "node_lost"
+    PROCESS_DIED = "process_died"
+    OOM_KILLED = "oom_killed"
+    EXITED_EARLY = "exited_early"
+    EXCEPTION = "exception"
+    PROCESS_STOPPED = "process_stopped"
+    PROCESS_TRACED = "process_traced"
+    UNINTERRUPTIBLE_IO = "uninterruptible_io"
+    PROCESS_FROZEN = "process_frozen"
+    GPU_FAULT = "gpu_fault"
+    GPU_DRIVER_STUCK = "gpu_driver_stuck"
+    NEVER_STARTED = "never_started"
+    INIT_STUCK = "init_stuck"
+    MISCONFIGURED = "misconfigured"
+    DATALOADER_STALL = "dataloader_stall"
+    CHECKPOINT_STALL = "checkpoint_stall"
+    NETWORK_WAIT = "network_wait"
+    LOCK_DEADLOCK = "lock_deadlock"
+    GIL_HELD = "gil_held"
+    BUSY_LOOP = "busy_loop"
+    UNEVEN_INPUTS = "uneven_inputs"
+    CONDITIONAL_COLLECTIVE = "conditional_collective"
+    MISMATCHED_COLLECTIVE = "mismatched_collective"
+    COLLECTIVE_CYCLE = "collective_cycle"
+    MISSING_SEND = "missing_send"
+    BEHIND_COLLECTIVE = "behind_collective"
+    FABRIC_FAULT = "fabric_fault"
+    SYMMETRIC_HANG = "symmetric_hang"
+    STRAGGLER = "straggler"
+    JOB_SLOW = "job_slow"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """One accused rank."""
+
+    rank: int
+    node: str
+    cause: Cause
+    why: str
+    pid: int | None = None
+    gpu: int | None = None
+    where: str | None = None
+    """"data.py:88 in __next__", null when no stack says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One observation that carried weight."""
+
+    source: str
+    """"stacks", "process", "heartbeat", "ending", ..."""
+    text: str
+    ranks: str = ""
+    """Rank set, such as "0-6,8"."""
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A finding that was not chosen."""
+
+    cause: Cause
+    suspects: tuple[int, ...]
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to "who hung my job, where and why"."""
+
+    job: str
+    generation: int
+    status: Status
+    summary: str
+    """One line a pager can show."""
+    incident: str | None = None
+    cause: Cause | None = None
+    confidence: float = 0.0
+    suspects: tuple[Suspect, ...] = ()
+    waiting: str = ""
+    """Rank set of those inside the collective that the suspects have not entered."""
+    step: int | None = None
+    stalled_for_s: float = 0.0
+    evidence: tuple[Evidence, ...] = ()
+    missing_evidence: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    opened_at: str | None = None
+    diagnosed_at: str | None = None
