@@ -1,0 +1,145 @@
+"""Which processes are which ranks of which generation."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.detection.scenes import JOB, World
+from watchtower.core.fleet import Fleet, FleetFullError
+from watchtower.core.policy import Policy
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
+from watchtower.wire.report import EndingKind, RankVitals, Report
+
+
+def a_report(node="n0", *ranks: RankVitals) -> Report:
+    return Report(version=1, node=node, agent_id="a", interval_s=1.0, ranks=ranks)
+
+
+def a_rank(rank=0, pid=10, **changes) -> RankVitals:
+    vitals = RankVitals(job=JOB, rank=rank, pid=pid, start_time=pid, world_size=2)
+    return replace(vitals, **changes)
+
+
+def test_the_first_report_begins_generation_one():
+    world = World()
+    world.report()
+    assert world.gen.number == 1
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+    assert world.gen.world_size == 4
+
+
+def test_ranks_that_come_back_as_new_processes_begin_a_generation():
+    world = World()
+    world.step(3)
+    for rank in range(4):
+        world.end(rank, EndingKind.SIGNAL, 15)
+    world.report(2)
+    world.launch(pids_from=500)
+    world.report()
+    assert world.gen.number == 2
+    assert {r.key.pid for r in world.gen.ranks.values()} == {500, 501, 502, 503}
+    assert world.gen.step() == -1
+
+
+def test_the_last_words_of_an_old_generation_do_not_disturb_the_new_one():
+    world = World()
+    world.step(3)
+    old = world.ranks
+    for rank in range(4):
+        world.end(rank)
+    world.report(1)
+    world.launch(pids_from=500)
+    world.report()
+    world.ranks |= {100 + r: replace(rank) for r, rank in old.items()}
+    world.report(3)
+    assert world.gen.number == 2
+    assert all(r.is_live for r in world.gen.ranks.values())
+
+
+def test_one_restarted_node_begins_the_generation_and_the_others_follow():
+    world = World()
+    world.step(3)
+    for rank in (0, 1):
+        world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
+    world.report()
+    assert world.gen.number == 2
+    assert sorted(world.gen.ranks) == [0, 1]
+    for rank in (2, 3):
+        world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
+    world.report()
+    assert world.gen.number == 2
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+
+
+def test_a_second_process_with_a_taken_rank_is_a_rival_not_a_restart():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n1", a_rank(0, 77)), 1.5)
+    gen = fleet.jobs[JOB].generation
+    assert gen.number == 1
+    assert gen.ranks[0].key.pid == 10
+    assert [key.pid for key in gen.rivals] == [77]
+
+
+def test_a_rank_no_longer_reported_has_ended_in_an_unknown_way():
+    policy = Policy(vanish_s=5)
+    fleet = Fleet(policy)
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 3.0)
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 7.0)
+    ended = fleet.jobs[JOB].generation.ranks[0].vitals.ended
+    assert ended is not None
+    assert ended.kind is EndingKind.UNKNOWN
+
+
+def test_a_job_that_ended_before_the_tower_looked_is_not_watched():
+    world = World()
+    world.end(0)
+    world.ranks = {0: world.ranks[0]}
+    world.now += 3600
+    ended = world.ranks[0].vitals(4, world.now)
+    world.fleet.take_report(a_report("n0", ended), world.now)
+    assert world.fleet.jobs == {}
+
+
+def test_a_forgotten_job_goes_on_counting_its_generations():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.forget(JOB)
+    fleet.take_report(a_report("n0", a_rank(0, 11)), 2.0)
+    assert fleet.jobs[JOB].generation.number == 2
+
+
+def test_dumps_go_to_the_very_process_they_were_taken_of():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+
+    def batch(pid: int) -> DumpBatch:
+        dump = RankDump(rank=0, pid=pid, start_time=pid, kernel=KernelWait())
+        return DumpBatch(
+            version=1,
+            id=f"b{pid}",
+            node="n0",
+            job=JOB,
+            round=1,
+            reason="deadline",
+            held_s=0.5,
+            ranks=(dump,),
+            stacks=(),
+        )
+
+    assert fleet.take_dumps(batch(10), 5.0)
+    assert fleet.take_dumps(batch(99), 5.0)
+    dumps = fleet.jobs[JOB].generation.ranks[0].dumps
+    assert [(at, dump.pid) for at, dump in dumps] == [(4.5, 10)]
+    assert not fleet.take_dumps(replace(batch(10), job="other"), 5.0)
+
+
+def test_nodes_and_jobs_are_bounded():
+    fleet = Fleet(Policy(), max_jobs=1, max_nodes=1)
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    with pytest.raises(FleetFullError, match="nodes"):
+        fleet.take_report(a_report("n1"), 1.0)
+    with pytest.raises(FleetFullError, match="jobs"):
+        fleet.take_report(a_report("n0", a_rank(0, 12, job="other")), 2.0)

@@ -1,0 +1,1 @@
+"""Decisions: values in, values out, `now` an argument. No clock, I/O, logging or framework."""

@@ -1,0 +1,296 @@
+"""The fleet: which processes are which ranks of which job, rebuilt from reports at any time.
+
+The two rules of this file: a process is known by (node, pid, start time), never by its rank; and a
+new generation of a job begins when a rank comes back as another process. Reports are the only
+input; everything is soft state, updated in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from watchtower.core.pace import Pace
+from watchtower.core.policy import Policy
+from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.report import (
+    AgentLimits,
+    Ending,
+    EndingKind,
+    ProcessState,
+    RankVitals,
+    Report,
+)
+from watchtower.wire.stacks import Stack
+
+MAX_JOBS = 4096
+"""Jobs kept in memory, ended ones included until they are forgotten; further ones are refused."""
+
+MAX_NODES = 65_536
+"""Nodes kept in memory; reports of further ones are refused."""
+
+MAX_RETIRED = 4096
+"""Processes of earlier generations remembered, so that their last reports are not taken as new."""
+
+
+class ProcessKey(NamedTuple):
+    """What tells one process from another, through pid reuse too."""
+
+    node: str
+    pid: int
+    start_time: int
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """One rank of one generation, as last reported."""
+
+    key: ProcessKey
+    vitals: RankVitals
+    seen_at: float
+    first_seen_at: float
+    moved_at: float
+    """When its process tree was last seen to use CPU or storage."""
+    ended_at: float | None = None
+    dumps: list[tuple[float, RankDump]] = field(default_factory=list)
+    """(taken at, dump), oldest first, the last two."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the process was there when last reported."""
+        return self.ended_at is None
+
+    def age_s(self, now: float, interval_s: float) -> float:
+        """Seconds since the last beat. Grows between reports, but only for two of them: a late
+        report must not make a rank look late."""
+        beat = self.vitals.beat
+        return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node's agent."""
+
+    agent_id: str
+    seen_at: float
+    interval_s: float
+    limits: AgentLimits
+    jobs: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Generation:
+    """One life of a job: the ranks between two restarts."""
+
+    job: str
+    number: int
+    began_at: float
+    ranks: dict[int, RankRecord] = field(default_factory=dict)
+    rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
+    """Second processes that claim a taken rank, and when they were last reported."""
+    paces: dict[str, Pace] = field(default_factory=dict)
+    stacks: dict[str, Stack] = field(default_factory=dict)
+    resumed_at: float = float("-inf")
+    """When the job last came back from being suspended: ages count from there."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks the job says it has, else the highest rank seen plus one."""
+        said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
+        return max(said, max(self.ranks, default=-1) + 1)
+
+    def pace(self, phase: str) -> Pace:
+        """Step times in `phase`."""
+        return self.paces.setdefault(phase, Pace())
+
+    def live(self) -> Iterator[RankRecord]:
+        """Ranks whose process is there."""
+        return (record for record in self.ranks.values() if record.is_live)
+
+    def step(self) -> int:
+        """The lowest step that every rank with a page has beaten, -1 before the first."""
+        steps = [r.vitals.beat.step for r in self.ranks.values() if r.vitals.beat is not None]
+        return min(steps, default=-1)
+
+
+@dataclass(slots=True)
+class Job:
+    """One job through its generations."""
+
+    name: str
+    generation: Generation
+    retired: dict[ProcessKey, None] = field(default_factory=dict)
+
+    def retire(self, keys: Iterable[ProcessKey]) -> None:
+        """Remember processes that belong to an earlier generation, the newest `MAX_RETIRED`."""
+        self.retired.update(dict.fromkeys(keys))
+        while len(self.retired) > MAX_RETIRED:
+            self.retired.pop(next(iter(self.retired)))
+
+
+class FleetFullError(Exception):
+    """A bound of the fleet is reached; the message says which and what to do."""
+
+
+class Fleet:
+    """All nodes and jobs. `take_report` and `take_dumps` are the only ways in."""
+
+    def __init__(
+        self, policy: Policy, *, max_jobs: int = MAX_JOBS, max_nodes: int = MAX_NODES
+    ) -> None:
+        self._policy = policy
+        self._max_jobs = max_jobs
+        self._max_nodes = max_nodes
+        self.nodes: dict[str, NodeRecord] = {}
+        self.jobs: dict[str, Job] = {}
+        self.last_generations: dict[str, int] = {}
+        """Number of the last generation of jobs known from before this tower started."""
+
+    def take_report(self, report: Report, now: float) -> None:
+        """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
+        if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
+            raise FleetFullError(f"{self._max_nodes} nodes are known already, {report.node} is refused")
+        previous = self.nodes.get(report.node)
+        node = NodeRecord(
+            agent_id=report.agent_id,
+            seen_at=now,
+            interval_s=report.interval_s,
+            limits=report.limits,
+            jobs={vitals.job for vitals in report.ranks},
+        )
+        self.nodes[report.node] = node
+        # Live processes first, then the youngest: a rank that came back must not lose its place
+        # to the remains of its predecessor.
+        reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
+        for vitals in sorted(report.ranks, key=lambda v: (v.ended is not None, -v.start_time)):
+            self._take_vitals(report.node, vitals, reported, now)
+        for name in node.jobs | (previous.jobs if previous else set()):
+            node.jobs |= self._drop_vanished(name, report.node, reported, now)
+
+    def take_dumps(self, batch: DumpBatch, now: float) -> bool:
+        """Attach dumps to the ranks they were taken of; False when the job is not known."""
+        job = self.jobs.get(batch.job)
+        if job is None:
+            return False
+        taken_at = now - batch.held_s
+        for dump in batch.ranks:
+            record = job.generation.ranks.get(dump.rank)
+            if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
+                record.dumps = [*record.dumps, (taken_at, dump)][-2:]
+        job.generation.stacks.update({stack.digest: stack for stack in batch.stacks})
+        return True
+
+    def forget(self, name: str) -> None:
+        """Drop a job, remembering only how many generations it had."""
+        job = self.jobs.pop(name)
+        self.last_generations[name] = job.generation.number
+
+    def _take_vitals(
+        self, node: str, vitals: RankVitals, reported: set[ProcessKey], now: float
+    ) -> None:
+        key = ProcessKey(node, vitals.pid, vitals.start_time)
+        job = self.jobs.get(vitals.job) or self._new_job(vitals, now)
+        if job is None or key in job.retired:
+            return
+        record = job.generation.ranks.get(vitals.rank)
+        if record is not None and record.key == key:
+            self._update(job.generation, record, vitals, now)
+            return
+        if record is not None or self._is_over(job.generation, vitals):
+            if vitals.ended is not None:
+                job.retire([key])
+                return
+            if record is not None and self._is_held(record, node, reported, now):
+                job.generation.rivals[key] = (vitals, now)
+                return
+            self._begin_generation(job, now)
+        job.generation.rivals.pop(key, None)
+        self._join(job.generation, key, vitals, now)
+
+    def _new_job(self, vitals: RankVitals, now: float) -> Job | None:
+        if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
+            return None  # it ended before this tower looked: history, not a job to watch
+        if len(self.jobs) >= self._max_jobs:
+            raise FleetFullError(f"{self._max_jobs} jobs are known already, {vitals.job} is refused")
+        number = self.last_generations.get(vitals.job, 0) + 1
+        began_at = now - vitals.found_age_s
+        job = Job(vitals.job, Generation(vitals.job, number, began_at))
+        self.jobs[vitals.job] = job
+        return job
+
+    def _is_held(
+        self, record: RankRecord, node: str, reported: set[ProcessKey], now: float
+    ) -> bool:
+        """Whether the process that holds a rank is still there, so that another is its rival."""
+        if not record.is_live:
+            return False
+        if record.key.node == node:
+            return record.key in reported
+        holder = self.nodes.get(record.key.node)
+        return holder is not None and now - holder.seen_at <= self._policy.silence_s
+
+    @staticmethod
+    def _is_over(generation: Generation, vitals: RankVitals) -> bool:
+        """Whether a rank not seen yet belongs to the next generation: all of this one ended."""
+        return bool(generation.ranks) and not any(True for _ in generation.live())
+
+    def _begin_generation(self, job: Job, now: float) -> None:
+        job.retire(record.key for record in job.generation.ranks.values())
+        job.retire(job.generation.rivals)
+        job.generation = Generation(job.name, job.generation.number + 1, now)
+
+    def _join(self, gen: Generation, key: ProcessKey, vitals: RankVitals, now: float) -> None:
+        record = RankRecord(
+            key=key,
+            vitals=vitals,
+            seen_at=now,
+            first_seen_at=now - vitals.found_age_s,
+            moved_at=now,
+        )
+        gen.ranks[vitals.rank] = record
+        gen.began_at = min(gen.began_at, record.first_seen_at)
+        self._update(gen, record, vitals, now)
+
+    def _update(self, gen: Generation, record: RankRecord, vitals: RankVitals, now: float) -> None:
+        if record.vitals.state is ProcessState.STOPPED is not vitals.state:
+            gen.resumed_at = now
+        record.vitals = vitals
+        record.seen_at = now
+        movement = vitals.movement
+        bytes_per_s = movement.write_bytes_per_s + movement.read_bytes_per_s
+        if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0:
+            record.moved_at = now
+        if vitals.ended is not None and record.ended_at is None:
+            record.ended_at = now - vitals.ended.age_s
+        beat = vitals.beat
+        if beat is not None and beat.advanced > 0:
+            gen.pace(beat.phase).note(beat.interval_s)
+
+    def _drop_vanished(
+        self, name: str, node: str, reported: set[ProcessKey], now: float
+    ) -> set[str]:
+        """End the ranks of this node that it no longer reports; the job while some are waited for.
+
+        An agent that restarted needs a moment to find its ranks again.
+        """
+        job = self.jobs.get(name)
+        if job is None:
+            return set()
+        gen = job.generation
+        for key in [k for k in gen.rivals if k.node == node and k not in reported]:
+            del gen.rivals[key]
+        unseen = False
+        for record in gen.ranks.values():
+            if record.key.node != node or record.key in reported or not record.is_live:
+                continue
+            if now - record.seen_at < self._policy.vanish_s:
+                unseen = True
+                continue
+            record.ended_at = record.seen_at
+            record.vitals = _without_process(record.vitals, now - record.seen_at)
+        return {name} if unseen else set()
+
+
+def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:
+    return replace(vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=age_s))

@@ -1,0 +1,113 @@
+"""Pace: how long a job's steps take, with pauses kept apart so that they do not blur it.
+
+One sample is the median step time of all ranks that stepped within one tick. A sample far above
+the usual is a pause (checkpoint, evaluation, a slow read) and never counts as a step; only when all
+recent samples are that long have the steps themselves become slower.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+SAMPLES = 128
+"""Plain samples kept: two minutes of 1 s steps, enough for a steady p95."""
+
+LEARNED_AFTER = 3
+"""Samples before the pace counts as known; until then the startup patience holds."""
+
+PAUSE_FACTOR = 4.0
+"""A sample above this many medians is a pause: wide enough for 15 % jitter and uneven batches,
+below the five typical steps at which a rank becomes suspect."""
+
+REGIME = 5
+"""This many samples in a row above the pause line are no pauses: the steps became slower."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Step times of one job in one phase. Fed by `note`, closed by `end_tick` once a tick."""
+
+    plain: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    typical_s: float = 0.0
+    """p95 of the plain samples, 0 until `LEARNED_AFTER` of them are in."""
+    usual_s: float = 0.0
+    """Median before the steps became slower; the yardstick of `slowdown`."""
+    _tick: list[float] = field(default_factory=list)
+    _long: deque[float] = field(default_factory=lambda: deque(maxlen=REGIME))
+    _median: float = 0.0
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether enough steps were seen to know what is late."""
+        return len(self.plain) >= LEARNED_AFTER
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer a step takes now than usual; 1 while nothing changed."""
+        return self._median / self.usual_s if self.usual_s > 0 else 1.0
+
+    def note(self, interval_s: float) -> None:
+        """Take one rank's seconds per step since its previous report."""
+        self._tick.append(interval_s)
+
+    def end_tick(self) -> None:
+        """Turn this tick's notes into one sample."""
+        if not self._tick:
+            return
+        sample = median(self._tick)
+        self._tick.clear()
+        if self.is_learned and sample > PAUSE_FACTOR * self._median:
+            self._take_long(sample)
+        else:
+            self._long.clear()
+            self.plain.append(sample)
+        self._measure()
+
+    def _take_long(self, sample: float) -> None:
+        self._long.append(sample)
+        if len(self._long) == REGIME:
+            self.usual_s = self.usual_s or self._median
+            self.plain.clear()
+            self.plain.extend(self._long)
+            self._long.clear()
+
+    def _measure(self) -> None:
+        ordered = sorted(self.plain)
+        self._median = ordered[len(ordered) // 2]
+        if self.is_learned:
+            self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+        if self.usual_s and (self._median < 1.5 * self.usual_s or len(self.plain) == SAMPLES):
+            self.usual_s = 0.0  # back to usual, or slow for so long that it is the new usual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A stall that ended by itself: the job may take this long again without an alarm."""
+
+    phase: str
+    frame_class: str
+    length_s: float
+
+
+class Pauses:
+    """The longest pause seen of each kind (phase and frame class of the rank that was behind)."""
+
+    def __init__(self, known: tuple[Pause, ...] = ()) -> None:
+        self._longest = {(p.phase, p.frame_class): p.length_s for p in known}
+
+    def longest(self, phase: str, frame_class: str) -> float:
+        """Seconds of the longest pause of this kind, 0 when none was seen."""
+        return self._longest.get((phase, frame_class), 0.0)
+
+    def longest_in(self, phase: str) -> float:
+        """Seconds of the longest pause in `phase`, whatever the ranks did."""
+        return max((s for (p, _), s in self._longest.items() if p == phase), default=0.0)
+
+    def learn(self, pause: Pause) -> bool:
+        """Remember a pause; False when a longer one of its kind is known already."""
+        if pause.length_s <= self.longest(pause.phase, pause.frame_class):
+            return False
+        self._longest[pause.phase, pause.frame_class] = pause.length_s
+        return True

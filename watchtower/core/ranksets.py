@@ -1,0 +1,39 @@
+"""Rank sets as people write them: "0-36,38-511"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """Write ranks in ascending order, runs as `first-last`; an empty set gives an empty string."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """Read what `format_ranks` writes. Raises ValueError naming the part that is no rank."""
+    ranks: set[int] = set()
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        first, _, last = part.partition("-")
+        try:
+            ranks.update(range(int(first), int(last or first) + 1))
+        except ValueError:
+            raise ValueError(f"{part!r} is not a rank or a range like 3-7") from None
+    return frozenset(ranks)
+
+
+def count_ranks(count: int) -> str:
+    """Say "1 rank" or "7 ranks"."""
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """Say "rank 3" or "ranks 3,5-7"."""
+    known = sorted(set(ranks))
+    return f"rank {known[0]}" if len(known) == 1 else f"ranks {format_ranks(known)}"
