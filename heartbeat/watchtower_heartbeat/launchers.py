@@ -1,0 +1,41 @@
+"""Which rank is this? Every launcher says it in the environment, each in its own words."""
+
+from __future__ import annotations
+
+from watchtower_heartbeat.layout import UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# (rank, local rank, world size), the first one that names a rank wins. What starts the process
+# itself comes before what only gave it a machine: torchrun and mpirun run inside Slurm jobs.
+LAUNCHERS = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun, Accelerate, DeepSpeed
+    ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH, Intel MPI, Hydra
+    ("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_SIZE"),  # HPE Cray
+    ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE"),
+    ("PMIX_RANK", "", ""),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),  # srun
+)
+
+
+def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return `rank`, `local_rank` and `world_size`; -1 for each that the environment lacks.
+
+    All three come from one launcher, so that a world size never belongs to another rank.
+    """
+    for names in LAUNCHERS:
+        rank, local_rank, world_size = (_read_number(environment, name) for name in names)
+        if rank != UNKNOWN:
+            return {"rank": rank, "local_rank": local_rank, "world_size": world_size}
+    return {"rank": UNKNOWN, "local_rank": UNKNOWN, "world_size": UNKNOWN}
+
+
+def _read_number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    # isdigit() alone also likes digits of other scripts; nine of them are plenty of ranks.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else UNKNOWN

@@ -1,0 +1,210 @@
+"""Reads a heartbeat page: bytes of another process in, a `PageView` out.
+
+The bytes are not trusted: whoever owns the process may have written anything. Nothing is mapped
+here, because a mapping dies of SIGBUS when its file is cut short and a read does not.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+from watchtower_heartbeat.layout import (
+    COLD_BEGUN_AT,
+    COLD_DONE_AT,
+    COLD_TEXTS,
+    COLD_WORDS,
+    ENDED_EXCEPTION,
+    ENDED_EXIT,
+    ENDED_FINISHED,
+    ENDED_NOT,
+    MAGIC,
+    MAGIC_AT,
+    MEMFD_LINK,
+    MEMFD_NAME,
+    PAGE_SIZE,
+    SIZE_AT,
+    STEP_AT,
+    STEP_BEGUN_AT,
+    TIME_NS_AT,
+    UNKNOWN,
+    VERSION,
+    VERSION_AT,
+)
+
+__all__ = [
+    "COLD_BEGUN_AT",
+    "COLD_DONE_AT",
+    "COLD_TEXTS",
+    "COLD_WORDS",
+    "ENDED_EXCEPTION",
+    "ENDED_EXIT",
+    "ENDED_FINISHED",
+    "ENDED_NOT",
+    "MAGIC",
+    "MAGIC_AT",
+    "MEMFD_LINK",
+    "MEMFD_NAME",
+    "PAGE_SIZE",
+    "SIZE_AT",
+    "STEP_AT",
+    "STEP_BEGUN_AT",
+    "TIME_NS_AT",
+    "UNKNOWN",
+    "VERSION",
+    "VERSION_AT",
+    "Ended",
+    "PageError",
+    "PageView",
+    "TornPage",
+    "decode",
+    "read_page",
+]
+
+READ_TRIES = 4
+"""A store takes nanoseconds and a read a microsecond: who is torn four times was stopped there."""
+
+Ended = Literal["none", "finished", "exception", "exit", "other"]
+
+_ENDED: dict[int, Ended] = {
+    ENDED_NOT: "none",
+    ENDED_FINISHED: "finished",
+    ENDED_EXCEPTION: "exception",
+    ENDED_EXIT: "exit",
+}
+_WORD = struct.Struct("=q")
+
+
+class PageError(Exception):
+    """These bytes are not a page that this version can read; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, a phrase for a log line."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TornPage(PageError):
+    """The page was being written while it was read: read it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageView:
+    """What one process says about itself. Times are CLOCK_MONOTONIC, in ns; unknown is -1.
+
+    `ended` is what the process could still say: "none" until then and for ever after `_exit` or a
+    signal; "finished" for an orderly shutdown, which `sys.exit(3)` looks like too. Compare
+    `ended_ns` with `beat_ns`: a process that beats later has survived its exception.
+    `torn`: the writer was stopped in the middle of a write, so values may belong to two moments.
+    """
+
+    step: int
+    beat_ns: int
+    pid: int
+    start_time_ticks: int
+    rank: int
+    world_size: int
+    local_rank: int
+    job: str
+    phase: str
+    phase_since_ns: int
+    nonfinite_losses: int
+    first_nonfinite_step: int
+    last_nonfinite_step: int
+    ended: Ended
+    ended_ns: int
+    exit_code: int
+    exception_type: str
+    exception_message: str
+    record_socket: str
+    torn: bool = False
+
+
+def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
+    """Return what the page says.
+
+    Raises TornPage when it was read in the middle of a write, unless `allow_torn`: then the last
+    whole step is taken and the view is marked. Raises PageError for anything that is no page.
+    """
+    _check_head(data)
+    torn = _is_torn(data)
+    if torn and not allow_torn:
+        raise TornPage("read in the middle of a write")
+    words = {name: _word(data, offset) for name, offset in COLD_WORDS.items()}
+    texts = {name: _text(data, *place) for name, place in COLD_TEXTS.items()}
+    return PageView(
+        step=_word(data, STEP_AT),
+        beat_ns=_word(data, TIME_NS_AT),
+        pid=words["pid"],
+        start_time_ticks=words["start_time_ticks"],
+        rank=words["rank"],
+        world_size=words["world_size"],
+        local_rank=words["local_rank"],
+        job=texts["job"],
+        phase=texts["phase"],
+        phase_since_ns=words["phase_since_ns"],
+        nonfinite_losses=words["nonfinite_losses"],
+        first_nonfinite_step=words["first_nonfinite_step"],
+        last_nonfinite_step=words["last_nonfinite_step"],
+        ended=_ENDED.get(words["ended"], "other"),
+        ended_ns=words["ended_ns"],
+        exit_code=words["exit_code"],
+        exception_type=texts["exception_type"],
+        exception_message=texts["exception_message"],
+        record_socket=texts["record_socket"],
+        torn=torn,
+    )
+
+
+def read_page(descriptor: int) -> PageView:
+    """Read the page behind an open descriptor, again when torn; about 10 us, never waits.
+
+    A writer that was stopped in the middle of a write still gives a view, marked `torn`.
+    Raises PageError when there is no page or it cannot be read.
+    """
+    data = _pread(descriptor)
+    for _ in range(READ_TRIES - 1):
+        try:
+            return decode(data)
+        except TornPage:
+            data = _pread(descriptor)
+    return decode(data, allow_torn=True)
+
+
+def _pread(descriptor: int) -> bytes:
+    try:
+        return os.pread(descriptor, PAGE_SIZE, 0)
+    except OSError as error:
+        raise PageError(f"cannot be read: {error.strerror}") from error
+
+
+def _check_head(data: bytes) -> None:
+    if len(data) < PAGE_SIZE:
+        raise PageError(f"{len(data)} bytes, a page has {PAGE_SIZE}")
+    if data[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
+        raise PageError("does not begin with the magic bytes")
+    if _word(data, VERSION_AT) != VERSION:
+        raise PageError(f"layout version {_word(data, VERSION_AT)}, this reader knows {VERSION}")
+    if _word(data, SIZE_AT) != PAGE_SIZE:
+        raise PageError(f"says that it has {_word(data, SIZE_AT)} bytes, not {PAGE_SIZE}")
+
+
+def _is_torn(data: bytes) -> bool:
+    return _word(data, STEP_AT) != _word(data, STEP_BEGUN_AT) or (
+        _word(data, COLD_DONE_AT) != _word(data, COLD_BEGUN_AT)
+    )
+
+
+def _word(data: bytes, offset: int) -> int:
+    value: int = _WORD.unpack_from(data, offset)[0]
+    return value
+
+
+def _text(data: bytes, offset: int, size: int) -> str:
+    raw = data[offset : offset + size].partition(b"\0")[0]
+    # What cannot be printed (escape sequences, line breaks, text that runs backwards) must not
+    # reach a terminal or a log by way of us.
+    text = raw.decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else " " for char in text).strip()

@@ -1,0 +1,100 @@
+"""Runs small training programs as real processes and looks at them from outside."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from watchtower_heartbeat.launchers import LAUNCHERS
+from watchtower_heartbeat.page import MEMFD_LINK, PageView, read_page
+
+PROGRAMS = Path(__file__).parent / "programs"
+DEADLINE_S = 20.0
+
+
+class Trainer:
+    """A program under test: told what to do on stdin, answers line by line on stdout."""
+
+    def __init__(self, program: str, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=a_clean_environment() | environment,
+        )
+        self.pid = self.process.pid
+        self._unread = b""
+
+    def line(self) -> str:
+        """The next line the program prints; fails when it prints none in time."""
+        assert self.process.stdout is not None
+        out = self.process.stdout.fileno()
+        until = time.monotonic() + DEADLINE_S
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([out], [], [], max(0.0, until - time.monotonic()))
+            data = os.read(out, 65536) if ready else b""
+            assert data, f"no line from {self.process.args!r}, only {self._unread!r}"
+            self._unread += data
+        first, _, self._unread = self._unread.partition(b"\n")
+        return first.decode()
+
+    def send(self, statement: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(statement.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def do(self, statement: str) -> None:
+        """Run one statement in the program and wait until it is through."""
+        self.send(statement)
+        assert self.line() == "done"
+
+    def end(self, statement: str = "") -> tuple[int, str]:
+        """Run a last statement, wait for the end: exit code and everything said on stderr."""
+        _, errors = self.process.communicate(
+            statement.encode() + b"\n" if statement else b"", timeout=DEADLINE_S
+        )
+        return self.process.returncode, errors.decode()
+
+    def page(self, pid: int | None = None) -> PageView:
+        descriptor = self.open_page(pid)
+        try:
+            return read_page(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open_page(self, pid: int | None = None) -> int:
+        (descriptor,) = open_pages(pid or self.pid)
+        return descriptor
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def a_clean_environment() -> dict[str, str]:
+    """Ours, without anything that says which rank we are."""
+    ours = {name for names in LAUNCHERS for name in names}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ours and not name.startswith("WATCHTOWER_")
+    }
+
+
+def open_pages(pid: int) -> list[int]:
+    """Descriptors of the pages that a process holds, opened the way the agent does it."""
+    folder = f"/proc/{pid}/fd"
+    links = [f"{folder}/{name}" for name in os.listdir(folder)]
+    return [os.open(link, os.O_RDONLY) for link in links if is_page(link)]
+
+
+def is_page(link: str) -> bool:
+    try:
+        return os.readlink(link) == MEMFD_LINK
+    except OSError:
+        return False
