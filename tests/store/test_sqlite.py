@@ -1,0 +1,149 @@
+"""The store on a real file."""
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from watchtower.core.case import Case
+from watchtower.core.pace import Pause
+from watchtower.store.records import Incident
+from watchtower.store.sqlite import SqliteStore, StoreError
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.verdict import Cause, Status, Verdict
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "watchtower.db"
+
+
+@pytest.fixture
+def store(path):
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def an_incident(**changes) -> Incident:
+    verdict = Verdict(
+        job="llama", generation=1, status=Status.HUNG, cause=Cause.UNKNOWN, summary="no idea"
+    )
+    incident = Incident(
+        id="01A",
+        job="llama",
+        generation=1,
+        status=Status.HUNG,
+        opened_at=100.0,
+        updated_at=100.0,
+        verdict=verdict,
+    )
+    return replace(incident, **changes)
+
+
+def a_case() -> Case:
+    return Case(
+        job="llama",
+        generation=1,
+        world_size=0,
+        typical_step_s=1.0,
+        stalled_for_s=6.0,
+        settle_s=2.0,
+        moving_cpu_cores=0.05,
+        ranks=(),
+    )
+
+
+def a_batch(ident: str) -> DumpBatch:
+    return DumpBatch(
+        version=1,
+        id=ident,
+        node="n0",
+        job="llama",
+        round=1,
+        reason="deadline",
+        held_s=0.0,
+        ranks=(),
+        stacks=(),
+    )
+
+
+def test_an_incident_comes_back_as_it_was_saved(store):
+    incident = an_incident(case=a_case())
+    store.save_incident(incident).result()
+    assert store.incident("01A").result() == incident
+    assert store.incident("01B").result() is None
+
+
+def test_an_update_without_a_case_keeps_the_stored_one(store):
+    store.save_incident(an_incident(case=a_case())).result()
+    store.save_incident(an_incident(status=Status.RECOVERED, closed_at=130.0)).result()
+    stored = store.incident("01A").result()
+    assert stored.status is Status.RECOVERED
+    assert stored.closed_at == 130.0
+    assert stored.case == a_case()
+
+
+def test_incidents_are_listed_newest_first_and_by_job(store):
+    for number, job in enumerate(["llama", "gpt", "llama"]):
+        store.save_incident(an_incident(id=f"0{number}", job=job, opened_at=number)).result()
+    assert [i.id for i in store.incidents().result()] == ["02", "01", "00"]
+    assert [i.id for i in store.incidents("llama").result()] == ["02", "00"]
+    assert [i.id for i in store.incidents(limit=1).result()] == ["02"]
+
+
+def test_what_was_saved_is_there_after_opening_again(path):
+    store = SqliteStore(path)
+    store.save_pause("llama", Pause(phase="", frame_class="user", length_s=20.0)).result()
+    store.save_pause("llama", Pause(phase="", frame_class="user", length_s=30.0)).result()
+    store.save_generation("llama", 3).result()
+    store.save_incident(an_incident()).result()
+    store.save_incident(an_incident(id="02", closed_at=1.0)).result()
+    store.close()
+    again = SqliteStore(path)
+    memory = again.recall()
+    again.close()
+    assert memory.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
+    assert memory.generations == {"llama": 3}
+    assert [incident.id for incident in memory.open_incidents] == ["01A"]
+
+
+def test_a_batch_that_arrives_twice_is_kept_once(store, path):
+    for _ in range(2):
+        store.save_dumps(a_batch("b1"), 5.0).result()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
+    db.close()
+
+
+def test_dumps_are_bounded_and_the_oldest_go(path):
+    store = SqliteStore(path, max_dumps=3)
+    for number in range(5):
+        store.save_dumps(a_batch(f"b{number}"), float(number)).result()
+    store.close()
+    db = sqlite3.connect(path)
+    kept = [row[0] for row in db.execute("SELECT id FROM dumps ORDER BY id")]
+    db.close()
+    assert kept == ["b2", "b3", "b4"]
+
+
+def test_a_file_of_another_version_is_refused_and_left_alone(path):
+    SqliteStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 1"):
+        SqliteStore(path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot open the store"):
+        SqliteStore(tmp_path / "file" / "watchtower.db")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    path = tmp_path / "watchtower.db"
+    path.write_text("not a database, but long enough to be looked at" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        SqliteStore(path)

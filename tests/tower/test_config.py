@@ -1,0 +1,65 @@
+"""Settings from file and command line; every error names key, value and what is allowed."""
+
+import pytest
+
+from watchtower.config import ConfigError, load_config
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text: str, **flags):
+        path = tmp_path / "watchtower.toml"
+        path.write_text(text)
+        return load_config(path, flags)
+
+    return write
+
+
+def test_without_a_file_everything_has_a_default():
+    config = load_config(None, {})
+    assert (config.host, config.port) == ("127.0.0.1", 19660)
+    assert config.policy.suspect_floor_s == 5
+
+
+def test_a_file_changes_what_it_names(config):
+    read = config("[detection]\nsuspect_floor_s = 2\n[tower]\nport = 0\n[drill]\nstep_s = 0.1\n")
+    assert read.policy.suspect_floor_s == 2
+    assert read.policy.hung_floor_s == 10
+    assert read.port == 0
+
+
+def test_the_command_line_wins_over_the_file(config):
+    assert config("[tower]\nport = 1\n", port=2, host=None).port == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[detection]\nsuspect_flor_s = 1", r"`suspect_flor_s` = 1 in \[detection\] is not known"),
+        ("[detection]\nsettle_s = -2", r"in \[detection\]: `settle_s` is -2, allowed is 0.1 to"),
+        ("[detection]\nsettle_s = 'x'", r"`settle_s` is 'x', a number is needed"),
+        ("[tower]\npolicy = 1", r"`policy` = 1 in \[tower\] is not known, allowed: data_dir"),
+        ("[tower]\nport = 99999", r"`port` is 99999, allowed is 0"),
+        ("[tower]\nport = true", r"`port` is True"),
+        ("[tower]\ndata_dir = ''", r"`data_dir` is ''"),
+        ("[towre]\nport = 1", r"`towre` in .* is not known, allowed are the tables \[detection\]"),
+        ("[tower", r"is not valid TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
+    with pytest.raises(ConfigError, match=said):
+        config(text)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        load_config(tmp_path / "none.toml", {})
+
+
+def test_another_address_than_loopback_needs_an_explicit_word(config):
+    for host in ("0.0.0.0", "10.0.0.1", "tower", "::"):
+        with pytest.raises(ConfigError, match="--insecure"):
+            config("", host=host)
+    for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"):
+        assert config("", host=host).host == host
+    assert config("", host="0.0.0.0", insecure=True).insecure

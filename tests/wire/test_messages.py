@@ -1,0 +1,129 @@
+"""Recorded messages are understood for ever; messages of newer releases are too."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchtower.wire import bounds
+from watchtower.wire.dumps import DumpBatch, FailureKind
+from watchtower.wire.orders import ReportReply
+from watchtower.wire.report import Beat, Ending, EndingKind, ProcessState, RankVitals, Report
+from watchtower.wire.stacks import Frame, make_stack
+from watchtower.wire.verdict import Verdict
+
+MESSAGES = Path(__file__).parent / "messages"
+
+KINDS = {
+    "report.json": Report,
+    "reply.json": ReportReply,
+    "dumps.json": DumpBatch,
+    "verdict.json": Verdict,
+}
+
+
+def recorded(name: str) -> dict:
+    return json.loads((MESSAGES / name).read_text())
+
+
+def read(name: str, message: dict | None = None):
+    body = json.dumps(message if message is not None else recorded(name))
+    return msgspec.json.decode(body, type=KINDS[name])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_recorded_message_is_read_and_says_the_same_when_written_again(name):
+    value = read(name)
+    again = json.loads(msgspec.json.encode(value))
+    if name == "report.json":  # an empty object stands for the defaults
+        again["ranks"][1]["movement"] = {}
+    if name == "dumps.json":
+        again["ranks"][0]["children"][0]["kernel"] = {"state": "T"}
+    assert again == recorded(name)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_recorded_file_names_every_field(name):
+    value = json.loads(msgspec.json.encode(read(name)))
+    assert set(recorded(name)) == set(value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_field_of_a_newer_release_is_ignored(name):
+    assert read(name, recorded(name) | {"weather": {"is": "fine"}}) == read(name)
+
+
+def test_enum_values_of_a_newer_release_are_other():
+    message = recorded("report.json")
+    message["ranks"][0]["state"] = "P"
+    message["ranks"][1]["ended"]["kind"] = "evaporated"
+    report = read("report.json", message)
+    assert report.ranks[0].state is ProcessState.OTHER
+    assert report.ranks[1].ended.kind is EndingKind.OTHER
+    assert FailureKind("bored") is FailureKind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("rank", -1, r"`rank` is -1, allowed is 0 to .* - at `\$.ranks\[0\]`"),
+        ("job", "x" * 300, r"`job` has 300 characters, at most 256 are allowed"),
+        ("found_age_s", -1.0, r"`found_age_s` is -1.0, an age in seconds is >= 0"),
+        ("pid", "many", r"Expected `int`, got `str` - at `\$.ranks\[0\].pid`"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_with_its_path(field, value, said):
+    message = recorded("report.json")
+    message["ranks"][0][field] = value
+    with pytest.raises(msgspec.ValidationError, match=said):
+        read("report.json", message)
+
+
+def test_lists_are_bounded():
+    message = recorded("report.json")
+    message["ranks"] = [message["ranks"][0]] * (bounds.MAX_RANKS_PER_NODE + 1)
+    with pytest.raises(msgspec.ValidationError, match="`ranks` has 1025 entries"):
+        read("report.json", message)
+
+
+def test_a_report_needs_the_name_of_its_node():
+    with pytest.raises(msgspec.ValidationError, match="`node` is empty"):
+        read("report.json", recorded("report.json") | {"node": ""})
+    with pytest.raises(msgspec.ValidationError, match="`interval_s` is 0"):
+        read("report.json", recorded("report.json") | {"interval_s": 0})
+
+
+def test_stacks_differ_by_function_file_or_line_and_by_nothing_else():
+    frame = Frame(function="f", file="a.py", line=1)
+    same = make_stack((Frame(function="f", file="a.py", line=1, library=True),))
+    assert make_stack((frame,)).digest == same.digest
+    assert make_stack((Frame(function="f", file="a.py", line=2),)).digest != same.digest
+    assert make_stack((frame, frame)).digest != same.digest
+
+
+ages = st.floats(0, 1e9)
+vitals = st.builds(
+    RankVitals,
+    job=st.text(max_size=256),
+    rank=st.integers(0, bounds.MAX_RANK),
+    pid=st.integers(1, 2**22),
+    start_time=st.integers(0, 2**53),
+    beat=st.none() | st.builds(Beat, step=st.integers(-1, 2**53), age_s=ages),
+    state=st.sampled_from(ProcessState),
+    ended=st.none() | st.builds(Ending, kind=st.sampled_from(EndingKind), age_s=ages),
+)
+
+
+@given(st.lists(vitals, max_size=4))
+def test_a_report_survives_the_network(ranks):
+    report = Report(version=1, node="n", agent_id="a", interval_s=1.0, ranks=tuple(ranks))
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_report_or_a_named_error(body):
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        msgspec.json.decode(body, type=Report)

@@ -1,0 +1,100 @@
+"""The configuration file (TOML) and what is allowed in it. Every error names key and value.
+
+[detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
+[tower]      host, port, data_dir
+[drill]      how fast drills run; read by `watchtower drill` alone
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from watchtower.core.policy import Policy
+
+DEFAULT_PORT = 19660
+"""Above the range other exporters crowd in, below the ephemeral ports."""
+
+TABLES = ("detection", "tower", "drill")
+
+
+class ConfigError(Exception):
+    """A setting is not usable; the message names the key, its value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowerConfig:
+    """Settings of `watchtower serve`."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    data_dir: str = "watchtower-data"
+    insecure: bool = False
+    """Listen on another address than loopback although there are no tokens."""
+    policy: Policy = Policy()
+
+    def __post_init__(self) -> None:
+        """Check host and port. Raises ConfigError."""
+        if type(self.port) is not int or not 0 <= self.port <= 65535:
+            raise ConfigError(f"`port` is {self.port!r}, allowed is 0 (pick one) to 65535")
+        if not isinstance(self.data_dir, str) or not self.data_dir:
+            raise ConfigError(f"`data_dir` is {self.data_dir!r}, the name of a folder is needed")
+        if not self.insecure and not _is_loopback(self.host):
+            raise ConfigError(
+                f"`host` is {self.host!r}, which is not a loopback address: anybody who reaches it "
+                "could read stacks and post reports; add --insecure to allow that"
+            )
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """Read a configuration file. Raises ConfigError for what is no TOML or no known table."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for name, table in data.items():
+        if name not in TABLES or not isinstance(table, dict):
+            allowed = ", ".join(f"[{known}]" for known in TABLES)
+            raise ConfigError(f"`{name}` in {path} is not known, allowed are the tables {allowed}")
+    return data
+
+
+def load_config(path: Path | None, flags: dict[str, Any]) -> TowerConfig:
+    """Put file and command line together; the command line wins. Raises ConfigError."""
+    tables = read_tables(path) if path else {}
+    said = _checked("tower", tables.get("tower", {}), TowerConfig, leave_out={"policy"})
+    said |= {key: value for key, value in flags.items() if value is not None}
+    return TowerConfig(**said, policy=make_policy(tables.get("detection", {})))
+
+
+def make_policy(table: dict[str, Any]) -> Policy:
+    """Make the policy of a `[detection]` table. Raises ConfigError."""
+    try:
+        return Policy(**_checked("detection", table, Policy))
+    except ValueError as error:
+        raise ConfigError(f"in [detection]: {error}") from None
+
+
+def _checked(
+    name: str, table: dict[str, Any], kind: type, leave_out: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
+    known = {item.name for item in fields(kind)} - leave_out
+    for key, value in table.items():
+        if key not in known:
+            allowed = ", ".join(sorted(known))
+            raise ConfigError(f"`{key}` = {value!r} in [{name}] is not known, allowed: {allowed}")
+    return dict(table)
+
+
+def _is_loopback(host: object) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(str(host)).is_loopback
+    except ValueError:
+        return False

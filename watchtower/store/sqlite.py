@@ -1,0 +1,209 @@
+"""The store in one SQLite file (WAL): one writer thread, every write committed before it answers.
+
+Opening a file of another schema version is refused with a sentence; nothing is changed in it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from watchtower.core.case import Case
+from watchtower.core.pace import Pause
+from watchtower.store.records import Incident, Memory
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.verdict import Status, Verdict
+
+SCHEMA_VERSION = 1
+
+MAX_DUMPS = 20_000
+"""Batches kept: at two rounds a node, some hundred incidents of a large job."""
+
+_T = TypeVar("_T")
+
+_INCIDENT = "id, job, generation, status, opened_at, updated_at, closed_at, verdict"
+
+
+class StoreError(Exception):
+    """The store cannot be opened; the message says why and what to do."""
+
+
+class SqliteStore:
+    """Calls return futures: the writer thread does the work, in order."""
+
+    def __init__(self, path: Path, *, max_dumps: int = MAX_DUMPS) -> None:
+        """Open or make the file. Raises StoreError."""
+        self._max_dumps = max_dumps
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        try:
+            self._db = self._thread.submit(_open, path).result()
+        except (sqlite3.Error, OSError) as error:
+            self._thread.shutdown()
+            text = f"cannot open the store {path}: {error}; check the folder's owner and free space"
+            raise StoreError(text) from error
+        except StoreError:
+            self._thread.shutdown()
+            raise
+
+    def close(self) -> None:
+        """Finish what was asked for and close the file."""
+        self._thread.submit(self._db.close).result()
+        self._thread.shutdown()
+
+    def recall(self) -> Memory:
+        """Read what a starting tower needs to know."""
+        return self._thread.submit(self._recall).result()
+
+    def save_incident(self, incident: Incident) -> Future[None]:
+        """Insert an incident, or bring it up to date. A missing case keeps the stored one."""
+        return self._write(lambda db: _save_incident(db, incident))
+
+    def save_dumps(self, batch: DumpBatch, received_at: float) -> Future[None]:
+        """Keep a batch; one that is there already stays as it is."""
+        return self._write(lambda db: _save_dumps(db, batch, received_at, self._max_dumps))
+
+    def save_pause(self, job: str, pause: Pause) -> Future[None]:
+        """Remember the longest pause of a kind."""
+        row = (job, pause.phase, pause.frame_class, pause.length_s)
+        return self._write(lambda db: db.execute(_SAVE_PAUSE, row))
+
+    def save_generation(self, job: str, number: int) -> Future[None]:
+        """Remember a job's last generation."""
+        return self._write(lambda db: db.execute(_SAVE_GENERATION, (job, number)))
+
+    def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
+        """Read incidents, newest first, without their cases."""
+        where, values = ("WHERE job = ?", (job,)) if job is not None else ("", ())
+        query = f"SELECT {_INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
+        return self._thread.submit(
+            lambda: [_incident(row) for row in self._db.execute(query, (*values, limit))]
+        )
+
+    def incident(self, incident_id: str) -> Future[Incident | None]:
+        """Read one incident with its case; None when there is none of that id."""
+        query = f"SELECT {_INCIDENT}, evidence FROM incidents WHERE id = ?"
+
+        def read() -> Incident | None:
+            row = self._db.execute(query, (incident_id,)).fetchone()
+            return _incident(row) if row else None
+
+        return self._thread.submit(read)
+
+    def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
+        def commit() -> None:
+            with self._db:
+                work(self._db)
+
+        return self._thread.submit(commit)
+
+    def _recall(self) -> Memory:
+        pauses: dict[str, tuple[Pause, ...]] = {}
+        for job, phase, frame_class, length_s in self._db.execute("SELECT * FROM pauses"):
+            pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
+            pauses[job] = (*pauses.get(job, ()), pause)
+        query = f"SELECT {_INCIDENT}, NULL FROM incidents WHERE closed_at IS NULL"
+        return Memory(
+            pauses=pauses,
+            generations=dict(self._db.execute("SELECT job, number FROM generations")),
+            open_incidents=tuple(_incident(row) for row in self._db.execute(query)),
+        )
+
+
+_SAVE_PAUSE = """
+INSERT INTO pauses (job, phase, frame_class, length_s) VALUES (?, ?, ?, ?)
+ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
+"""
+
+_SAVE_GENERATION = """
+INSERT INTO generations (job, number) VALUES (?, ?)
+ON CONFLICT (job) DO UPDATE SET number = excluded.number
+"""
+
+_SAVE_INCIDENT = f"""
+INSERT INTO incidents ({_INCIDENT}, evidence) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
+    closed_at = excluded.closed_at, verdict = excluded.verdict,
+    evidence = COALESCE(excluded.evidence, incidents.evidence)
+"""
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, SCHEMA_VERSION):
+        db.close()
+        raise StoreError(
+            f"the store {path} has schema version {version}, this watchtower needs "
+            f"{SCHEMA_VERSION}: run the version that wrote it, or choose another --data-dir"
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power cut
+    db.executescript(files("watchtower.store").joinpath("schema.sql").read_text("utf-8"))
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    db.commit()
+    return db
+
+
+def _save_incident(db: sqlite3.Connection, incident: Incident) -> None:
+    case = None if incident.case is None else _encode(incident.case)
+    row = (
+        incident.id,
+        incident.job,
+        incident.generation,
+        incident.status.value,
+        incident.opened_at,
+        incident.updated_at,
+        incident.closed_at,
+        _encode(incident.verdict),
+        case,
+    )
+    db.execute(_SAVE_INCIDENT, row)
+
+
+def _save_dumps(
+    db: sqlite3.Connection, batch: DumpBatch, received_at: float, max_dumps: int
+) -> None:
+    row = (batch.id, batch.job, batch.node, received_at, _encode(batch))
+    db.execute(
+        "INSERT INTO dumps (id, job, node, received_at, batch) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO NOTHING",
+        row,
+    )
+    db.execute(
+        "DELETE FROM dumps WHERE received_at <= (SELECT received_at FROM dumps"
+        " ORDER BY received_at DESC LIMIT 1 OFFSET ?)",
+        (max_dumps,),
+    )
+
+
+def _incident(row: tuple[object, ...]) -> Incident:
+    ident, job, generation, status, opened_at, updated_at, closed_at, verdict, case = row
+    return msgspec.convert(
+        {
+            "id": ident,
+            "job": job,
+            "generation": generation,
+            "status": Status(status),
+            "opened_at": opened_at,
+            "updated_at": updated_at,
+            "closed_at": closed_at,
+            "verdict": _decode(verdict, Verdict),
+            "case": None if case is None else _decode(case, Case),
+        },
+        Incident,
+    )
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _decode(text: object, kind: type[_T]) -> _T:
+    return msgspec.json.decode(str(text), type=kind)
