@@ -103,7 +103,7 @@ class Watch:
     """How long the current suspicion may last, once there is a diagnosis."""
     _phase: str = ""
     _asked_at: float = float("-inf")
-    _asked_for: tuple[int, ...] = ()
+    _asked_for: tuple[int, ...] | None = None
     _looked_again: bool = False
 
     def step(self, condition: Condition, scene: Scene, now: float) -> list[Effect]:
@@ -144,7 +144,7 @@ class Watch:
         self.suspect_since = now
         self.diagnosis = None
         self.patience = None
-        self._asked_for = ()
+        self._asked_for = None
         self._asked_at = float("-inf")
         self._looked_again = False
         return [DumpsWanted(reason="suspect")]

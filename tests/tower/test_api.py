@@ -1,0 +1,186 @@
+"""The API in process: what agents post and what people read, with a real store on disk."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from watchtower.api.ingest import MAX_REPORT_BYTES
+from watchtower.app import make_app
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+from watchtower.tower.tower import Tower
+from watchtower.wire.orders import ReportReply
+
+MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
+
+
+@pytest.fixture
+def tower(tmp_path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    yield Tower(Policy(), store, store.recall(), Clock())
+    store.close()
+
+
+@pytest.fixture
+def client(tower):
+    with TestClient(make_app(tower)) as client:
+        yield client
+
+
+def recorded(name: str, **changes) -> bytes:
+    return json.dumps(json.loads((MESSAGES / name).read_text()) | changes).encode()
+
+
+def assert_problem(response, status: int, *words: str) -> None:
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body["status"] == status
+    for word in words:
+        assert word in body["detail"]
+
+
+def test_a_report_is_answered_and_makes_a_job(client):
+    response = client.post("/ingest/v1/report", content=recorded("report.json"))
+    assert response.status_code == 200
+    assert response.json()["version"] == 1
+    view = client.get("/api/v1/jobs/llama-70b").json()
+    assert view["generation"] == 1
+    assert view["world_size"] == 512
+    assert [rank["rank"] for rank in view["ranks"]] == [37, 38]
+    assert view["ranks"][1]["ended"]["exception_type"] == "ValueError"
+
+
+def test_a_report_of_a_newer_release_is_taken(client):
+    message = json.loads(recorded("report.json"))
+    message["ranks"][0]["state"] = "P"
+    message["moon"] = "full"
+    assert client.post("/ingest/v1/report", json=message).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, ["not JSON"]),
+        (b"{", 400, ["not JSON"]),
+        (b"\xff\xfe", 400, ["not JSON"]),
+        (b"[" * 100_000, 422, ["Expected `object`"]),
+        (b'{"version": 1, "limits": ' + b"[" * 100_000, 400, ["not JSON"]),
+        (b"[]", 422, ["Expected `object`"]),
+        (b"{}", 422, ["version"]),
+        (recorded("report.json", version=2), 400, ["`version` is 2", "speaks 1"]),
+        (recorded("report.json", node=7), 422, ["$.node"]),
+        (recorded("report.json", ranks=[{"rank": -5}]), 422, ["$.ranks[0]"]),
+    ],
+)
+def test_a_body_that_is_no_report_is_refused_precisely(client, body, status, words):
+    assert_problem(client.post("/ingest/v1/report", content=body), status, *words)
+
+
+def test_an_oversized_body_is_refused_before_it_is_read(client):
+    response = client.post(
+        "/ingest/v1/report", content=b"x", headers={"content-length": str(10**12)}
+    )
+    assert_problem(response, 413, str(MAX_REPORT_BYTES))
+
+
+def test_an_oversized_body_without_a_length_is_refused_too(client):
+    def endless():
+        for _ in range(MAX_REPORT_BYTES // 65536 + 2):
+            yield b" " * 65536
+
+    assert_problem(client.post("/ingest/v1/report", content=endless()), 413)
+
+
+def test_dumps_are_acknowledged_when_they_are_stored(client, tower):
+    client.post("/ingest/v1/report", content=recorded("report.json"))
+    response = client.post("/ingest/v1/dumps", content=recorded("dumps.json"))
+    assert response.json() == {"id": "gpu-042-1"}
+    record = tower.fleet.jobs["llama-70b"].generation.ranks[37]
+    assert [dump.pid for _, dump in record.dumps] == [4711]
+
+
+def test_dumps_of_a_job_nobody_reported_are_kept_as_well(client):
+    assert client.post("/ingest/v1/dumps", content=recorded("dumps.json")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/jobs/none", "/api/v1/jobs/none/verdict", "/api/v1/incidents/none", "/nope"]
+)
+def test_what_is_not_there_is_a_problem_that_says_so(client, path):
+    assert_problem(client.get(path), 404, "there is no")
+
+
+def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
+    assert_problem(client.delete("/api/v1/jobs"), 405, "DELETE is not allowed")
+    assert_problem(client.get("/api/v1/incidents?limit=0"), 422, "`limit`")
+    assert_problem(client.get("/ingest/v1/report"), 405)
+
+
+def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(client):
+    client.post("/ingest/v1/report", content=recorded("report.json"))
+    verdict = client.get("/api/v1/jobs/llama-70b/verdict").json()
+    assert verdict["status"] == "healthy"
+    assert verdict["cause"] is None
+    assert verdict["incident"] is None
+    for shape in ("text", "markdown", "slack"):
+        page = client.get(f"/api/v1/jobs/llama-70b/verdict?format={shape}").text
+        assert "llama-70b" in page
+        assert len(page.splitlines()) <= 15
+    assert_problem(client.get("/api/v1/jobs/llama-70b/verdict?format=fax"), 422, "`format`")
+
+
+def test_a_job_name_may_hold_anything(client):
+    message = json.loads(recorded("report.json"))
+    name = "team/run 7:ü?"
+    for rank in message["ranks"]:
+        rank["job"] = name
+    client.post("/ingest/v1/report", json=message)
+    quoted = "team%2Frun%207%3A%C3%BC%3F"
+    assert client.get(f"/api/v1/jobs/{quoted}").json()["job"] == name
+    assert client.get(f"/api/v1/jobs/{quoted}/verdict").json()["job"] == name
+
+
+def test_the_tower_is_alive_and_ready_and_says_what_agents_cannot_do(client):
+    message = json.loads(recorded("report.json"))
+    message["limits"] = {"python_stacks": "py-spy is not installed"}
+    client.post("/ingest/v1/report", json=message)
+    assert client.get("/healthz").json() == {"status": "alive"}
+    ready = client.get("/readyz").json()
+    assert ready["ready"] is True
+    assert ready["limits"] == ["gpu-042: py-spy is not installed"]
+
+
+def test_metrics_are_those_of_the_jobs(client):
+    client.post("/ingest/v1/report", content=recorded("report.json"))
+    page = client.get("/metrics").text
+    assert 'watchtower_job_status{job="llama-70b",status="healthy"} 1.0' in page
+    assert "watchtower_reports_total 1.0" in page
+
+
+def test_the_openapi_document_promises_problems_not_the_frameworks_errors(client):
+    document = client.get("/openapi.json").json()
+    assert "/api/v1/jobs/{job}/verdict" in document["paths"]
+    assert "HTTPValidationError" not in json.dumps(document)
+    assert "application/problem+json" in json.dumps(document)
+
+
+def test_a_failure_of_one_job_does_not_stop_the_others(tower, client):
+    message = json.loads(recorded("report.json"))
+    client.post("/ingest/v1/report", json=message)
+    healthy = [message["ranks"][0] | {"job": "other"}]
+    client.post("/ingest/v1/report", json=message | {"node": "n2", "ranks": healthy})
+    tower.tick()
+    tower.live["llama-70b"].watch = None  # broken state, whatever broke it
+    tower.tick()
+    assert tower.counters.failed_ticks >= 1
+    assert client.get("/api/v1/jobs/other/verdict").json()["status"] == "healthy"
+
+
+def test_replies_are_readable_by_agents(client):
+    body = client.post("/ingest/v1/report", content=recorded("report.json")).content
+    assert msgspec.json.decode(body, type=ReportReply).tower_id

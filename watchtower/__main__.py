@@ -1,0 +1,6 @@
+"""`python -P -m watchtower`."""
+
+from watchtower.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

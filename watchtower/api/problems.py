@@ -1,0 +1,87 @@
+"""Errors as RFC 9457 problem documents, in place of the framework's own shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+_TITLES = {
+    400: "Bad request",
+    404: "Not found",
+    405: "Method not allowed",
+    413: "Body too large",
+    422: "Invalid parameter",
+    503: "Not available",
+}
+
+_PROBLEM_SCHEMA = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+}
+
+
+def problem(status: int, detail: str) -> JSONResponse:
+    """Make a problem document; `detail` says what happened and what to do."""
+    body = {
+        "type": "about:blank",
+        "title": _TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+    }
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    detail = error.detail
+    if detail == "Not Found":
+        detail = f"there is nothing at {request.url.path}; see /docs for what there is"
+    elif detail == "Method Not Allowed":
+        detail = f"{request.method} is not allowed on {request.url.path}"
+    return problem(error.status_code, detail)
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    parts = [f"`{'.'.join(map(str, e['loc'][1:]))}`: {e['msg']}" for e in error.errors()]
+    return problem(422, "; ".join(parts))
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` a problem document, in its OpenAPI description too."""
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            app.openapi_schema = _with_problems(schema)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Problem"] = _PROBLEM_SCHEMA
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["4XX"] = {"description": "A problem", "content": content}
+    return schema

@@ -1,0 +1,36 @@
+"""A verdict in the shape the reader asked for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Query
+from starlette.responses import PlainTextResponse, Response
+
+from watchtower.core.wording import render_markdown, render_slack, render_text
+from watchtower.wire.verdict import Verdict
+
+
+class VerdictFormat(StrEnum):
+    """How a verdict is written."""
+
+    JSON = "json"
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    SLACK = "slack"
+
+
+Format = Annotated[VerdictFormat, Query(alias="format", description="how the verdict is written")]
+
+_RENDERERS = {
+    VerdictFormat.TEXT: (render_text, "text/plain"),
+    VerdictFormat.MARKDOWN: (render_markdown, "text/markdown"),
+    VerdictFormat.SLACK: (render_slack, "text/plain"),
+}
+
+
+def write_verdict(verdict: Verdict, shape: VerdictFormat) -> Response:
+    """Write a verdict for a chat or a terminal."""
+    render, media_type = _RENDERERS[shape]
+    return PlainTextResponse(render(verdict), media_type=media_type)

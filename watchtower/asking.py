@@ -1,0 +1,120 @@
+"""The commands that ask a tower, once or again every second, as text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from watchtower.client import ClientError, TowerClient
+
+AGAIN_S = 1.0
+"""Agents report once a second; asking more often shows nothing new."""
+
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
+    """List the live jobs."""
+    return _show(args, client.jobs, _jobs_text)
+
+
+def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
+    """Say who hung a job, where and why."""
+
+    def ask() -> dict[str, Any]:
+        return client.verdict(args.job or _only_job(client))
+
+    def text(verdict: dict[str, Any]) -> str:
+        return client.verdict_text(verdict["job"])
+
+    return _show(args, ask, text)
+
+
+def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
+    """List incidents."""
+    return _show(args, lambda: client.incidents(args.job, args.limit), _incidents_text)
+
+
+def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
+    """Show one incident: its verdict, then the distinct stacks, the rarest first."""
+
+    def text(incident: dict[str, Any]) -> str:
+        verdict = client.incident_text(incident["id"])
+        return "\n\n".join([verdict.rstrip(), *map(_stack_text, incident["stacks"])])
+
+    return _show(args, lambda: client.incident(args.incident), text)
+
+
+def _show(args: argparse.Namespace, ask: Callable[[], Any], text: Callable[[Any], str]) -> int:
+    """Print an answer; with --watch again whenever it changes."""
+    shown = None
+    while True:
+        try:
+            answer = ask()
+            page = json.dumps(answer, ensure_ascii=False) if args.json else text(answer)
+        except ClientError:
+            if not args.watch or shown is None:
+                raise
+            page = "the tower does not answer"
+        if page != shown:
+            if args.watch and not args.json and sys.stdout.isatty():
+                print(CLEAR, end="")
+            print(page, flush=True)
+            shown = page
+        if not args.watch:
+            return 0
+        time.sleep(AGAIN_S)
+
+
+def _only_job(client: TowerClient) -> str:
+    jobs = [str(job["job"]) for job in client.jobs()]
+    if len(jobs) == 1:
+        return jobs[0]
+    if not jobs:
+        raise ClientError("no agent reports a job; `watchtower why JOB` also finds past ones")
+    raise ClientError(f"which job? {', '.join(map(_clean, jobs[:20]))}")
+
+
+def _jobs_text(jobs: list[dict[str, Any]]) -> str:
+    if not jobs:
+        return "no agent reports a job"
+    rows = [("JOB", "STATUS", "STEP", "RANKS", "GEN", "DETAIL")]
+    for job in jobs:
+        step = "-" if job["step"] is None else str(job["step"])
+        cells = (job["job"], job["status"], step, job["world_size"], job["generation"])
+        rows.append((*map(str, cells), job["detail"]))
+    return _table(rows)
+
+
+def _incidents_text(incidents: list[dict[str, Any]]) -> str:
+    if not incidents:
+        return "no incidents"
+    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "RANKS")]
+    for one in incidents:
+        opened = one["opened_at"][:19].replace("T", " ")
+        cause, suspects = one["cause"] or "-", one["suspects"] or "-"
+        rows.append((one["id"], opened, one["job"], one["status"], cause, suspects))
+    return _table(rows)
+
+
+def _stack_text(stack: dict[str, Any]) -> str:
+    lines = [f"ranks {stack['ranks']}, innermost frame first:"]
+    for frame in stack["frames"]:
+        lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
+    return "\n".join(map(_clean, lines))
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    cleaned = [[_clean(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cleaned]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _clean(text: str) -> str:
+    """Names come from training processes: no control character may reach a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str(text))

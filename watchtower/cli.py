@@ -1,0 +1,120 @@
+"""The command line: parses, calls, prints. `watchtower serve` is the tower, the rest asks one."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from watchtower import __version__, asking
+from watchtower.client import ClientError, TowerClient
+from watchtower.config import DEFAULT_PORT, ConfigError, load_config
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status (0 done, 1 a finding or refusal, 2 not usable)."""
+    args = make_parser().parse_args(argv)
+    run: Run = args.run
+    try:
+        return run(args)
+    except (ClientError, ConfigError, OSError) as error:
+        print(f"watchtower: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Describe every command."""
+    parser = argparse.ArgumentParser(
+        prog="watchtower",
+        description="Names the rank that hung a distributed training job, where and why.",
+    )
+    parser.add_argument("--version", action="version", version=f"watchtower {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="run the tower"))
+    _add_jobs(commands.add_parser("jobs", help="list the jobs agents report"))
+    _add_why(commands.add_parser("why", help="say who hung a job, where and why"))
+    _add_incidents(commands.add_parser("incidents", help="list incidents, newest first"))
+    _add_incident(commands.add_parser("incident", help="show one incident with its stacks"))
+    _add_drill(commands)
+    return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML settings")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help=f"port, 0 picks a free one (default {DEFAULT_PORT})"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="where incidents are kept")
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="allow another address than loopback although nothing is protected by tokens",
+    )
+    parser.set_defaults(run=_serve)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from watchtower.app import serve
+    from watchtower.store.sqlite import StoreError
+
+    flags = {key: getattr(args, key) for key in ("host", "port", "data_dir", "insecure")}
+    config = load_config(args.config, flags)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        serve(config)
+    except StoreError as error:
+        print(f"watchtower: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    _add_asking(parser)
+    parser.set_defaults(run=lambda args: asking.show_jobs(_client(args), args))
+
+
+def _add_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="?", help="name of the job; the only one when left out")
+    _add_asking(parser)
+    parser.set_defaults(run=lambda args: asking.show_verdict(_client(args), args))
+
+
+def _add_incidents(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", help="only incidents of this job")
+    parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
+    _add_asking(parser)
+    parser.set_defaults(run=lambda args: asking.show_incidents(_client(args), args))
+
+
+def _add_incident(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("incident", help="id of the incident")
+    _add_asking(parser)
+    parser.set_defaults(run=lambda args: asking.show_incident(_client(args), args))
+
+
+def _add_asking(parser: argparse.ArgumentParser) -> None:
+    default = os.environ.get("WATCHTOWER_URL", f"http://127.0.0.1:{DEFAULT_PORT}")
+    parser.add_argument("--tower", default=default, metavar="URL", help=f"default {default}")
+    parser.add_argument("--json", action="store_true", help="print what the API answers")
+    parser.add_argument("--watch", action="store_true", help="ask again every second, until Ctrl-C")
+
+
+def _client(args: argparse.Namespace) -> TowerClient:
+    return TowerClient(args.tower)
+
+
+def _add_drill(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("drill", help="hang a small job on purpose and watch the tower")
+    from watchtower.drills import command
+
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)

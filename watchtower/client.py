@@ -1,0 +1,99 @@
+"""Asks a tower over HTTP, as any bot could. The standard library is enough for a few GETs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+TIMEOUT_S = 10.0
+"""A tower answers in milliseconds; one that does not for this long is not well."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Above the largest job view; a server that sends more is no tower."""
+
+
+class ClientError(Exception):
+    """The tower could not be asked, or refused; the message says why and what to do."""
+
+
+class NotFoundError(ClientError):
+    """The tower knows no such job or incident."""
+
+
+class TowerClient:
+    """GET requests on one tower's API."""
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660."""
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Live jobs."""
+        items: list[dict[str, Any]] = self._json("/api/v1/jobs")["items"]
+        return items
+
+    def job(self, job: str) -> dict[str, Any]:
+        """One live job with its ranks."""
+        return self._json(f"/api/v1/jobs/{_quoted(job)}")
+
+    def verdict(self, job: str) -> dict[str, Any]:
+        """A job's verdict."""
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/verdict")
+
+    def verdict_text(self, job: str, shape: str = "text") -> str:
+        """A job's verdict as text, markdown or slack."""
+        return self._get(f"/api/v1/jobs/{_quoted(job)}/verdict?format={shape}")
+
+    def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Incidents, newest first."""
+        query = {"limit": str(limit)} | ({"job": job} if job else {})
+        answer = self._json(f"/api/v1/incidents?{urllib.parse.urlencode(query)}")
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    def incident(self, incident: str) -> dict[str, Any]:
+        """One incident with its verdict and stacks."""
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}")
+
+    def incident_text(self, incident: str, shape: str = "text") -> str:
+        """One incident's verdict as text, markdown or slack."""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
+
+    def _json(self, path: str) -> dict[str, Any]:
+        try:
+            answer = json.loads(self._get(path))
+        except ValueError:
+            raise ClientError(f"{self.url} does not answer like a watchtower tower") from None
+        if not isinstance(answer, dict):
+            raise ClientError(f"{self.url} does not answer like a watchtower tower")
+        return answer
+
+    def _get(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=self._timeout_s) as response:
+                return str(response.read(MAX_BYTES).decode("utf-8", "replace"))
+        except urllib.error.HTTPError as error:
+            detail = _detail(error)
+            raise (NotFoundError if error.code == 404 else ClientError)(detail) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ClientError(
+                f"no tower answers at {self.url} ({reason}); start one with `watchtower serve`, "
+                "or name it with --tower or WATCHTOWER_URL"
+            ) from None
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(65536))["detail"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"the tower answered {error.code} {error.reason}"
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")

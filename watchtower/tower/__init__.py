@@ -1,0 +1,1 @@
+"""The shell around core: takes reports and dumps, ticks, carries out effects, answers queries."""

@@ -1,0 +1,53 @@
+"""Can this tower decide, and what can its agents not do?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.tower.tower import Tower
+
+TICK_IS_LATE_S = 10.0
+"""A tower that has not judged for this long would miss what it exists for."""
+
+MAX_LIMITS_SHOWN = 50
+"""Sentences of agents listed; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Answer of /readyz."""
+
+    ready: bool
+    detail: str
+    agents: int
+    agents_silent: int
+    limits: list[str]
+    """What agents said they cannot do, with the nodes that said it."""
+
+
+def check_health(tower: Tower) -> Health:
+    """Look at the ticks and at what the agents said of themselves."""
+    now = tower.clock.now()
+    late_s = now - tower.counters.last_tick_at
+    ready = late_s < TICK_IS_LATE_S
+    nodes = tower.fleet.nodes
+    said: dict[str, list[str]] = {}
+    for name, node in sorted(nodes.items()):
+        for text in filter(None, (node.limits.python_stacks, node.limits.process)):
+            said.setdefault(text, []).append(name)
+    limits = [_with_nodes(text, names) for text, names in said.items()]
+    hidden = len(limits) - MAX_LIMITS_SHOWN
+    if hidden > 0:
+        limits = [*limits[:MAX_LIMITS_SHOWN], f"and {hidden} more"]
+    return Health(
+        ready=ready,
+        detail="able to decide" if ready else f"the last look at the jobs was {late_s:.0f} s ago",
+        agents=len(nodes),
+        agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
+        limits=limits,
+    )
+
+
+def _with_nodes(text: str, names: list[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"{shown}: {text}"

@@ -1,0 +1,119 @@
+"""Incidents as people read them: the store's past, with the live verdict of an open one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from watchtower.core.case import Case
+from watchtower.core.ranksets import format_ranks
+from watchtower.store.records import Incident
+from watchtower.tower.clock import rfc3339
+from watchtower.tower.tower import Tower
+from watchtower.tower.views import live_verdict
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import Cause, Status, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentSummary:
+    """One line about an incident."""
+
+    id: str
+    job: str
+    generation: int
+    status: Status
+    cause: Cause | None
+    suspects: str
+    """Rank set."""
+    summary: str
+    opened_at: str
+    closed_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackView:
+    """One distinct main-thread stack and the ranks that were in it."""
+
+    ranks: str
+    frames: list[Frame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentDetail:
+    """An incident with its verdict and what it was concluded from."""
+
+    id: str
+    job: str
+    generation: int
+    status: Status
+    opened_at: str
+    closed_at: str | None
+    verdict: Verdict
+    stacks: list[StackView]
+
+
+async def list_incidents(tower: Tower, job: str | None, limit: int) -> list[IncidentSummary]:
+    """Read the newest incidents, of one job or of all."""
+    incidents = await asyncio.wrap_future(tower.store.incidents(job, limit))
+    return [_summarize(incident) for incident in incidents]
+
+
+async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
+    """Read one incident; None when there is none of that id."""
+    incident = await asyncio.wrap_future(tower.store.incident(incident_id))
+    if incident is None:
+        return None
+    verdict = incident.verdict
+    live = live_verdict(tower, incident.job)
+    if live is not None and live.incident == incident.id:
+        verdict = live
+    return IncidentDetail(
+        id=incident.id,
+        job=incident.job,
+        generation=incident.generation,
+        status=incident.status,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=_when(incident.closed_at),
+        verdict=verdict,
+        stacks=_stacks(incident.case) if incident.case else [],
+    )
+
+
+async def last_verdict(tower: Tower, job: str) -> Verdict | None:
+    """The verdict of a job's latest incident, also when the job is long gone."""
+    incidents = await asyncio.wrap_future(tower.store.incidents(job, 1))
+    return incidents[0].verdict if incidents else None
+
+
+def _summarize(incident: Incident) -> IncidentSummary:
+    return IncidentSummary(
+        id=incident.id,
+        job=incident.job,
+        generation=incident.generation,
+        status=incident.status,
+        cause=incident.verdict.cause,
+        suspects=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
+        summary=incident.verdict.summary,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=_when(incident.closed_at),
+    )
+
+
+def _stacks(case: Case) -> list[StackView]:
+    """Distinct main-thread stacks of the last dumps, the rarest first: the odd one out on top."""
+    frames = {stack.digest: stack.frames for stack in case.stacks}
+    ranks: dict[str, list[int]] = {}
+    for rank in case.ranks:
+        for thread in rank.dumps[-1].threads if rank.dumps else ():
+            if thread.main and thread.digest in frames:
+                ranks.setdefault(thread.digest, []).append(rank.rank)
+    rarest = sorted(ranks.items(), key=lambda item: (len(item[1]), item[1]))
+    return [
+        StackView(ranks=format_ranks(members), frames=list(frames[digest]))
+        for digest, members in rarest
+    ]
+
+
+def _when(wall: float | None) -> str | None:
+    return None if wall is None else rfc3339(wall)

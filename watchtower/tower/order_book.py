@@ -1,0 +1,41 @@
+"""Orders waiting for their node's next report, which is the only way they reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from watchtower.wire.orders import MAX_ORDERS, Order
+
+EXPIRES_S = 10.0
+"""A dump ordered longer ago than this answers a question nobody asks any more."""
+
+
+class OrderBook:
+    """Pending orders by node. An order is handed out once: what it asks for is worth one try, and
+    the next look at the stall orders again."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, dict[str, tuple[float, Order]]] = {}
+
+    def place(self, nodes: Iterable[str], job: str, order_id: str, now: float) -> None:
+        """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one."""
+        order = Order(id=order_id, job=job, expires_s=EXPIRES_S)
+        for node in nodes:
+            pending = self._pending.setdefault(node, {})
+            if job in pending or len(pending) < MAX_ORDERS:
+                pending[job] = (now, order)
+
+    def collect(self, node: str, now: float) -> tuple[Order, ...]:
+        """Take what waits for `node`, less what has expired."""
+        waiting = self._pending.pop(node, {})
+        return tuple(
+            replace(order, expires_s=EXPIRES_S - (now - placed_at))
+            for placed_at, order in waiting.values()
+            if now - placed_at < EXPIRES_S
+        )
+
+    def drop(self, job: str) -> None:
+        """Forget the orders of a job that is over."""
+        for pending in self._pending.values():
+            pending.pop(job, None)

@@ -1,0 +1,152 @@
+"""What people and bots read: plain values made from live state, nothing computed twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.core.fleet import RankRecord
+from watchtower.tower.live import LiveJob
+from watchtower.tower.tower import Tower
+from watchtower.wire.report import Ending
+from watchtower.wire.verdict import Status, Verdict
+
+MAX_RANKS_SHOWN = 4096
+"""Ranks listed in one job view; larger jobs are asked for verdicts, not read rank by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankView:
+    """One rank as last reported."""
+
+    rank: int
+    node: str
+    pid: int
+    gpu: int | None
+    step: int | None
+    age_s: float | None
+    phase: str
+    state: str
+    ended: Ending | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One node of a job."""
+
+    node: str
+    silent_for_s: float
+    limits: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpsView:
+    """How many ranks of the current stall were dumped, of how many."""
+
+    have: int
+    want: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """One line about a job."""
+
+    job: str
+    generation: int
+    status: Status
+    detail: str
+    world_size: int
+    step: int | None
+    incident: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """Everything about a live job."""
+
+    job: str
+    generation: int
+    status: Status
+    detail: str
+    world_size: int
+    step: int | None
+    typical_step_s: float
+    ranks: list[RankView]
+    nodes: list[NodeView]
+    dumps: DumpsView
+    verdict: Verdict
+
+
+def summarize_jobs(tower: Tower) -> list[JobSummary]:
+    """One line for every live job, by name."""
+    return [_summarize(tower, tower.live[name]) for name in sorted(tower.live)]
+
+
+def view_job(tower: Tower, name: str) -> JobView | None:
+    """Everything about one job; None when it is not live."""
+    live, job = tower.live.get(name), tower.fleet.jobs.get(name)
+    if live is None or job is None:
+        return None
+    gen, now = job.generation, tower.clock.now()
+    records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
+    step = _step(gen.step())
+    return JobView(
+        job=name,
+        generation=gen.number,
+        status=live.watch.status,
+        detail=live.watch.reason,
+        world_size=gen.world_size,
+        step=step,
+        typical_step_s=round(gen.pace("").typical_s, 3),
+        ranks=[_view_rank(record, now) for record in records],
+        nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
+        dumps=DumpsView(have=live.scene.dumps_have, want=live.scene.dumps_want),
+        verdict=live.verdict(step, now),
+    )
+
+
+def live_verdict(tower: Tower, name: str) -> Verdict | None:
+    """The verdict about a live job; None when it is not live."""
+    live, job = tower.live.get(name), tower.fleet.jobs.get(name)
+    if live is None or job is None:
+        return None
+    return live.verdict(_step(job.generation.step()), tower.clock.now())
+
+
+def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
+    gen = tower.fleet.jobs[live.name].generation
+    return JobSummary(
+        job=live.name,
+        generation=gen.number,
+        status=live.watch.status,
+        detail=live.watch.reason,
+        world_size=gen.world_size,
+        step=_step(gen.step()),
+        incident=live.incident.id if live.incident else None,
+    )
+
+
+def _view_rank(record: RankRecord, now: float) -> RankView:
+    vitals, beat = record.vitals, record.vitals.beat
+    return RankView(
+        rank=vitals.rank,
+        node=record.key.node,
+        pid=vitals.pid,
+        gpu=vitals.local_rank,
+        step=_step(beat.step) if beat else None,
+        age_s=round(beat.age_s + max(0.0, now - record.seen_at), 3) if beat else None,
+        phase=beat.phase if beat else "",
+        state=vitals.state.value,
+        ended=vitals.ended,
+    )
+
+
+def _view_node(tower: Tower, name: str, now: float) -> NodeView:
+    node = tower.fleet.nodes.get(name)
+    if node is None:
+        return NodeView(node=name, silent_for_s=0.0, limits=[])
+    limits = [text for text in (node.limits.python_stacks, node.limits.process) if text]
+    return NodeView(node=name, silent_for_s=round(now - node.seen_at, 2), limits=limits)
+
+
+def _step(step: int) -> int | None:
+    return None if step < 0 else step
