@@ -150,7 +150,9 @@ class Fleet:
     def take_report(self, report: Report, now: float) -> None:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
-            raise FleetFullError(f"{self._max_nodes} nodes are known already, {report.node} is refused")
+            raise FleetFullError(
+                f"{self._max_nodes} nodes are known already, {report.node} is refused"
+            )
         previous = self.nodes.get(report.node)
         node = NodeRecord(
             agent_id=report.agent_id,
@@ -212,7 +214,9 @@ class Fleet:
         if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
             return None  # it ended before this tower looked: history, not a job to watch
         if len(self.jobs) >= self._max_jobs:
-            raise FleetFullError(f"{self._max_jobs} jobs are known already, {vitals.job} is refused")
+            raise FleetFullError(
+                f"{self._max_jobs} jobs are known already, {vitals.job} is refused"
+            )
         number = self.last_generations.get(vitals.job, 0) + 1
         began_at = now - vitals.found_age_s
         job = Job(vitals.job, Generation(vitals.job, number, began_at))

@@ -1,0 +1,168 @@
+"""The command line: parses, and says what is wrong with it in words."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from agent import __version__, config
+from watchtower.wire.bounds import MAX_NAME
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TOKEN_VARIABLE = "WATCHTOWER_TOKEN"
+MAX_TOKEN_CHARACTERS = 4096
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `watchtower-agent`."""
+    settings = parse(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    from agent.daemon import Agent  # noqa: PLC0415 - `--help` need not wait for it
+
+    Agent(settings).run()
+    # Threads may hang in a tower that does not answer: nothing of theirs is worth waiting for.
+    sys.stdout.flush()
+    logging.shutdown()
+    os._exit(0)
+
+
+def parse(arguments: Sequence[str]) -> config.Settings:
+    """Return the settings; exits with status 2 and a sentence when something is wrong."""
+    parser = build_parser()
+    given = parser.parse_args(arguments)
+    try:
+        token = read_token(given.token_file)
+    except ValueError as error:
+        parser.error(str(error))
+    if len(given.match) > config.MAX_MATCHES:
+        parser.error(f"argument --match: {len(given.match)} given, allowed: {config.MAX_MATCHES}")
+    return config.Settings(
+        tower=given.tower,
+        node=given.node,
+        interval_s=given.interval,
+        metrics_host=given.host,
+        port=given.port,
+        match=tuple(given.match),
+        root=given.root,
+        token=token,
+        log_level=given.log_level,
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `watchtower-agent`."""
+    parser = argparse.ArgumentParser(
+        prog="watchtower-agent",
+        description="Watches the training ranks of this node and reports to a watchtower.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="watch until told to stop")
+    add = run.add_argument
+    add("--tower", required=True, type=tower_url, metavar="URL", help="http(s)://HOST[:PORT]")
+    add("--node", default=os.uname().nodename, type=node_name, help="default: the host's name")
+    add("--interval", default=config.DEFAULT_INTERVAL_S, type=interval, metavar="SECONDS")
+    add("--host", default=config.DEFAULT_METRICS_HOST, help="address of /metrics (%(default)s)")
+    add(
+        "--port",
+        default=config.DEFAULT_PORT,
+        type=port,
+        help="port of /metrics (%(default)s); 0 picks a free one",
+    )
+    add(
+        "--match",
+        default=[],
+        action="append",
+        type=match,
+        metavar="KEY=VALUE",
+        help="watch only ranks with this in their environment; may be given several times",
+    )
+    add("--token-file", default="", metavar="FILE", help=f"default: ${TOKEN_VARIABLE}")
+    add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
+    add("--log-level", default="info", choices=LOG_LEVELS)
+    return parser
+
+
+def tower_url(text: str) -> str:
+    """Check `--tower`."""
+    parts = urlsplit(text)
+    try:
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment or parts.username:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed: give http://HOST[:PORT] or https://HOST[:PORT]"
+        )
+    return text.rstrip("/")
+
+
+def node_name(text: str) -> str:
+    """Check `--node`."""
+    if not text or len(text) > MAX_NAME or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed: give 1 to {MAX_NAME} printable characters"
+        )
+    return text
+
+
+def interval(text: str) -> float:
+    """Check `--interval`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not config.MIN_INTERVAL_S <= seconds <= config.MAX_INTERVAL_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed: give {config.MIN_INTERVAL_S:g} to "
+            f"{config.MAX_INTERVAL_S:g} seconds"
+        )
+    return seconds
+
+
+def port(text: str) -> int:
+    """Check `--port`."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: give 0 to 65535")
+    return int(text)
+
+
+def match(text: str) -> tuple[str, str]:
+    """Check `--match`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed: give KEY=VALUE, such as WATCHTOWER_JOB=llama-70b"
+        )
+    return name, value
+
+
+def root(text: str) -> str:
+    """Check `--root`."""
+    if not os.path.isdir(os.path.join(text, "proc")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed: give a directory in which there is proc/"
+        )
+    return text
+
+
+def read_token(path: str) -> str:
+    """Return the token from the file, else from the environment, else none."""
+    if not path:
+        return os.environ.get(TOKEN_VARIABLE, "").strip()
+    try:
+        with open(path, encoding="utf-8") as file:
+            token = file.read(MAX_TOKEN_CHARACTERS).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"argument --token-file: {path!r} cannot be read: {error}") from error
+    if not token:
+        raise ValueError(f"argument --token-file: {path!r} is empty, it must hold the token")
+    return token

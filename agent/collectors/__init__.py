@@ -1,0 +1,1 @@
+"""Collectors: cheap looks at a rank, every interval. One file each."""

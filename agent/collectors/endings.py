@@ -1,0 +1,110 @@
+"""Collector: that a process ended, at once, and how, as far as the kernel tells.
+
+A process that the agent did not start cannot be waited for. A pidfd says when it ended; new kernels
+say by it how, also after somebody else has waited; on others the stat file of a zombie does. What
+is not known stays unknown: a missing status is not exit code 0.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import struct
+from dataclasses import dataclass
+
+from agent.collectors.process import OpenFiles
+from watchtower.wire.report import EndingKind
+
+_INFO = struct.Struct("=QQ11Ii")
+"""struct pidfd_info of linux/pidfd.h: mask, cgroup id, eleven ids, exit status."""
+_INFO_EXIT = 1 << 3
+"""PIDFD_INFO_EXIT: asked for, and set in the answer when the status is there (Linux 6.15)."""
+_GET_INFO = 0xC0000000 | _INFO.size << 16 | 0xFF << 8 | 11
+"""PIDFD_GET_INFO, _IOWR(0xFF, 11, struct pidfd_info)."""
+
+_ZOMBIE = ("Z", "X", "x")
+_NOT_PERMITTED = 1
+"""start_code of a living process that may not be traced by the reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitStatus:
+    """How the kernel says a process ended."""
+
+    kind: EndingKind
+    code: int | None = None
+
+
+UNKNOWN_STATUS = ExitStatus(kind=EndingKind.UNKNOWN)
+
+
+def decode_wait_status(status: int) -> ExitStatus:
+    """Turn a wait status into an exit code or a signal number (wait(2))."""
+    signal = status & 0x7F
+    if signal:
+        return ExitStatus(kind=EndingKind.SIGNAL, code=signal)
+    return ExitStatus(kind=EndingKind.EXIT, code=status >> 8 & 0xFF)
+
+
+class EndWatch:
+    """Watches one process from the moment it was found until its status is known."""
+
+    def __init__(self, pid: int, files: OpenFiles) -> None:
+        self._files = files
+        self.pidfd = _open_pidfd(pid)
+        stat = files.stat()
+        self._may_trace = stat is not None and stat.start_code > _NOT_PERMITTED
+
+    def __del__(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+
+    def has_ended(self) -> bool:
+        """Say whether the whole process is over; its threads may outlive the main one."""
+        if self.pidfd >= 0:
+            return _is_readable(self.pidfd)
+        stat = self._files.stat()
+        return stat is None or stat.state in _ZOMBIE
+
+    def status(self) -> ExitStatus:
+        """Ask how it ended; UNKNOWN may become known later, when somebody has waited for it."""
+        status = _status_by_pidfd(self.pidfd) if self.pidfd >= 0 else None
+        if status is None:
+            status = self._status_of_zombie()
+        return UNKNOWN_STATUS if status is None else decode_wait_status(status)
+
+    def is_zombie(self) -> bool:
+        """Say whether nobody has waited for it yet."""
+        stat = self._files.stat()
+        return stat is not None and stat.state in _ZOMBIE
+
+    def _status_of_zombie(self) -> int | None:
+        stat = self._files.stat()
+        if stat is None or stat.state not in _ZOMBIE:
+            return None
+        # Without the right to trace, the field reads 0; other values can only be true.
+        return stat.exit_code if stat.exit_code or self._may_trace else None
+
+
+def _open_pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return -1
+
+
+def _is_readable(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _status_by_pidfd(pidfd: int) -> int | None:
+    request = bytearray(_INFO.pack(_INFO_EXIT, *[0] * 13))
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, request)
+    except OSError:
+        return None
+    answer = _INFO.unpack(request)
+    return int(answer[-1]) if answer[0] & _INFO_EXIT else None

@@ -1,0 +1,160 @@
+"""Collector: state, kernel wait and movement of a rank's process tree."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from agent.config import SAMPLES_PER_TICK
+from agent.process_table import Process
+from agent.procfs import Proc, Stat, parse_fields, parse_stat
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.report import Movement, ProcessState
+
+NO_WAIT = ("0", "")
+"""wchan of a thread that runs, or that may not be looked at."""
+
+
+class OpenFiles:
+    """Files of one process, opened once and read many times; a later process is never read."""
+
+    def __init__(self, proc: Proc, pid: int) -> None:
+        self._proc, self._pid = proc, pid
+        self._descriptors: dict[str, int] = {}
+
+    def __del__(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
+    def read(self, name: str) -> bytes:
+        """Read a file from its beginning; OSError says why not."""
+        if name not in self._descriptors:
+            path = self._proc.file(self._pid, name)
+            self._descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._descriptors[name], 4096, 0)
+
+    def stat(self) -> Stat | None:
+        """Parse the stat file; None when the process is gone."""
+        try:
+            return parse_stat(self.read("stat"))
+        except OSError:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Counters of one process at one moment; bytes are None when they may not be read."""
+
+    at: float
+    cpu_s: float
+    read_bytes: int | None
+    write_bytes: int | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Meter:
+    files: OpenFiles
+    last: Counters | None = None
+    rates: Movement = Movement()
+
+
+class MovementMeter:
+    """Sums what a rank and its living children do.
+
+    A child's CPU shows in its parent only after it ended (compilers, uploads), so each is read.
+    """
+
+    def __init__(self, proc: Proc, process: Process, files: OpenFiles) -> None:
+        self._proc, self._process = proc, process
+        self._own = _Meter(files=files)
+        self._children: dict[Process, _Meter] = {}
+
+    def sample(self, budget: int) -> tuple[Movement, int]:
+        """Read the rank, and children in turn as the budget allows; return what is left of it."""
+        alive = set(self._process.descendants())
+        self._children = {child: self._children.get(child) or self._meter(child) for child in alive}
+        _measure(self._own)
+        oldest = sorted(self._children.values(), key=_measured_at)[: max(0, budget)]
+        for meter in oldest:
+            _measure(meter)
+        return _sum([self._own, *self._children.values()]), budget - len(oldest)
+
+    def _meter(self, process: Process) -> _Meter:
+        return _Meter(files=OpenFiles(self._proc, process.pid))
+
+
+class TickBudget:
+    """Shares the reads of one tick among the ranks, so that a node full of workers stays cheap."""
+
+    def __init__(self) -> None:
+        self.left = SAMPLES_PER_TICK
+
+    def refill(self) -> None:
+        """Begin a tick."""
+        self.left = SAMPLES_PER_TICK
+
+
+def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
+    """Return the main thread's state and the kernel function it sleeps in."""
+    stat = files.stat()
+    state = ProcessState(stat.state) if stat is not None else ProcessState.GONE
+    try:
+        wchan = files.read("wchan").decode("ascii", "replace").strip()
+    except OSError:
+        wchan = ""
+    return state, "" if wchan in NO_WAIT else wchan[:MAX_NAME]
+
+
+def read_counters(files: OpenFiles, now: float) -> Counters | None:
+    """Read CPU and storage bytes; None when the process is gone."""
+    stat = files.stat()
+    if stat is None:
+        return None
+    read_bytes = write_bytes = None
+    try:
+        fields = parse_fields(files.read("io"))
+        read_bytes, write_bytes = int(fields["read_bytes"]), int(fields["write_bytes"])
+    except (OSError, KeyError, ValueError):
+        pass
+    return Counters(at=now, cpu_s=stat.cpu_s, read_bytes=read_bytes, write_bytes=write_bytes)
+
+
+def rates_between(before: Counters, after: Counters) -> Movement:
+    """Return what was done per second between two moments."""
+    elapsed = after.at - before.at
+    if elapsed <= 0:
+        return Movement()
+    return Movement(
+        cpu_cores=max(0.0, after.cpu_s - before.cpu_s) / elapsed,
+        write_bytes_per_s=_rate(before.write_bytes, after.write_bytes, elapsed),
+        read_bytes_per_s=_rate(before.read_bytes, after.read_bytes, elapsed),
+        io_readable=after.read_bytes is not None,
+    )
+
+
+def _rate(before: int | None, after: int | None, elapsed: float) -> float:
+    return max(0, after - before) / elapsed if before is not None and after is not None else 0.0
+
+
+def _measured_at(meter: _Meter) -> float:
+    return meter.last.at if meter.last is not None else 0.0
+
+
+def _measure(meter: _Meter) -> None:
+    counters = read_counters(meter.files, time.monotonic())
+    if counters is not None and meter.last is not None:
+        meter.rates = rates_between(meter.last, counters)
+    elif counters is None:
+        meter.rates = Movement()
+    meter.last = counters or meter.last
+
+
+def _sum(meters: list[_Meter]) -> Movement:
+    rates = [meter.rates for meter in meters if meter.last is not None]
+    return Movement(
+        cpu_cores=round(sum(rate.cpu_cores for rate in rates), 4),
+        write_bytes_per_s=round(sum(rate.write_bytes_per_s for rate in rates)),
+        read_bytes_per_s=round(sum(rate.read_bytes_per_s for rate in rates)),
+        io_readable=all(rate.io_readable for rate in rates),
+    )

@@ -1,0 +1,114 @@
+"""The agent's settings and every bound it keeps, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_INTERVAL_S = 1.0
+"""One report a second: the tower's suspect deadline starts at 5 s."""
+
+MIN_INTERVAL_S = 0.1
+MAX_INTERVAL_S = 60.0
+"""Slower than a minute the tower would take the node for lost."""
+
+DEFAULT_PORT = 19650
+DEFAULT_METRICS_HOST = "127.0.0.1"
+"""Metrics name jobs and nodes; whoever wants them from outside puts a proxy in front."""
+
+MAX_MATCHES = 16
+"""`--match` conditions; each is a look-up per new process."""
+
+LOOK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""When a process that may become a rank is looked at again; the last one repeats."""
+
+DESCRIPTORS_PER_S = 200
+"""Links read per second in the search for pages: at 5 us each a tenth of a percent of a core."""
+
+DESCRIPTOR_BURST = 4000
+"""Links read at once after a quiet time: eight trainers that start together are found at once."""
+
+MAX_DESCRIPTORS_PER_PROCESS = 4096
+"""Links read of one process in one look; a page is made early and has a low descriptor."""
+
+SAMPLES_PER_TICK = 64
+"""Child processes whose CPU and bytes are read per tick; more of them take turns."""
+
+MAX_LINEAGE = 64
+"""Ancestors looked at: deeper chains exist only in loops of our own making."""
+
+ENDED_KEPT_S = 3600.0
+"""An ended rank stays in the reports this long, so that a tower that starts late learns of it."""
+
+MAX_ENDED = 256
+"""Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
+
+PY_SPY_DEADLINE_S = 3.0
+"""A dump takes 10 ms; one that takes this long will not come back."""
+
+PY_SPY_TRIES = 3
+"""A dump without stopping the process is torn in about 4 of 100 tries on a busy one."""
+
+PY_SPY_AT_ONCE = 2
+"""Two at once take two thirds of the time of one by one, more give nothing."""
+
+MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
+"""The largest real dump seen has 48 kB."""
+
+CHILD_STACKS_PER_RANK = 16
+"""Children of one rank dumped by py-spy; of the others the kernel's words must do."""
+
+MAX_BATCH_FRAMES = 50_000
+"""Frames in one batch, about 6 MB; ranks hang in the same few places: real ones have hundreds."""
+
+ROUND_DEADLINE_S = 10.0
+"""What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
+
+ROUND_GAP_S = 1.0
+"""Between the two rounds of a dump: equal stacks a second apart mean stuck, not slow."""
+
+DUMPS_AT_ONCE = 4
+"""Jobs dumped at the same time on one node."""
+
+SATISFIED_BY_S = 3.0
+"""An order is satisfied by a dump of that job that ended less than this ago."""
+
+REPEAT_DUMP_S = 30.0
+"""The earliest a rank that stays overdue makes the agent dump again; doubles each time."""
+
+MAX_REPEAT_DUMP_S = 480.0
+
+REMEMBERED_ORDERS = 1024
+"""Ids of orders already carried out."""
+
+MAX_WAITING_BATCHES = 64
+"""Dumps kept in memory while the tower is away, the oldest go first."""
+
+HTTP_TIMEOUT_S = 5.0
+"""To connect and for each read: a tower that needs longer is as good as away."""
+
+MAX_REPLY_BYTES = 1 << 20
+"""Deadlines for a thousand ranks are 80 kB."""
+
+MAX_BACKOFF_S = 15.0
+"""Longest pause between two tries to deliver a dump."""
+
+LIMITS_EVERY_S = 60.0
+"""How often the agent looks again at what it may do (Yama, capabilities, py-spy)."""
+
+STOP_WITHIN_S = 4.0
+"""systemd would wait 90 s; a node that is drained should not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line said, checked."""
+
+    tower: str
+    node: str
+    interval_s: float = DEFAULT_INTERVAL_S
+    metrics_host: str = DEFAULT_METRICS_HOST
+    port: int = DEFAULT_PORT
+    match: tuple[tuple[str, str], ...] = ()
+    root: str = "/"
+    token: str = ""
+    log_level: str = "info"

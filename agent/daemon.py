@@ -1,0 +1,239 @@
+"""Puts the parts together and runs the loop: look, report, and dump when a deadline passes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import threading
+import time
+import uuid
+from collections import deque
+
+from agent import config
+from agent.discovery import Discovery
+from agent.dump_round import RoundTaker, Target
+from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderBook, refuse
+from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.tool_process import ChildRunner
+from agent.dumping import Dumping, DumpRequest
+from agent.limits import look_at_limits
+from agent.metrics import Metrics
+from agent.process_table import ProcessTable
+from agent.procfs import Proc
+from agent.shipping import DumpSender, MemoryQueue, ReportSender
+from agent.tower_client import TowerAddress, TowerClient
+from agent.watchlist import Watchlist
+from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.orders import Order, ReportReply
+from watchtower.wire.report import AgentLimits, Report
+
+log = logging.getLogger(__name__)
+
+SOONEST_TICK_S = 0.2
+"""A rank that ends is reported at once, but a node whose ranks all end is not a storm."""
+
+BY_DEADLINE = "deadline"
+
+
+class Agent:
+    """One agent. Everything but `stop` and the two callbacks runs in the thread of `run`."""
+
+    def __init__(self, settings: config.Settings) -> None:
+        self._settings = settings
+        self._proc = Proc(settings.root)
+        self._table = ProcessTable(self._proc)
+        self._discovery = Discovery(
+            self._proc,
+            self._table,
+            match=dict(settings.match),
+            host=os.uname().nodename,
+            own_pid=os.getpid(),
+        )
+        self._watchlist = Watchlist(self._proc)
+        self._metrics = Metrics()
+        self._py_spy = find_py_spy()
+        self._limits = AgentLimits()
+        self._limits_at = float("-inf")
+        self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderBook(), DumpLedger()
+        self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
+        address = TowerAddress(url=settings.tower, token=settings.token)
+        self._reports = ReportSender(
+            TowerClient(address),
+            on_reply=self._on_reply,
+            on_failure=self._metrics.report_failures.inc,
+        )
+        self._dumps = DumpSender(TowerClient(address), MemoryQueue())
+        self._dumping = Dumping(
+            node=settings.node,
+            taker=RoundTaker(
+                self._proc, PythonStacks(self._runner, self._py_spy), self._metrics.count_dump
+            ),
+            deliver=self._dumps.deliver,
+            ended=self._on_dump_ended,
+        )
+        self._agent_id = uuid.uuid4().hex
+        self._replies: deque[ReportReply] = deque(maxlen=8)
+        self._ended_dumps: deque[str] = deque()
+        self._stopping = threading.Event()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def run(self) -> None:
+        """Watch until told to stop; returns within seconds then, whatever hangs."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        self._look_at_limits(time.monotonic())
+        url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
+        print(self._describe(url), flush=True)
+        self._reports.start()
+        self._dumps.start()
+        self._loop()
+        self._dumping.stop()
+        self._runner.stop()
+        log.info("stopped")
+
+    def stop(self) -> None:
+        """End the loop; for a signal handler or another thread."""
+        self._stopping.set()
+        os.eventfd_write(self._wake, 1)
+
+    def _loop(self) -> None:
+        tick_at = ticked_at = time.monotonic()
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            if now >= tick_at:
+                self._tick_safely(now)
+                ticked_at, tick_at = now, tick_at + self._settings.interval_s
+                if tick_at <= time.monotonic():  # late: no ticks to catch up with
+                    tick_at = time.monotonic() + self._settings.interval_s
+            self._act(time.monotonic())
+            if self._sleep(tick_at):
+                tick_at = min(tick_at, ticked_at + SOONEST_TICK_S)
+
+    def _tick_safely(self, now: float) -> None:
+        try:
+            with self._metrics.tick_duration.time():
+                self._tick(now)
+        except Exception:
+            log.exception("tick failed")
+
+    def _tick(self, now: float) -> None:
+        if now - self._limits_at >= config.LIMITS_EVERY_S:
+            self._look_at_limits(now)
+        self._watchlist.update(self._discovery.tick(now), now)
+        report = Report(
+            version=PROTOCOL_VERSION,
+            node=self._settings.node,
+            agent_id=self._agent_id,
+            interval_s=self._settings.interval_s,
+            ranks=self._watchlist.vitals(time.monotonic()),
+            limits=self._limits,
+        )
+        self._reports.offer(report)
+        self._metrics.ranks.set(len(self._watchlist.living()))
+        self._deadlines.keep_only(self._watchlist.keys())
+
+    def _act(self, now: float) -> None:
+        """Take in what other threads left, and start what is due."""
+        while self._ended_dumps:
+            self._ledger.end(self._ended_dumps.popleft(), now)
+        while self._replies:
+            reply = self._replies.popleft()
+            self._deadlines.replace(reply.deadlines)
+            self._orders.receive(reply.orders, now)
+        self._act_on_deadlines(now)
+        orders, expired = self._orders.take(now, limit=self._room())
+        for order in expired:
+            log.warning("order %s expired before it could be carried out", order.id)
+        for order in orders:
+            self._carry_out(order, now)
+
+    def _act_on_deadlines(self, now: float) -> None:
+        beats = self._watchlist.beats()
+        overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
+        for beat in overdue:
+            self._watchlist.read_page(beat.key)
+        if not overdue or not self._room():
+            return
+        for job, beat in self._deadlines.fire(self._watchlist.beats(), now).items():
+            if not self._ledger.satisfies(job, now):
+                log.info("rank %d of %s is overdue: dumping", beat.rank, job)
+                self._start_dump(job, BY_DEADLINE, ())
+
+    def _room(self) -> int:
+        """Return how many more jobs may be dumped at the same time."""
+        return max(0, config.DUMPS_AT_ONCE - self._ledger.count())
+
+    def _carry_out(self, order: Order, now: float) -> None:
+        if reason := refuse(order, self._watchlist.known_ranks()):
+            log.warning("order %s is refused: %s", order.id, reason)
+        elif self._ledger.satisfies(order.job, now):
+            log.info("order %s is satisfied by a dump of that job just taken", order.id)
+        else:
+            log.info("order %s: dumping job %s", order.id, order.job)
+            self._start_dump(order.job, order.id, order.ranks)
+
+    def _start_dump(self, job: str, reason: str, ranks: tuple[int, ...]) -> None:
+        targets = tuple(
+            Target(
+                rank=rank.found.claim.rank,
+                pid=rank.found.process.pid,
+                start_time=rank.found.process.start_time,
+                read_step=rank.heartbeat.step_now if rank.heartbeat is not None else lambda: -1,
+            )
+            for rank in self._watchlist.living()
+            if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
+        )
+        if targets:
+            self._ledger.begin(job)
+            self._dumping.start(DumpRequest(job=job, reason=reason, targets=targets))
+
+    def _sleep(self, tick_at: float) -> bool:
+        """Sleep until something is to be done; True when a rank ended meanwhile."""
+        # With no room for a dump its end wakes us, and a deadline that has passed must not.
+        due = self._deadlines.next_due(self._watchlist.beats()) if self._room() else None
+        wake_at = tick_at if due is None else min(tick_at, due)
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        for rank in self._watchlist.living():
+            if rank.end_watch.pidfd >= 0:
+                poller.register(rank.end_watch.pidfd, select.POLLIN)
+        # Rounded up to the next millisecond: woken too early there would be nothing to do.
+        events = poller.poll(max(0, int((wake_at - time.monotonic()) * 1000) + 1))
+        woken = {descriptor for descriptor, _ in events}
+        if self._wake in woken:
+            os.eventfd_read(self._wake)
+        return bool(woken - {self._wake}) and self._watchlist.notice_ends(time.monotonic())
+
+    def _look_at_limits(self, now: float) -> None:
+        limits = look_at_limits(self._proc, self._py_spy)
+        if limits != self._limits:
+            for sentence in (limits.python_stacks, limits.process):
+                if sentence:
+                    log.warning("limit: %s", sentence)
+        self._limits, self._limits_at = limits, now
+
+    def _describe(self, metrics_url: str) -> str:
+        settings = self._settings
+        parts = [
+            f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"
+        ]
+        if settings.match:
+            parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
+        parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
+        stacks = self._limits.python_stacks
+        parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
+        if self._limits.process:
+            parts.append(self._limits.process)
+        return "watchtower-agent: " + "; ".join(parts)
+
+    def _on_reply(self, reply: ReportReply) -> None:
+        """Called in the thread that sends reports."""
+        self._replies.append(reply)
+        os.eventfd_write(self._wake, 1)
+
+    def _on_dump_ended(self, job: str) -> None:
+        """Called in the thread of a dump."""
+        self._ended_dumps.append(job)
+        os.eventfd_write(self._wake, 1)

@@ -1,0 +1,1 @@
+"""Reviewed facts as data: launchers and system call numbers."""

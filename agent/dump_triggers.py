@@ -1,0 +1,141 @@
+"""When to dump unasked, and which orders to carry out. Decided by value, `now` is an argument."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from agent.config import MAX_REPEAT_DUMP_S, REMEMBERED_ORDERS, REPEAT_DUMP_S, SATISFIED_BY_S
+from watchtower.wire.orders import Deadline, Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBeat:
+    """The last beat of one living process; times are monotonic seconds."""
+
+    key: tuple[int, int]
+    job: str
+    rank: int
+    phase: str
+    beaten_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fired:
+    """A dump was asked for by this rank since that beat."""
+
+    beaten_at: float
+    again_at: float
+    gap_s: float
+
+
+class DeadlineWatch:
+    """Knows each rank's deadline and whether it was acted on already: once per stall."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[tuple[str, int], Deadline] = {}
+        self._fired: dict[tuple[int, int], _Fired] = {}
+
+    def replace(self, deadlines: Iterable[Deadline]) -> None:
+        """Take over the tower's newest deadlines; they hold while the tower is away too."""
+        self._deadlines = {(each.job, each.rank): each for each in deadlines}
+
+    def due_at(self, beat: RankBeat) -> float | None:
+        """Return when this rank is overdue; None without a deadline for the phase it is in."""
+        deadline = self._deadlines.get((beat.job, beat.rank))
+        if deadline is None or deadline.phase != beat.phase:
+            return None
+        due = beat.beaten_at + deadline.after_s
+        fired = self._fired.get(beat.key)
+        if fired is not None and fired.beaten_at == beat.beaten_at:
+            return max(due, fired.again_at)
+        return due
+
+    def next_due(self, beats: Iterable[RankBeat]) -> float | None:
+        """Return when the first of them is overdue."""
+        return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
+
+    def fire(self, beats: Iterable[RankBeat], now: float) -> dict[str, RankBeat]:
+        """Return the jobs to dump now, each with a rank that is the reason."""
+        jobs: dict[str, RankBeat] = {}
+        for beat in beats:
+            due = self.due_at(beat)
+            if due is not None and due <= now:
+                jobs.setdefault(beat.job, beat)
+                self._fired[beat.key] = self._note(beat, now)
+        return jobs
+
+    def keep_only(self, keys: set[tuple[int, int]]) -> None:
+        """Forget processes that are gone."""
+        self._fired = {key: fired for key, fired in self._fired.items() if key in keys}
+
+    def _note(self, beat: RankBeat, now: float) -> _Fired:
+        before = self._fired.get(beat.key)
+        again = before is not None and before.beaten_at == beat.beaten_at
+        gap_s = min(before.gap_s * 2, MAX_REPEAT_DUMP_S) if before and again else REPEAT_DUMP_S
+        return _Fired(beaten_at=beat.beaten_at, again_at=now + gap_s, gap_s=gap_s)
+
+
+class DumpLedger:
+    """Which jobs are being dumped, and when they last were: who asks again meanwhile is served."""
+
+    def __init__(self) -> None:
+        self._running: set[str] = set()
+        self._ended_at: dict[str, float] = {}
+
+    def begin(self, job: str) -> None:
+        """Note that a dump of the job began."""
+        self._running.add(job)
+
+    def end(self, job: str, now: float) -> None:
+        """Note that it ended."""
+        self._running.discard(job)
+        recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
+        self._ended_at = {**recent, job: now}
+
+    def count(self) -> int:
+        """Return how many jobs are being dumped now."""
+        return len(self._running)
+
+    def satisfies(self, job: str, now: float) -> bool:
+        """Say whether a dump of the job is under way or just ended."""
+        ended_at = self._ended_at.get(job)
+        return job in self._running or (ended_at is not None and now - ended_at < SATISFIED_BY_S)
+
+
+class OrderBook:
+    """Orders that wait to be carried out; each id once, none after its expiry."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._waiting: list[tuple[float, Order]] = []
+
+    def receive(self, orders: Iterable[Order], now: float) -> None:
+        """Take in orders that came with a reply."""
+        for order in orders:
+            if order.id not in self._seen:
+                self._seen[order.id] = None
+                self._waiting.append((now + order.expires_s, order))
+        while len(self._seen) > REMEMBERED_ORDERS:
+            self._seen.popitem(last=False)
+
+    def take(self, now: float, *, limit: int) -> tuple[list[Order], list[Order]]:
+        """Return up to `limit` orders to carry out now, and those that expired while waiting."""
+        expired = [order for until, order in self._waiting if until <= now]
+        valid = [(until, order) for until, order in self._waiting if until > now]
+        self._waiting = valid[limit:]
+        return [order for _, order in valid[:limit]], expired
+
+
+def refuse(order: Order, known_ranks: Mapping[str, set[int]]) -> str:
+    """Return why an order may not be carried out; empty when it may.
+
+    The agent only ever dumps processes that it found to be ranks itself.
+    """
+    ranks = known_ranks.get(order.job)
+    if ranks is None:
+        return f"no rank of job {order.job!r} was found on this node"
+    if strangers := sorted(set(order.ranks) - ranks):
+        return f"ranks {strangers} of job {order.job!r} were not found on this node"
+    return ""

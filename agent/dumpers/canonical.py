@@ -1,0 +1,140 @@
+"""From py-spy's JSON to canonical threads: the same stack has the same digest on every node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
+from watchtower.wire.dumps import ThreadDump
+from watchtower.wire.stacks import Frame, Stack, make_stack
+
+MAIN_THREAD = "MainThread"
+
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_STANDARD_LIBRARY = re.compile(
+    r"^.*/lib(?:64)?/(?:python|pypy)3\.\d+t?/(?:lib-dynload/)?|^.*/python3\d+\.zip/"
+)
+_ROOTS = {
+    ("<module>", ""),
+    ("_run_module_as_main", ""),
+    ("_shutdown", "threading.py"),
+    ("_exit_function", "multiprocessing/util.py"),
+}
+"""Outermost frames of a whole stack: the program, `python -m`, and the two that the interpreter
+calls by itself while it shuts down."""
+
+
+class _Frame(msgspec.Struct):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _Thread(msgspec.Struct):
+    pid: int = 0
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+    active: bool = False
+    owns_gil: bool = False
+    frames: list[_Frame] = []
+
+
+_DECODER = msgspec.json.Decoder(list[_Thread])
+
+
+class BadDump(Exception):
+    """py-spy printed something else than a list of threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads:
+    """The threads of one process: main first, then the holder of the GIL, then the others."""
+
+    threads: tuple[ThreadDump, ...]
+    stacks: tuple[Stack, ...]
+    whole: bool
+    """The main thread's stack reaches down to a frame a program can begin with."""
+    main_digest: str
+
+
+def parse_dump(raw: bytes, pid: int) -> Threads:
+    """Parse what `py-spy dump --json` printed for one process."""
+    try:
+        threads = _DECODER.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise BadDump(f"py-spy printed no list of threads: {error}") from error
+    main = _find_main(threads, pid)
+    ordered = sorted(threads, key=lambda each: (each is not main, not each.owns_gil))[:MAX_THREADS]
+    stacks = [make_stack(canonical_frames(thread.frames)) for thread in ordered]
+    dumps = tuple(
+        ThreadDump(
+            # A program that never imported `threading` has no names, and its only thread is main.
+            name=_clean(thread.thread_name or (MAIN_THREAD if thread is main else ""), MAX_NAME),
+            digest=stack.digest,
+            main=thread is main,
+            owns_gil=thread.owns_gil,
+            active=thread.active,
+        )
+        for thread, stack in zip(ordered, stacks, strict=True)
+    )
+    main_stack = stacks[0] if main is not None else None
+    return Threads(
+        threads=dumps,
+        stacks=tuple({stack.digest: stack for stack in stacks}.values()),
+        whole=main_stack is not None and _is_whole(main_stack),
+        main_digest=main_stack.digest if main_stack is not None else "",
+    )
+
+
+def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
+    """Name library files relative to their root; cut a stack that is too deep in the middle."""
+    all_frames = list(frames)
+    if len(all_frames) > MAX_FRAMES:
+        half = (MAX_FRAMES - 1) // 2
+        cut = _Frame(name=f"... {len(all_frames) - 2 * half} frames cut ...")
+        all_frames = [*all_frames[:half], cut, *all_frames[-half:]]
+    return tuple(_canonical_frame(frame) for frame in all_frames)
+
+
+def canonical_file(path: str) -> tuple[str, bool]:
+    """Return the file's name as it is the same on every node, and whether it is a library's."""
+    for pattern in (_PACKAGES, _STANDARD_LIBRARY):
+        if found := pattern.match(path):
+            return path[found.end() :], True
+    return path, path.startswith("<frozen ")
+
+
+def _canonical_frame(frame: _Frame) -> Frame:
+    file, library = canonical_file(frame.filename)
+    return Frame(
+        function=_clean(frame.name, MAX_TEXT),
+        file=_clean(file, MAX_TEXT),
+        line=frame.line,
+        library=library,
+    )
+
+
+def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
+    """Find the thread whose id is the process's; in a container only its name may tell."""
+    for thread in threads:
+        if thread.os_thread_id == pid:
+            return thread
+    for thread in threads:
+        if thread.thread_name == MAIN_THREAD:
+            return thread
+    return None
+
+
+def _is_whole(stack: Stack) -> bool:
+    if not stack.frames:
+        return False
+    root = stack.frames[-1]
+    return (root.function, "") in _ROOTS or (root.function, root.file) in _ROOTS
+
+
+def _clean(text: str, limit: int) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")[:limit]

@@ -1,0 +1,120 @@
+"""Dumper: Python stacks by py-spy, without stopping the process.
+
+Never blocking and never native: both attach to the process, and on one in state D, T or in a frozen
+cgroup they do not come back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+from agent.config import PY_SPY_DEADLINE_S, PY_SPY_TRIES
+from agent.dumpers.canonical import BadDump, Threads, parse_dump
+from agent.dumpers.tool_process import ChildRunner, Outcome
+from watchtower.wire.bounds import MAX_TEXT
+from watchtower.wire.dumps import DumpFailure, FailureKind
+
+MISSING_HELP = (
+    "py-spy is not installed beside the agent nor on its PATH: pip install 'gpu-watchtower[agent]'"
+)
+REFUSED_HELP = (
+    "py-spy may not read this process: run the agent with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, "
+    "or, when Yama alone stands in the way, start the training process with WATCHTOWER_PTRACE=any"
+)
+GONE_HELP = "the process ended before it could be dumped"
+UNSUPPORTED_HELP = (
+    "py-spy finds no Python it knows in this process: a newer py-spy may know it, and a program "
+    "that is not Python has no Python stacks"
+)
+TIMEOUT_HELP = f"py-spy did not return within {PY_SPY_DEADLINE_S:g} s and was killed"
+TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
+
+_SIGNS = (
+    (("permission denied", "operation not permitted"), FailureKind.REFUSED, REFUSED_HELP),
+    (("no such process", "no such file"), FailureKind.GONE, GONE_HELP),
+    (
+        ("find python version", "not a python process", "unsupported", "failed to find python"),
+        FailureKind.UNSUPPORTED,
+        UNSUPPORTED_HELP,
+    ),
+)
+"""py-spy's words ("Error: Failed to find python version from target process") to our kinds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackDump:
+    """Threads, or why there are none; a torn dump has both."""
+
+    threads: Threads | None = None
+    failure: DumpFailure | None = None
+
+
+def find_py_spy() -> str:
+    """Return the path of py-spy, beside this Python first; empty when there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
+
+
+class PythonStacks:
+    """Dumps the Python stacks of one process at a time."""
+
+    def __init__(self, runner: ChildRunner, tool: str) -> None:
+        self._runner, self._tool = runner, tool
+
+    def dump(self, pid: int) -> StackDump:
+        """Dump a process: again while torn, until whole or the same twice."""
+        if not self._tool:
+            return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
+        torn: Threads | None = None
+        last = failed(FailureKind.OTHER, "py-spy was not run")
+        for _ in range(PY_SPY_TRIES):
+            last = self._dump_once(pid)
+            threads = last.threads
+            if threads is None:
+                if last.failure is not None and last.failure.kind is not FailureKind.OTHER:
+                    break
+                continue
+            # An embedded interpreter has a root frame of its own; torn stacks differ each time.
+            twice = torn is not None and torn.main_digest == threads.main_digest != ""
+            if threads.whole or twice:
+                return last
+            torn = threads
+        if torn is None:
+            return last
+        failure = DumpFailure(kind=FailureKind.TORN, help_text=TORN_HELP)
+        return StackDump(threads=torn, failure=failure)
+
+    def _dump_once(self, pid: int) -> StackDump:
+        command = [self._tool, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+        try:
+            outcome = self._runner.run(command, PY_SPY_DEADLINE_S)
+        except FileNotFoundError:
+            return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
+        except OSError as error:
+            return failed(FailureKind.OTHER, f"py-spy cannot be started: {error}")
+        if outcome.code is None:
+            return failed(FailureKind.TIMEOUT, TIMEOUT_HELP)
+        if outcome.code != 0:
+            return StackDump(failure=explain(outcome))
+        try:
+            return StackDump(threads=parse_dump(outcome.output, pid))
+        except BadDump as error:
+            return failed(FailureKind.OTHER, str(error))
+
+
+def failed(kind: FailureKind, help_text: str) -> StackDump:
+    """Return a dump that could not be had."""
+    return StackDump(failure=DumpFailure(kind=kind, help_text=help_text[:MAX_TEXT]))
+
+
+def explain(outcome: Outcome) -> DumpFailure:
+    """Turn py-spy's complaint into a kind and a sentence of help."""
+    said = outcome.errors.decode("utf-8", "replace").strip()
+    for signs, kind, help_text in _SIGNS:
+        if any(sign in said.lower() for sign in signs):
+            return DumpFailure(kind=kind, help_text=help_text)
+    first_line = said.partition("\n")[0][:MAX_TEXT] or f"py-spy ended with code {outcome.code}"
+    return DumpFailure(kind=FailureKind.OTHER, help_text=first_line)

@@ -1,0 +1,86 @@
+"""One dump: two rounds over all of a node's ranks of a job, each shipped as soon as it is whole."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
+from agent.dump_round import RoundTaker, Target
+from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.dumps import DumpBatch
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[DumpBatch, float], None]
+"""Takes a batch and the monotonic time at which it was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpRequest:
+    """Which processes to dump, and why."""
+
+    job: str
+    reason: str
+    targets: tuple[Target, ...]
+
+
+class Dumping:
+    """Runs dumps in threads of their own, so that watching goes on meanwhile."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        taker: RoundTaker,
+        deliver: Deliver,
+        ended: Callable[[str], None],
+    ) -> None:
+        self._node, self._taker, self._deliver, self._ended = node, taker, deliver, ended
+        self._stopping = threading.Event()
+
+    def start(self, request: DumpRequest) -> None:
+        """Begin a dump; `ended(job)` is called when it is over."""
+        thread = threading.Thread(
+            target=self._run, args=(request,), name=f"dump {request.job}", daemon=True
+        )
+        thread.start()
+
+    def stop(self) -> None:
+        """Begin no further round; whoever is in one is not waited for."""
+        self._stopping.set()
+
+    def _run(self, request: DumpRequest) -> None:
+        try:
+            for number in (1, 2):
+                began = time.monotonic()
+                self._take(request, number)
+                if number == 1 and self._stopping.wait(
+                    max(0.0, began + ROUND_GAP_S - time.monotonic())
+                ):
+                    return
+        except Exception:
+            log.exception("dump of job %s failed", request.job)
+        finally:
+            self._ended(request.job)
+
+    def _take(self, request: DumpRequest, number: int) -> None:
+        began = time.monotonic()
+        ranks, stacks = self._taker.take(request.targets, deadline=began + ROUND_DEADLINE_S)
+        batch = DumpBatch(
+            version=PROTOCOL_VERSION,
+            id=uuid.uuid4().hex,
+            node=self._node,
+            job=request.job,
+            round=number,
+            reason=request.reason,
+            held_s=0.0,
+            ranks=ranks,
+            stacks=stacks,
+        )
+        if not self._stopping.is_set():
+            self._deliver(batch, began)

@@ -1,0 +1,82 @@
+"""One rank's heartbeat page over time: ages, steps since the last report, last words."""
+
+from __future__ import annotations
+
+import time
+
+from watchtower_heartbeat.page import PageError, PageView
+
+from agent.pages import PageFile
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.report import Beat
+
+NS_PER_S = 1e9
+
+
+class Heartbeat:
+    """Remembers what it read last: the page of a dead process still says how it ended."""
+
+    def __init__(self, page: PageFile) -> None:
+        self.page = page
+        self.view: PageView | None = None
+        self.problem = ""
+        self._made_ns = time.monotonic_ns() - page.age_ns()
+        self._reported_step, self._reported_ns = -1, 0
+        if (view := self.read()) is not None:
+            self._reported_step, self._reported_ns = view.step, view.beat_ns
+
+    def read(self) -> PageView | None:
+        """Read the page again; when it cannot be read the last words stay."""
+        try:
+            self.view = self.page.read()
+            self.problem = ""
+        except PageError as error:
+            self.problem = error.reason
+        return self.view
+
+    def step_now(self) -> int:
+        """Read the step without touching anything: for a dump in another thread."""
+        try:
+            return self.page.read().step
+        except PageError:
+            return -1
+
+    def beat(self, now_ns: int) -> Beat | None:
+        """Return the beat for a report made at `now_ns`, counting steps since the previous one."""
+        view = self.view
+        if view is None:
+            return None
+        advanced, interval_s = self._advance(view)
+        return Beat(
+            step=max(view.step, -1),
+            age_s=_age_s(now_ns, self.beaten_ns()),
+            phase=view.phase[:MAX_NAME],
+            phase_age_s=_age_s(now_ns, view.phase_since_ns) if view.phase else 0.0,
+            advanced=advanced,
+            interval_s=interval_s,
+            loss_is_bad=_loss_is_bad(view),
+        )
+
+    def beaten_ns(self) -> int:
+        """Return when the last beat was, or when the page was made while there is none."""
+        view = self.view
+        return view.beat_ns if view is not None and view.step >= 0 else self._made_ns
+
+    def _advance(self, view: PageView) -> tuple[int, float]:
+        before, before_ns = self._reported_step, self._reported_ns
+        self._reported_step, self._reported_ns = view.step, view.beat_ns
+        if view.step < 0 or view.beat_ns <= before_ns:
+            return 0, 0.0
+        if before < 0:  # the first beat of all; a resumed job may begin at any step
+            return 1, 0.0
+        # A loop that counts from zero in each epoch goes back: one beat at least was made then.
+        advanced = view.step - before if view.step > before else 1
+        return advanced, (view.beat_ns - before_ns) / NS_PER_S / advanced
+
+
+def _age_s(now_ns: int, then_ns: int) -> float:
+    return max(0.0, (now_ns - max(then_ns, 0)) / NS_PER_S)
+
+
+def _loss_is_bad(view: PageView) -> bool:
+    return view.nonfinite_losses > 0 and view.last_nonfinite_step >= view.step

@@ -1,0 +1,153 @@
+"""What an environment and a command line say: which rank, of which job, or only a launcher."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from watchtower_heartbeat.launchers import read_identity
+from watchtower_heartbeat.page import UNKNOWN
+
+from watchtower.wire.bounds import MAX_NAME, MAX_RANK
+
+LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
+MAX_WORLD_SIZE = MAX_RANK + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClaim:
+    """The rank a process says it is, by its environment or its page."""
+
+    rank: int
+    local_rank: int | None = None
+    world_size: int | None = None
+    restart_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRule:
+    """Variables that name a job."""
+
+    parts: tuple[str, ...]
+    prefix: str = ""
+    optional: str = ""
+    not_unique: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """`data/launchers.toml`."""
+
+    programs: frozenset[str]
+    modules: frozenset[str]
+    wrappers: frozenset[str]
+    job: tuple[JobRule, ...]
+
+
+@cache
+def load_facts() -> Facts:
+    """Read the table of launchers, once."""
+    table = tomllib.loads(resources.files("agent.data").joinpath("launchers.toml").read_text())
+    return Facts(
+        programs=frozenset(table["programs"]),
+        modules=frozenset(table["modules"]),
+        wrappers=frozenset(table["wrappers"]),
+        job=tuple(
+            JobRule(
+                parts=tuple(rule["parts"]),
+                prefix=rule.get("prefix", ""),
+                optional=rule.get("optional", ""),
+                not_unique=tuple(rule.get("not_unique", ())),
+            )
+            for rule in table["job"]
+        ),
+    )
+
+
+@cache
+def naming_variables() -> tuple[str, ...]:
+    """Return the variables that `name_job` looks at."""
+    names = {"MASTER_ADDR", "MASTER_PORT"}
+    for rule in load_facts().job:
+        names.update(rule.parts)
+        names.add(rule.optional)
+    return tuple(sorted(names - {""}))
+
+
+def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
+    """Return the rank an environment names, None when it names none that could be one."""
+    words = read_identity(environment)
+    if not 0 <= words["rank"] <= MAX_RANK:
+        return None
+    return RankClaim(
+        rank=words["rank"],
+        local_rank=known(words["local_rank"]),
+        world_size=known(words["world_size"]),
+        restart_count=_number(environment.get("TORCHELASTIC_RESTART_COUNT", "")),
+    )
+
+
+def known(word: int) -> int | None:
+    """Return the number, None when it is the word for unknown or cannot be true."""
+    return word if UNKNOWN < word <= MAX_WORLD_SIZE else None
+
+
+def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int) -> str:
+    """Return the job's name: the same on every node of the job, another one for another job.
+
+    An address that only this machine can reach is used by every single-node job of a cluster, so
+    there the machine's name and the start of the launcher tell them apart.
+    """
+    for rule in load_facts().job:
+        if name := _apply(rule, environment):
+            return name[:MAX_NAME]
+    here = f"{host}.{launcher_started}"
+    address = environment.get("MASTER_ADDR", "").strip()
+    if not address:
+        return here[:MAX_NAME]
+    name = f"{address}:{environment.get('MASTER_PORT', '').strip()}"
+    return (f"{name}@{here}" if is_loopback(address) else name)[:MAX_NAME]
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether an address means a different machine on every machine."""
+    return address.lower() in LOOPBACK or address.startswith("127.")
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """Say whether a command line starts ranks and is none itself."""
+    facts = load_facts()
+    words = [os.path.basename(word) for word in command[:2]]
+    if any(word in facts.programs for word in words[: 2 if is_python(command) else 1]):
+        return True
+    if is_python(command) and "-m" in command[:8]:
+        module = command[command.index("-m") + 1 : command.index("-m") + 2]
+        return bool(module) and module[0] in facts.modules
+    return False
+
+
+def is_wrapper(command: Sequence[str]) -> bool:
+    """Say whether a command line only wraps another program (a shell, a container runtime)."""
+    return bool(command) and os.path.basename(command[0]).lstrip("-") in load_facts().wrappers
+
+
+def is_python(command: Sequence[str]) -> bool:
+    """Say whether a command line runs Python."""
+    return bool(command) and os.path.basename(command[0]).startswith(("python", "pypy"))
+
+
+def _apply(rule: JobRule, environment: Mapping[str, str]) -> str:
+    values = [environment.get(part, "").strip() for part in rule.parts]
+    if not all(values) or values[0] in rule.not_unique:
+        return ""
+    if rule.optional and (more := environment.get(rule.optional, "").strip()):
+        values.append(more)
+    return rule.prefix + ".".join(values)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

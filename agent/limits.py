@@ -1,0 +1,67 @@
+"""What this agent may not do on this node, as sentences a person can act on."""
+
+from __future__ import annotations
+
+import os
+
+from agent.dumpers.python_stacks import MISSING_HELP
+from agent.procfs import Proc, parse_fields
+from watchtower.wire.report import AgentLimits
+
+CAP_DAC_READ_SEARCH = 2
+CAP_SYS_PTRACE = 19
+
+YAMA_HELP = (
+    "Yama (kernel.yama.ptrace_scope=1) lets only a parent trace: give the agent CAP_SYS_PTRACE, or "
+    "start the training process with WATCHTOWER_PTRACE=any"
+)
+NEEDED = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+
+
+def look_at_limits(proc: Proc, py_spy: str) -> AgentLimits:
+    """Look at Yama, our capabilities and py-spy."""
+    capabilities = read_capabilities(proc)
+    return AgentLimits(
+        python_stacks=_limit_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
+        process=_limit_of_process(capabilities),
+    )
+
+
+def _limit_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
+    if not py_spy:
+        return MISSING_HELP
+    if ptrace_scope >= 3:
+        return "Yama (kernel.yama.ptrace_scope=3) forbids all tracing until the next boot"
+    if has(capabilities, CAP_SYS_PTRACE):
+        return ""
+    if ptrace_scope == 1:
+        return YAMA_HELP
+    if ptrace_scope == 2:
+        return "Yama (kernel.yama.ptrace_scope=2) needs CAP_SYS_PTRACE: give it to the agent"
+    return ""
+
+
+def _limit_of_process(capabilities: int) -> str:
+    if has(capabilities, CAP_SYS_PTRACE) and has(capabilities, CAP_DAC_READ_SEARCH):
+        return ""
+    return f"sees ranks of user {os.getuid()} only: for those of others it needs {NEEDED}"
+
+
+def has(capabilities: int, number: int) -> bool:
+    """Say whether a capability is in the set."""
+    return bool(capabilities >> number & 1)
+
+
+def read_capabilities(proc: Proc) -> int:
+    """Return our effective capabilities as the kernel's bit set."""
+    text = parse_fields(proc.try_read(os.getpid(), "status", 8192)).get("CapEff", "0")
+    return int(text, 16)
+
+
+def read_ptrace_scope(proc: Proc) -> int:
+    """Return Yama's setting; 0 where there is no Yama."""
+    try:
+        with open(f"{proc.path}/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,89 @@
+"""Of all processes that carry a rank, which ones are the ranks? Decided by value, no /proc here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """A process with a rank in its environment or on a page of its own."""
+
+    pid: int
+    rank: int
+    ancestors: tuple[int, ...]
+    """Claimants above it, nearest first, living or dead."""
+    has_page: bool = False
+    is_launcher: bool = False
+    is_wrapper: bool = False
+    is_python: bool = False
+    start_time: int = 0
+
+
+def choose_ranks(claimants: Iterable[Claimant]) -> set[int]:
+    """Return the pids that are ranks: a page wins, else the topmost process with that rank.
+
+    What a rank starts or forks (DataLoader workers, compile helpers, trackers) inherits its
+    environment and is no rank. A launcher is none either, nor is a shell around the program.
+    """
+    known = {claimant.pid: claimant for claimant in claimants}
+    families: dict[int, list[Claimant]] = defaultdict(list)
+    for claimant in known.values():
+        families[_head_of(claimant, known)].append(claimant)
+    launchers = _find_launchers(known)
+    chosen: set[int] = set()
+    for family in families.values():
+        chosen |= _choose_in_family(family, known, launchers)
+    return chosen
+
+
+def _head_of(claimant: Claimant, known: dict[int, Claimant]) -> int:
+    """Return the topmost ancestor with the same rank: all of its kin share it."""
+    head = claimant.pid
+    for pid in claimant.ancestors:
+        if pid in known and known[pid].rank == claimant.rank:
+            head = pid
+    return head
+
+
+def _find_launchers(known: dict[int, Claimant]) -> set[int]:
+    """Find those named so, and those without a page below which other ranks run."""
+    launchers = {claimant.pid for claimant in known.values() if claimant.is_launcher}
+    for claimant in known.values():
+        for pid in claimant.ancestors:
+            above = known.get(pid)
+            if above is not None and not above.has_page and above.rank != claimant.rank:
+                launchers.add(pid)
+    return launchers
+
+
+def _choose_in_family(
+    family: list[Claimant], known: dict[int, Claimant], launchers: set[int]
+) -> set[int]:
+    paged = [claimant for claimant in family if claimant.has_page]
+    if paged:
+        return {claimant.pid for claimant in _topmost(paged, paged)}
+    programs = [
+        claimant
+        for claimant in family
+        if claimant.pid not in launchers
+        and not claimant.is_wrapper
+        and not _belongs_to_paged(claimant, known)
+    ]
+    topmost = _topmost(programs, programs)
+    if len(topmost) > 1:
+        # `python train.py | tee log` under one shell: the program is a rank, its pipe is not.
+        topmost.sort(key=lambda each: (not each.is_python, each.start_time, each.pid))
+    return {claimant.pid for claimant in topmost[:1]}
+
+
+def _topmost(candidates: list[Claimant], among: list[Claimant]) -> list[Claimant]:
+    pids = {claimant.pid for claimant in among}
+    return [each for each in candidates if not pids.intersection(each.ancestors)]
+
+
+def _belongs_to_paged(claimant: Claimant, known: dict[int, Claimant]) -> bool:
+    """Say whether a process with a page is above: its helpers carry ranks of their own worlds."""
+    return any(pid in known and known[pid].has_page for pid in claimant.ancestors)

@@ -1,0 +1,68 @@
+"""The agent's own numbers for Prometheus; its CPU and memory come from the client library."""
+
+from __future__ import annotations
+
+import logging
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    start_http_server,
+)
+
+from agent import __version__
+
+log = logging.getLogger(__name__)
+
+TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+"""A tick takes a millisecond or two; from 5 ms on it is over the budget at one per second."""
+
+
+class Metrics:
+    """Everything `/metrics` shows, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.ranks = Gauge(
+            "watchtower_agent_ranks", "Living ranks watched on this node.", registry=self.registry
+        )
+        self.report_failures = Counter(
+            "watchtower_agent_report_failures",
+            "Reports that the tower did not take.",
+            registry=self.registry,
+        )
+        self.dumps = Counter(
+            "watchtower_agent_dumps",
+            "Ranks dumped, by outcome: ok, or the kind of failure.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.tick_duration = Histogram(
+            "watchtower_agent_tick_duration_seconds",
+            "Time one look at all ranks took.",
+            buckets=TICK_BUCKETS_S,
+            registry=self.registry,
+        )
+        Gauge(
+            "watchtower_agent_build_info",
+            "Always 1; the version is the label.",
+            ["version"],
+            registry=self.registry,
+        ).labels(version=__version__).set(1)
+
+    def count_dump(self, outcome: str) -> None:
+        """Count one rank dumped."""
+        self.dumps.labels(outcome=outcome).inc()
+
+    def serve(self, host: str, port: int) -> str:
+        """Serve `/metrics`; return its URL, or "" when the port is taken: watching goes on."""
+        try:
+            server, _ = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            log.warning("no metrics: %s:%d cannot be listened on: %s", host, port, error.strerror)
+            return ""
+        return f"http://{host}:{server.server_port}/metrics"

@@ -1,0 +1,93 @@
+"""Who descends from whom: every process of the node, one stat read per new one.
+
+Lineage outlives death: a DataLoader worker whose rank was killed still belongs to it, although the
+kernel has given it another parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agent.config import MAX_LINEAGE
+from agent.procfs import Proc, Stat
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Process:
+    """One process, as it was when first seen; `parent` is the one it had then."""
+
+    pid: int
+    ppid: int
+    start_time: int
+    comm: str
+    alive: bool = True
+    was_rank: bool = False
+    parent: Process | None = None
+    children: list[Process] = field(default_factory=list)
+    """Living children, with those of children that died."""
+
+    def lineage(self) -> Iterator[Process]:
+        """Yield parent, grandparent and so on, the dead included."""
+        process, depth = self.parent, 0
+        while process is not None and depth < MAX_LINEAGE:
+            yield process
+            process, depth = process.parent, depth + 1
+
+    def descendants(self) -> Iterator[Process]:
+        """Yield living children and theirs."""
+        waiting = list(self.children)
+        while waiting:
+            process = waiting.pop()
+            yield process
+            waiting.extend(process.children)
+
+
+class ProcessTable:
+    """All processes of the node by pid, brought up to date once a tick."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._processes: dict[int, Process] = {}
+        self._ignored: set[int] = set()
+
+    def refresh(self) -> tuple[list[Process], list[Process]]:
+        """Look at /proc once; return the processes that came and those that went."""
+        pids = self._proc.pids()
+        known = self._processes.keys() | self._ignored
+        gone = [self._remove(pid) for pid in self._processes.keys() - pids]
+        self._ignored &= pids
+        stats = {pid: stat for pid in sorted(pids - known) if (stat := self._proc.stat(pid))}
+        return self._add(stats), gone
+
+    def forget(self, pid: int, start_time: int) -> None:
+        """Drop a process known to be gone, so that another one with its pid is seen as new."""
+        process = self._processes.get(pid)
+        if process is not None and process.start_time == start_time:
+            self._remove(pid)
+
+    def _add(self, stats: dict[int, Stat]) -> list[Process]:
+        new: list[Process] = []
+        for pid, stat in stats.items():
+            if stat.kernel_thread:
+                self._ignored.add(pid)
+                continue
+            process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
+            self._processes[pid] = process
+            new.append(process)
+        for process in new:
+            parent = self._processes.get(process.ppid)
+            if parent is not None and parent is not process:
+                process.parent = parent
+                parent.children.append(process)
+        return new
+
+    def _remove(self, pid: int) -> Process:
+        process = self._processes.pop(pid)
+        process.alive = False
+        if process.parent is not None and process in process.parent.children:
+            process.parent.children.remove(process)
+        heir = next((ancestor for ancestor in process.lineage() if ancestor.alive), None)
+        if heir is not None:
+            heir.children.extend(process.children)
+        return process

@@ -1,0 +1,118 @@
+"""One rank under watch, from the moment it was found until the agent forgets it."""
+
+from __future__ import annotations
+
+import time
+
+from watchtower_heartbeat.page import PageView
+
+from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
+from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
+from agent.discovery import FoundRank
+from agent.heartbeats import Heartbeat
+from agent.procfs import Proc
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, RankVitals
+
+
+class WatchedRank:
+    """Holds what is open for one rank: its page, its /proc files, its pidfd."""
+
+    def __init__(self, proc: Proc, found: FoundRank, now: float) -> None:
+        self.found = found
+        self.found_at = now
+        self.ended_at: float | None = None
+        self.heartbeat: Heartbeat | None = None
+        self._status: ExitStatus = UNKNOWN_STATUS
+        self._files = OpenFiles(proc, found.process.pid)
+        self.end_watch = EndWatch(found.process.pid, self._files)
+        self._meter = MovementMeter(proc, found.process, self._files)
+        self.update(found)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells this process from any other, ever."""
+        return self.found.process.pid, self.found.process.start_time
+
+    def __str__(self) -> str:
+        return f"rank {self.found.claim.rank} of {self.found.job} (pid {self.found.process.pid})"
+
+    def update(self, found: FoundRank) -> None:
+        """Take over what discovery learned since: a page, a job name."""
+        self.found = found
+        known = self.heartbeat.page if self.heartbeat is not None else None
+        if found.page is not None and found.page is not known:
+            self.heartbeat = Heartbeat(found.page)
+
+    def read_page(self) -> PageView | None:
+        """Read the heartbeat page again."""
+        return self.heartbeat.read() if self.heartbeat is not None else None
+
+    def notice_end(self, now: float) -> bool:
+        """Look whether the process ended, and how; True once, when it just did."""
+        just_ended = self.ended_at is None and self.end_watch.has_ended()
+        if just_ended:
+            self.ended_at = now
+            self.read_page()
+        if self.ended_at is not None and self._status.kind is EndingKind.UNKNOWN:
+            self._status = self.end_watch.status()
+        return just_ended
+
+    def vitals(self, now: float, budget: TickBudget) -> RankVitals:
+        """Say how the rank is, for a report made now."""
+        process, claim = self.found.process, self.found.claim
+        state, wchan, movement = ProcessState.GONE, "", Movement()
+        if self.ended_at is None:
+            state, wchan = read_state(self._files)
+            movement, budget.left = self._meter.sample(budget.left)
+        elif self.end_watch.is_zombie():
+            state = ProcessState.ZOMBIE
+        beat = None
+        if self.heartbeat is not None:
+            self.heartbeat.read()
+            beat = self.heartbeat.beat(time.monotonic_ns())
+        return RankVitals(
+            job=self.found.job,
+            rank=claim.rank,
+            pid=process.pid,
+            start_time=process.start_time,
+            world_size=claim.world_size,
+            local_rank=claim.local_rank,
+            restart_count=claim.restart_count,
+            found_age_s=max(0.0, now - self.found_at),
+            beat=beat,
+            state=state,
+            wchan=wchan,
+            movement=movement,
+            ended=self._ending(now),
+        )
+
+    def _ending(self, now: float) -> Ending | None:
+        if self.ended_at is None:
+            return None
+        view = self.heartbeat.view if self.heartbeat is not None else None
+        return make_ending(self._status, view, age_s=max(0.0, now - self.ended_at))
+
+
+def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> Ending:
+    """Join what the kernel says with the last words on the page; the kernel knows better."""
+    kind, code = status.kind, status.code
+    if view is None or view.ended_ns < view.beat_ns:  # it beat again: it survived that exception
+        return Ending(kind=kind, code=code, age_s=age_s)
+    if kind is EndingKind.UNKNOWN and view.ended in ("finished", "exception", "exit"):
+        kind = EndingKind.EXIT
+        code = _code_on_page(view)
+    return Ending(
+        kind=kind,
+        code=code,
+        age_s=age_s,
+        exception_type=view.exception_type[:MAX_NAME],
+        exception_text=view.exception_message[:MAX_TEXT],
+    )
+
+
+def _code_on_page(view: PageView) -> int | None:
+    """Return the exit code: an orderly shutdown looks the same after `sys.exit(3)`."""
+    if view.ended == "exit" and view.exit_code >= 0:
+        return view.exit_code
+    return 1 if view.ended == "exception" else None

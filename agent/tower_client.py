@@ -1,0 +1,122 @@
+"""Talks HTTP to the tower: one connection, kept open, with a deadline on every step."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agent.config import HTTP_TIMEOUT_S, MAX_REPLY_BYTES
+
+RETRY_ALL_THE_SAME = (408, 425, 429)
+"""Client errors that say "later", not "never"."""
+
+MAX_DETAIL = 300
+"""Characters of the tower's explanation that go into a log line."""
+
+
+class TowerError(Exception):
+    """The tower cannot be reached or does not want it; `permanent`: trying again is useless."""
+
+    def __init__(self, reason: str, *, permanent: bool = False) -> None:
+        """Keep the reason, a phrase for a log line."""
+        super().__init__(reason)
+        self.reason, self.permanent = reason, permanent
+
+
+class _Problem(msgspec.Struct):
+    """application/problem+json (RFC 9457)."""
+
+    title: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowerAddress:
+    """Where the tower is, and the token it knows us by."""
+
+    url: str
+    token: str = ""
+
+
+class TowerClient:
+    """One keep-alive connection; made for one thread."""
+
+    def __init__(self, address: TowerAddress) -> None:
+        parts = urlsplit(address.url)
+        self._secure = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port
+        self._prefix = parts.path.rstrip("/")
+        self._token = address.token
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """Send JSON and return what the tower answered; TowerError says what went wrong."""
+        reused = self._connection is not None
+        try:
+            return self._post_once(path, body)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+            self.close()
+            if not reused:
+                raise TowerError(_explain(error)) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise TowerError(_explain(error)) from error
+        # The tower had closed the idle connection: not a failure, once.
+        try:
+            return self._post_once(path, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise TowerError(_explain(error)) from error
+
+    def close(self) -> None:
+        """Drop the connection; the next call makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _post_once(self, path: str, body: bytes) -> bytes:
+        connection = self._connection = self._connection or self._connect()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection.request("POST", self._prefix + path, body=body, headers=headers)
+        response = connection.getresponse()
+        answer = response.read(MAX_REPLY_BYTES + 1)
+        if len(answer) > MAX_REPLY_BYTES:
+            self.close()
+            raise TowerError(f"the reply is longer than {MAX_REPLY_BYTES} bytes", permanent=True)
+        if not 200 <= response.status < 300:
+            raise _refused(response.status, answer)
+        return answer
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=HTTP_TIMEOUT_S, context=context
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT_S)
+
+
+def _refused(status: int, answer: bytes) -> TowerError:
+    try:
+        problem = msgspec.json.decode(answer, type=_Problem)
+        said = problem.detail or problem.title
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        said = ""
+    printable = "".join(char if char.isprintable() else " " for char in said[:MAX_DETAIL])
+    permanent = 400 <= status < 500 and status not in RETRY_ALL_THE_SAME
+    return TowerError(f"HTTP {status} {printable}".strip(), permanent=permanent)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {HTTP_TIMEOUT_S:g} s"
+    if isinstance(error, socket.gaierror):
+        return f"its name cannot be resolved: {error.strerror}"
+    return f"{type(error).__name__}: {error}".strip(": ")

@@ -1,0 +1,128 @@
+"""The ranks under watch: the living, and those that ended a while ago."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from agent.collectors.process import TickBudget
+from agent.config import ENDED_KEPT_S, MAX_ENDED
+from agent.discovery import FoundRank
+from agent.dump_triggers import RankBeat
+from agent.procfs import Proc
+from agent.ranks import WatchedRank
+from watchtower.wire.bounds import MAX_RANKS_PER_NODE
+from watchtower.wire.report import RankVitals
+
+log = logging.getLogger(__name__)
+
+NS_PER_S = 1e9
+
+Key = tuple[int, int]
+_T = TypeVar("_T")
+
+
+class Watchlist:
+    """Takes what discovery found; one bad process never stops the look at the others."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._ranks: dict[Key, WatchedRank] = {}
+        self._troubles: dict[Key, str] = {}
+        self._budget = TickBudget()
+
+    def update(self, found: Iterable[FoundRank], now: float) -> None:
+        """Begin to watch new ranks, and forget those that are none or ended long ago."""
+        current = {(each.process.pid, each.process.start_time): each for each in found}
+        for key, each in current.items():
+            self._guard(key, partial(self._take_over, key, each, now))
+        self.notice_ends(now)
+        for key, rank in list(self._ranks.items()):
+            if rank.ended_at is None and key not in current:
+                log.info("%s is no rank any more", rank)
+                del self._ranks[key]
+        self._forget_old(now)
+
+    def notice_ends(self, now: float) -> bool:
+        """Look which processes ended; True when one just did."""
+        any_ended = False
+        for key, rank in self._ranks.items():
+            if self._guard(key, partial(rank.notice_end, now)):
+                log.info("%s ended", rank)
+                any_ended = True
+        return any_ended
+
+    def living(self) -> list[WatchedRank]:
+        """Return the ranks that have not ended."""
+        return [rank for rank in self._ranks.values() if rank.ended_at is None]
+
+    def known_ranks(self) -> dict[str, set[int]]:
+        """Return the ranks found on this node by job, the ended ones included."""
+        ranks: dict[str, set[int]] = {}
+        for rank in self._ranks.values():
+            ranks.setdefault(rank.found.job, set()).add(rank.found.claim.rank)
+        return ranks
+
+    def keys(self) -> set[Key]:
+        """Return (pid, start time) of all ranks under watch."""
+        return set(self._ranks)
+
+    def vitals(self, now: float) -> tuple[RankVitals, ...]:
+        """Return how all ranks are; one that cannot be looked at is left out, and that is said."""
+        self._budget.refill()
+        every = [
+            self._guard(key, partial(rank.vitals, now, self._budget))
+            for key, rank in self._ranks.items()
+        ]
+        return tuple(each for each in every if each is not None)[-MAX_RANKS_PER_NODE:]
+
+    def beats(self) -> list[RankBeat]:
+        """Return the last known beat of every living rank that has a page."""
+        return [
+            RankBeat(
+                key=rank.key,
+                job=rank.found.job,
+                rank=rank.found.claim.rank,
+                phase=rank.heartbeat.view.phase,
+                beaten_at=rank.heartbeat.beaten_ns() / NS_PER_S,
+            )
+            for rank in self.living()
+            if rank.heartbeat is not None and rank.heartbeat.view is not None
+        ]
+
+    def read_page(self, key: Key) -> None:
+        """Read one rank's page again."""
+        self._ranks[key].read_page()
+
+    def _take_over(self, key: Key, found: FoundRank, now: float) -> None:
+        if key in self._ranks:
+            self._ranks[key].update(found)
+            return
+        rank = self._ranks[key] = WatchedRank(self._proc, found, now)
+        page = "with" if rank.heartbeat is not None else "without"
+        log.info("found %s, %s a heartbeat page", rank, page)
+
+    def _forget_old(self, now: float) -> None:
+        ended = [
+            (rank.ended_at, key) for key, rank in self._ranks.items() if rank.ended_at is not None
+        ]
+        ended.sort(reverse=True)
+        for place, (ended_at, key) in enumerate(ended):
+            if place >= MAX_ENDED or now - ended_at > ENDED_KEPT_S:
+                del self._ranks[key]
+        self._troubles = {key: said for key, said in self._troubles.items() if key in self._ranks}
+
+    def _guard(self, key: Key, look: Callable[[], _T]) -> _T | None:
+        """Look at one process; trouble with it is logged when it changes, and stays its own."""
+        try:
+            result = look()
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if self._troubles.get(key) != said:
+                self._troubles[key] = said
+                log.warning("pid %d cannot be looked at: %s", key[0], said, exc_info=True)
+            return None
+        self._troubles.pop(key, None)
+        return result

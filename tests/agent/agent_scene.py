@@ -1,0 +1,212 @@
+"""What tests of the agent need: training processes that obey, and a tower that records."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
+REPOSITORY = HERE.parent.parent
+PATIENCE_S = 30.0
+"""Tests share two cores with whatever else runs; a healthy run needs a tenth of it."""
+
+
+def wait_until(claim: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Return what `claim` returns as soon as it is true; fail with `what` after the deadline."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if result := claim():
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """An environment in which nothing but `more` names a rank or a job."""
+    keep = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+    base = {name: os.environ[name] for name in keep if name in os.environ}
+    paths = [str(REPOSITORY), str(REPOSITORY / "heartbeat"), base.get("PYTHONPATH", "")]
+    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
+
+
+class Victim:
+    """A process that executes the statements it is given."""
+
+    def __init__(self, environment: dict[str, str], command: list[str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            command or [sys.executable, str(PROGRAMS / "obeys.py")],
+            env=clean_environment(**environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+            text=True,
+        )
+        self.pid = self.process.pid
+        self._expect("ready")
+
+    def do(self, statement: str) -> str:
+        """Have a statement executed to its end; return what it printed."""
+        self.begin(statement)
+        return self._expect("done")
+
+    def begin(self, statement: str) -> None:
+        """Have a statement executed, which may never end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(statement + "\n")
+        self.process.stdin.flush()
+
+    def is_asleep(self) -> bool:
+        """Whether its main thread sleeps, as it does while it waits to be told something."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "S"
+
+    def _expect(self, word: str) -> str:
+        assert self.process.stdout is not None
+        printed = []
+        for line in self.process.stdout:
+            if line.strip() == word:
+                return "\n".join(printed)
+            printed.append(line.strip())
+        raise AssertionError(f"the program ended before it said {word!r}: {printed}")
+
+    def close(self) -> None:
+        """Kill the whole group: workers outlive a rank that was killed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class RecordingTower:
+    """A real HTTP server that keeps what it is sent and answers what the test says."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.dumps: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.deadline_s: float | None = None
+        self.orders: list[dict[str, Any]] = []
+        self.dump_answers: list[tuple[int, bytes]] = []
+        self.report_answers: list[tuple[int, bytes]] = []
+        self.connections: list[socket.socket] = []
+        tower = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def setup(self) -> None:
+                super().setup()
+                tower.connections.append(self.connection)
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = tower.answer(self.path, body, dict(self.headers))
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", port), Handler)
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def answer(self, path: str, body: Any, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Record a message and return status and body."""
+        self.headers.append(headers)
+        if path == "/ingest/v1/dumps":
+            if self.dump_answers:
+                return self.dump_answers.pop(0)
+            self.dumps.append(body)
+            return 200, json.dumps({"id": body["id"]}).encode()
+        assert path == "/ingest/v1/report"
+        self.reports.append(body)
+        if self.report_answers:
+            return self.report_answers.pop(0)
+        return 200, json.dumps(self._reply(body)).encode()
+
+    def _reply(self, report: dict[str, Any]) -> dict[str, Any]:
+        orders, self.orders = self.orders, []
+        deadlines = [
+            {"job": rank["job"], "rank": rank["rank"], "after_s": self.deadline_s}
+            for rank in report["ranks"]
+            if self.deadline_s is not None
+        ]
+        return {"version": 1, "tower_id": "t", "deadlines": deadlines, "orders": orders}
+
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """The newest report's ranks by number."""
+        return {rank["rank"]: rank for rank in self.reports[-1]["ranks"]} if self.reports else {}
+
+    def close(self) -> None:
+        """Stop listening and drop what is open."""
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE_S)
+
+
+class RunningAgent:
+    """`python -P -m agent run`, as a process of its own."""
+
+    def __init__(self, tower_url: str, *options: str, log: Path, **environment: str) -> None:
+        self._log = log
+        command = [sys.executable, "-P", "-m", "agent", "run", "--tower", tower_url]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*command, "--node", "n1", "--port", "0", "--interval", "0.2", *options],
+                env=clean_environment(**environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def says(self, words: str) -> bool:
+        """Whether these words are in its output."""
+        return words in self._log.read_text()
+
+    def output(self) -> str:
+        """Everything it printed and logged."""
+        return self._log.read_text()
+
+    def close(self) -> None:
+        """Kill it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+
+
+def new_mark() -> str:
+    """A value for WATCHTOWER_TEST that no other process has."""
+    return uuid.uuid4().hex

@@ -1,0 +1,107 @@
+"""When to dump: deadlines, coalescing, orders. By value, nothing waits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from agent.config import MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
+from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderBook, RankBeat, refuse
+from watchtower.wire.orders import Deadline, Order
+
+
+def a_beat(rank: int = 0, at: float = 100.0, phase: str = "", job: str = "j") -> RankBeat:
+    return RankBeat(key=(10 + rank, 1), job=job, rank=rank, phase=phase, beaten_at=at)
+
+
+@pytest.fixture
+def watch() -> DeadlineWatch:
+    watch = DeadlineWatch()
+    watch.replace([Deadline(job="j", rank=rank, after_s=5.0) for rank in range(2)])
+    return watch
+
+
+def test_nothing_is_due_before_the_deadline(watch: DeadlineWatch) -> None:
+    assert watch.fire([a_beat()], now=104.9) == {}
+    assert watch.next_due([a_beat(), a_beat(1, at=99.0)]) == 104.0
+
+
+def test_a_rank_without_a_beat_for_that_long_is_due_at_once(watch: DeadlineWatch) -> None:
+    assert watch.fire([a_beat()], now=105.0) == {"j": a_beat()}
+
+
+def test_a_stall_fires_once_and_again_after_growing_pauses(watch: DeadlineWatch) -> None:
+    fired, now = [], 105.0
+    while now < 105.0 + 8 * MAX_REPEAT_DUMP_S:
+        if watch.fire([a_beat()], now=now):
+            fired.append(now - 105.0)
+        now += 1.0
+    gaps = [later - earlier for earlier, later in pairwise(fired)]
+    assert gaps[:3] == [REPEAT_DUMP_S, 2 * REPEAT_DUMP_S, 4 * REPEAT_DUMP_S]
+    assert max(gaps) == MAX_REPEAT_DUMP_S
+
+
+def test_a_beat_arms_the_rank_again(watch: DeadlineWatch) -> None:
+    watch.fire([a_beat()], now=105.0)
+    assert watch.due_at(a_beat(at=106.0)) == 111.0
+    assert watch.fire([a_beat(at=106.0)], now=111.0)
+
+
+def test_a_deadline_holds_only_in_its_phase(watch: DeadlineWatch) -> None:
+    assert watch.due_at(a_beat(phase="checkpoint")) is None
+    watch.replace([Deadline(job="j", rank=0, after_s=5.0, phase="checkpoint")])
+    assert watch.due_at(a_beat(phase="checkpoint")) == 105.0
+    assert watch.due_at(a_beat()) is None
+
+
+def test_a_rank_without_a_deadline_is_never_due(watch: DeadlineWatch) -> None:
+    assert watch.due_at(a_beat(7)) is None
+    assert watch.due_at(a_beat(job="other")) is None
+    assert watch.next_due([a_beat(7)]) is None
+
+
+def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
+    watch.fire([a_beat()], now=105.0)
+    watch.keep_only(set())
+    assert watch.due_at(a_beat()) == 105.0
+
+
+def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
+    ledger = DumpLedger()
+    assert not ledger.satisfies("j", 10.0)
+    ledger.begin("j")
+    assert ledger.satisfies("j", 99.0)
+    assert not ledger.satisfies("other", 99.0)
+    ledger.end("j", 100.0)
+    assert ledger.satisfies("j", 100.0 + SATISFIED_BY_S - 0.1)
+    assert not ledger.satisfies("j", 100.0 + SATISFIED_BY_S)
+
+
+def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:
+    return Order(id=order_id, job="j", expires_s=expires_s, ranks=ranks)
+
+
+def test_an_order_is_taken_once() -> None:
+    book = OrderBook()
+    book.receive([an_order(), an_order()], now=0.0)
+    assert book.take(1.0, limit=4) == ([an_order()], [])
+    book.receive([an_order()], now=2.0)
+    assert book.take(3.0, limit=4) == ([], [])
+
+
+def test_an_order_that_waited_too_long_expires() -> None:
+    book = OrderBook()
+    book.receive([an_order("a", 5.0), an_order("b", 50.0)], now=0.0)
+    assert book.take(1.0, limit=0) == ([], [])
+    assert book.take(6.0, limit=4) == ([an_order("b", 50.0)], [an_order("a", 5.0)])
+
+
+def test_an_order_for_ranks_found_here_is_carried_out() -> None:
+    assert refuse(an_order(), {"j": {0, 1}}) == ""
+    assert refuse(an_order("o", 1.0, 1), {"j": {0, 1}}) == ""
+
+
+def test_an_order_for_anything_else_is_refused() -> None:
+    assert "was found" in refuse(an_order(), {"other": {0}})
+    assert "[7]" in refuse(an_order("o", 1.0, 0, 7), {"j": {0, 1}})

@@ -1,0 +1,162 @@
+"""How real processes end, as the agent tells it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from agent_scene import Victim, wait_until
+from watchtower_heartbeat.layout import PAGE_SIZE
+from watchtower_heartbeat.page import PageView, decode
+from watchtower_heartbeat.writer import PageWriter, blank_image
+
+from agent.collectors.endings import ExitStatus, decode_wait_status
+from agent.collectors.process import TickBudget
+from agent.discovery import Discovery
+from agent.process_table import ProcessTable
+from agent.procfs import Proc
+from agent.ranks import WatchedRank, make_ending
+from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals
+
+Start = Callable[..., Victim]
+Watch = Callable[[], WatchedRank]
+
+
+@pytest.fixture
+def watch(mark: str) -> Watch:
+    """Watch the only rank of this test."""
+
+    def watch_it() -> WatchedRank:
+        proc = Proc()
+        discovery = Discovery(
+            proc,
+            ProcessTable(proc),
+            match={"WATCHTOWER_TEST": mark},
+            host="gpu-1",
+            own_pid=-1,
+        )
+        (found,) = discovery.tick(0.0)
+        return WatchedRank(proc, found, time.monotonic())
+
+    return watch_it
+
+
+def vitals_at_the_end(rank: WatchedRank) -> RankVitals:
+    wait_until(lambda: rank.notice_end(time.monotonic()), "the end is noticed")
+    return rank.vitals(time.monotonic(), TickBudget())
+
+
+def ending(rank: WatchedRank) -> Ending:
+    ended = vitals_at_the_end(rank).ended
+    assert ended is not None
+    return ended
+
+
+def reaped(victim: Victim, rank: WatchedRank) -> Ending:
+    victim.process.wait()
+    ended = ending(rank)
+    assert ended.age_s < 30
+    return ended
+
+
+def test_an_exit_code_is_read_although_somebody_else_waits(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    rank = watch()
+    victim.begin("os._exit(3)")
+    ended = ending(rank)
+    assert (ended.kind, ended.code) == (EndingKind.EXIT, 3)
+
+
+def test_a_signal_is_read(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    rank = watch()
+    victim.process.kill()
+    ended = ending(rank)
+    assert (ended.kind, ended.code) == (EndingKind.SIGNAL, signal.SIGKILL)
+
+
+def test_an_exception_is_told_by_the_page(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    victim.do("beat(3)")
+    rank = watch()
+    victim.begin("raise ValueError('bad shard 7')")
+    ended = reaped(victim, rank)
+    assert (ended.exception_type, ended.exception_text) == ("ValueError", "bad shard 7")
+    assert ended.kind in (EndingKind.EXIT, EndingKind.UNKNOWN)
+    assert ended.code == 1
+
+
+def test_the_last_step_is_still_told_after_the_end(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    rank = watch()
+    victim.do("beat(41)")
+    victim.process.kill()
+    victim.process.wait()
+    beat = vitals_at_the_end(rank).beat
+    assert beat is not None
+    assert beat.step == 41
+
+
+def test_a_zombie_has_ended(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    rank = watch()
+    victim.process.send_signal(signal.SIGTERM)
+    vitals = vitals_at_the_end(rank)  # nobody has waited for it yet
+    assert vitals.state is ProcessState.ZOMBIE
+    assert vitals.ended is not None
+    assert (vitals.ended.kind, vitals.ended.code) == (EndingKind.SIGNAL, signal.SIGTERM)
+
+
+def test_a_process_whose_main_thread_ended_lives_on(start: Start, watch: Watch) -> None:
+    victim = start(RANK="0")
+    rank = watch()
+    victim.do("threading.Thread(target=time.sleep, args=(600,)).start()")
+    victim.begin("import ctypes; ctypes.CDLL(None).pthread_exit(None)")
+    stat = wait_until(
+        lambda: (s := Proc().stat(victim.pid)) and s.state == "Z" and s, "the main thread is gone"
+    )
+    assert stat
+    assert not rank.notice_end(time.monotonic())
+    assert rank.vitals(time.monotonic(), TickBudget()).state is ProcessState.ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (0, EndingKind.EXIT, 0),
+        (3 << 8, EndingKind.EXIT, 3),
+        (9, EndingKind.SIGNAL, 9),
+        (11 | 0x80, EndingKind.SIGNAL, 11),  # with a core dump
+    ],
+)
+def test_a_wait_status_is_decoded(status: int, kind: EndingKind, code: int) -> None:
+    assert decode_wait_status(status) == ExitStatus(kind=kind, code=code)
+
+
+def a_page(**fields: int | str) -> PageView:
+    image = bytearray(blank_image())
+    assert len(image) == PAGE_SIZE
+    PageWriter(image).write(**fields)
+    return decode(bytes(image))
+
+
+UNKNOWN = ExitStatus(kind=EndingKind.UNKNOWN)
+
+
+def test_no_status_and_no_page_is_unknown_and_never_exit_0() -> None:
+    assert make_ending(UNKNOWN, None, age_s=0).kind is EndingKind.UNKNOWN
+    assert make_ending(UNKNOWN, None, age_s=0).code is None
+
+
+def test_an_orderly_shutdown_on_the_page_does_not_say_which_code() -> None:
+    ended = make_ending(UNKNOWN, a_page(ended=1, ended_ns=5), age_s=0)
+    assert (ended.kind, ended.code) == (EndingKind.EXIT, None)
+
+
+def test_the_kernel_knows_better_than_the_page() -> None:
+    status = ExitStatus(kind=EndingKind.SIGNAL, code=15)
+    page = a_page(ended=2, ended_ns=5, exception_type="E", exception_message="m")
+    ended = make_ending(status, page, age_s=0)
+    assert (ended.kind, ended.code, ended.exception_type) == (EndingKind.SIGNAL, 15, "E")

@@ -1,0 +1,124 @@
+"""Beats as ages, counted between reports, from a page that the test writes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from watchtower_heartbeat.layout import STEP_AT, STEP_BEGUN_AT, TIME_NS_AT
+from watchtower_heartbeat.writer import PageWriter, blank_image
+
+from agent.heartbeats import Heartbeat
+from agent.pages import PageFile, is_page_link
+
+S = 1_000_000_000
+
+
+class Page:
+    """A page in memory that the test writes at will."""
+
+    def __init__(self) -> None:
+        self.image = blank_image()
+        self.descriptor = os.memfd_create("test")
+        self.flush()
+
+    def flush(self) -> None:
+        os.pwrite(self.descriptor, bytes(self.image), 0)
+
+    def beat(self, step: int, at_ns: int) -> None:
+        for offset, value in ((STEP_AT, step), (STEP_BEGUN_AT, step), (TIME_NS_AT, at_ns)):
+            self.image[offset : offset + 8] = value.to_bytes(8, "little", signed=True)
+        self.flush()
+
+    def write(self, **fields: int | str) -> None:
+        PageWriter(self.image).write(**fields)
+        self.flush()
+
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(PageFile(os.dup(self.descriptor), "7"))
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+def test_an_age_is_counted_from_the_beat(page: Page) -> None:
+    page.beat(5, 100 * S)
+    beat = page.heartbeat().beat(103 * S)
+    assert beat is not None
+    assert (beat.step, beat.age_s, beat.advanced) == (5, 3.0, 0)
+
+
+def test_before_the_first_beat_the_age_is_the_pages(page: Page) -> None:
+    beat = page.heartbeat().beat(10**19)
+    assert beat is not None
+    assert beat.step == -1
+    assert beat.age_s > 0
+
+
+def test_steps_and_their_mean_time_are_counted_between_reports(page: Page) -> None:
+    page.beat(5, 100 * S)
+    heartbeat = page.heartbeat()
+    heartbeat.beat(100 * S)
+    page.beat(9, 102 * S)
+    heartbeat.read()
+    beat = heartbeat.beat(103 * S)
+    assert beat is not None
+    assert (beat.advanced, beat.interval_s, beat.age_s) == (4, 0.5, 1.0)
+    again = heartbeat.beat(104 * S)
+    assert again is not None
+    assert (again.advanced, again.interval_s, again.age_s) == (0, 0.0, 2.0)
+
+
+def test_a_resumed_job_did_not_make_a_thousand_steps_at_once(page: Page) -> None:
+    heartbeat = page.heartbeat()
+    page.beat(1000, 100 * S)
+    heartbeat.read()
+    beat = heartbeat.beat(100 * S)
+    assert beat is not None
+    assert (beat.advanced, beat.interval_s) == (1, 0.0)
+
+
+def test_a_loop_that_counts_from_zero_again_still_advances(page: Page) -> None:
+    page.beat(99, 100 * S)
+    heartbeat = page.heartbeat()
+    page.beat(0, 101 * S)
+    heartbeat.read()
+    beat = heartbeat.beat(101 * S)
+    assert beat is not None
+    assert (beat.step, beat.advanced, beat.interval_s) == (0, 1, 1.0)
+
+
+def test_a_phase_is_told_with_its_age(page: Page) -> None:
+    page.beat(1, 100 * S)
+    page.write(phase="checkpoint", phase_since_ns=101 * S)
+    beat = page.heartbeat().beat(105 * S)
+    assert beat is not None
+    assert (beat.phase, beat.phase_age_s) == ("checkpoint", 4.0)
+
+
+def test_a_bad_loss_counts_while_it_is_the_last_one(page: Page) -> None:
+    page.beat(4, 100 * S)
+    page.write(nonfinite_losses=1, first_nonfinite_step=4, last_nonfinite_step=4)
+    heartbeat = page.heartbeat()
+    assert heartbeat.beat(101 * S).loss_is_bad  # type: ignore[union-attr]
+    page.beat(6, 102 * S)
+    heartbeat.read()
+    assert not heartbeat.beat(103 * S).loss_is_bad  # type: ignore[union-attr]
+
+
+def test_last_words_stay_when_the_page_cannot_be_read_any_more(page: Page) -> None:
+    page.beat(5, 100 * S)
+    heartbeat = page.heartbeat()
+    os.ftruncate(page.descriptor, 0)
+    heartbeat.read()
+    assert heartbeat.problem
+    assert heartbeat.beat(101 * S).step == 5  # type: ignore[union-attr]
+    assert heartbeat.step_now() == -1
+
+
+def test_pages_are_known_by_their_links() -> None:
+    assert is_page_link("/memfd:watchtower-heartbeat (deleted)")
+    assert is_page_link("/run/beats/watchtower-heartbeat.gpu-1.77.0a1b2c3d")
+    assert not is_page_link("/memfd:other (deleted)")

@@ -1,0 +1,176 @@
+"""Where real processes wait in the kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent_scene import Victim, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.dumpers.kernel_state import load_system_calls, parse_syscall, read_kernel_wait
+from agent.dumpers.sockets import parse_address
+from agent.procfs import Proc
+from watchtower.wire.dumps import KernelWait
+from watchtower.wire.report import ProcessState
+
+Start = Callable[..., Victim]
+
+
+def waits_in(pid: int, claim: Callable[[KernelWait], bool]) -> KernelWait:
+    def look() -> KernelWait | None:
+        wait = read_kernel_wait(Proc(), pid)
+        return wait if claim(wait) else None
+
+    result: KernelWait = wait_until(look, "the process waits there")
+    return result
+
+
+@pytest.fixture(autouse=True)
+def readable_syscall() -> None:
+    """Skip where the kernel does not show system calls."""
+    if not os.path.exists("/proc/self/syscall"):
+        pytest.skip("this kernel has no /proc/PID/syscall")
+
+
+def test_a_read_from_a_fifo_names_the_fifo(start: Start, tmp_path: Path) -> None:
+    fifo = tmp_path / "shard"
+    os.mkfifo(fifo)
+    victim = start()
+    writer = os.open(fifo, os.O_RDWR)
+    try:
+        victim.begin(f"read_for_ever({str(fifo)!r})")
+        waits_in(
+            victim.pid,
+            lambda wait: (
+                (wait.syscall, wait.target, wait.state)
+                == ("read", str(fifo), ProcessState.SLEEPING)
+            ),
+        )
+    finally:
+        os.close(writer)
+
+
+def test_a_read_from_a_pipe_names_the_pipe(start: Start) -> None:
+    wait = waits_in(start().pid, lambda wait: wait.syscall == "read")
+    assert wait.target.startswith("pipe:[")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_receive_from_a_socket_names_both_ends(start: Start, host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip(f"no {host} here")
+    with listener:
+        port = listener.getsockname()[1]
+        victim = start()
+        victim.do(f"import socket; s = socket.create_connection(({host!r}, {port}))")
+        peer, _ = listener.accept()
+        with peer:
+            local = int(victim.do("print(s.getsockname()[1])"))
+            victim.begin("s.recv(1)")
+            name = f"[{host}]" if ":" in host else host
+            expected = f"tcp {name}:{local} -> {name}:{port}"
+            wait = waits_in(victim.pid, lambda wait: wait.target == expected)
+            assert wait.syscall == "recvfrom"
+
+
+def test_an_accept_names_the_listening_address(start: Start) -> None:
+    victim = start()
+    victim.do("import socket; s = socket.create_server(('127.0.0.1', 0))")
+    port = victim.do("print(s.getsockname()[1])")
+    victim.begin("s.accept()")
+    waits_in(victim.pid, lambda wait: wait.target == f"tcp 127.0.0.1:{port} listening")
+
+
+def test_a_call_without_a_descriptor_has_no_target(start: Start) -> None:
+    victim = start()
+    victim.begin("sleep_in_a_loader()")
+    wait = waits_in(victim.pid, lambda wait: "nanosleep" in wait.syscall)
+    assert wait.target == ""
+
+
+def test_a_stopped_process_says_so(start: Start) -> None:
+    victim = start()
+    os.kill(victim.pid, signal.SIGSTOP)
+    waits_in(victim.pid, lambda wait: wait.state is ProcessState.STOPPED)
+
+
+TRACER = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+print(libc.ptrace(16, int(sys.argv[1]), None, None), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("ptrace")
+def test_a_tracer_is_named(start: Start) -> None:
+    import sys
+
+    victim = start()
+    tracer = subprocess.Popen(
+        [sys.executable, "-c", TRACER, str(victim.pid)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert tracer.stdout is not None
+        if tracer.stdout.readline().strip() != "0":
+            pytest.skip("PTRACE_ATTACH is not allowed here")
+        wait = waits_in(victim.pid, lambda wait: wait.tracer_pid == tracer.pid)
+        assert wait.tracer_name.startswith("python")
+        waits_in(victim.pid, lambda wait: wait.state is ProcessState.TRACED)
+    finally:
+        tracer.kill()
+        tracer.communicate()
+
+
+def test_a_process_that_is_gone_is_gone() -> None:
+    assert read_kernel_wait(Proc(), 2**22 + 1) == KernelWait(state=ProcessState.GONE)
+
+
+X86 = load_system_calls("x86_64")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"0 0x3 0x7ffd 0x10 0x0 0x0 0x0 0x7ffd 0x7f00\n", ("read", 3)),
+        (b"202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd 0x7f00\n", ("futex", -1)),
+        (b"45 0xffffffff00000005 0x0\n", ("recvfrom", 5)),
+        (b"0 0xffffffffffffffff 0x0\n", ("read", -1)),
+        (b"running\n", ("", -1)),
+        (b"-1 0x7ffd 0x7f00\n", ("", -1)),
+        (b"9999 0x1 0x2\n", ("syscall_9999", -1)),
+        (b"", ("", -1)),
+    ],
+)
+def test_a_system_call_is_parsed(raw: bytes, expected: tuple[str, int]) -> None:
+    assert parse_syscall(raw, X86) == expected
+
+
+def test_numbers_differ_between_machines() -> None:
+    assert load_system_calls("aarch64").name(63) == "read"
+    assert load_system_calls("arm64").name(98) == "futex"
+    assert load_system_calls("s390x").name(3) == "syscall_3"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_system_call_or_none(raw: bytes) -> None:
+    parse_syscall(raw, X86)
+
+
+def test_addresses_are_parsed_as_the_kernel_writes_them() -> None:
+    assert parse_address("0100007F:1F90") == "127.0.0.1:8080"
+    assert parse_address("0000000000000000FFFF00000100007F:0050") == "127.0.0.1:80"
+    assert parse_address("00000000000000000000000001000000:0050") == "[::1]:80"
+    with pytest.raises(ValueError, match="no address"):
+        parse_address("0100:1")

@@ -1,0 +1,112 @@
+"""Environments and command lines: rank, job name, launcher or not. By value."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.launchers import claim_rank, is_launcher, is_loopback, is_wrapper, name_job
+
+
+def a_name(**environment: str) -> str:
+    return name_job(environment, host="gpu-1", launcher_started=4711)
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank", "world_size"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}, 3, 8),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}, 1, 2),
+        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}, 5, 16),
+        ({"PMI_RANK": "0", "PMI_SIZE": "4"}, 0, 4),
+        ({"SLURM_PROCID": "7", "SLURM_NTASKS": "8"}, 7, 8),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "6", "WORLD_SIZE": "8"}, 6, 8),
+    ],
+)
+def test_every_launcher_names_the_rank_in_its_own_words(
+    environment: dict[str, str], rank: int, world_size: int
+) -> None:
+    claim = claim_rank(environment)
+    assert claim is not None
+    assert (claim.rank, claim.world_size) == (rank, world_size)
+
+
+@pytest.mark.parametrize("value", ["", "-1", "one", "99999999", "3.0", "²"])
+def test_what_cannot_be_a_rank_is_none(value: str) -> None:
+    assert claim_rank({"RANK": value}) is None
+
+
+def test_restarts_are_read_from_torchrun() -> None:
+    claim = claim_rank({"RANK": "0", "TORCHELASTIC_RESTART_COUNT": "2"})
+    assert claim is not None
+    assert claim.restart_count == 2
+
+
+def test_the_name_given_to_us_wins() -> None:
+    assert a_name(WATCHTOWER_JOB="llama", SLURM_JOB_ID="1") == "llama"
+
+
+def test_a_slurm_job_is_named_with_its_step() -> None:
+    assert a_name(SLURM_JOB_ID="12", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="x") == "slurm-12.0"
+    assert a_name(SLURM_JOB_ID="12") == "slurm-12"
+
+
+def test_a_ray_job_is_named_by_its_id() -> None:
+    assert a_name(RAY_JOB_ID="01000000") == "ray-01000000"
+
+
+def test_a_run_id_counts_only_when_it_is_unique() -> None:
+    assert a_name(TORCHELASTIC_RUN_ID="4a1c-55") == "4a1c-55"
+    assert (
+        a_name(TORCHELASTIC_RUN_ID="none", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
+        == "10.0.0.1:29500"
+    )
+
+
+def test_an_address_only_this_machine_can_reach_is_told_apart_by_host_and_launcher() -> None:
+    assert a_name(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500") == "127.0.0.1:29500@gpu-1.4711"
+    assert a_name(MASTER_ADDR="localhost", MASTER_PORT="1") == "localhost:1@gpu-1.4711"
+
+
+def test_without_any_word_the_launcher_names_the_job() -> None:
+    assert a_name() == "gpu-1.4711"
+
+
+def test_a_name_is_never_longer_than_the_wire_allows() -> None:
+    assert len(a_name(WATCHTOWER_JOB="x" * 1000)) == 256
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.1.1", "::1", "LOCALHOST"])
+def test_loopback_addresses_are_known(address: str) -> None:
+    assert is_loopback(address)
+    assert not is_loopback("10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/usr/bin/python3 /venv/bin/torchrun --nproc-per-node 8 train.py",
+        "python3.11 -m torch.distributed.run train.py",
+        "python -u -m torch.distributed.launch train.py",
+        "torchrun train.py",
+        "/usr/bin/srun -n 8 train.py",
+        "mpirun -np 8 python train.py",
+        "python /venv/bin/accelerate launch train.py",
+        "python /venv/bin/watchtower-agent run",
+    ],
+)
+def test_launchers_are_known_by_their_command_line(command: str) -> None:
+    assert is_launcher(command.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py", "python -m train", "python train.py torchrun", "./train", ""]
+)
+def test_programs_are_no_launchers(command: str) -> None:
+    assert not is_launcher(command.split())
+
+
+def test_shells_are_wrappers() -> None:
+    assert is_wrapper(["/bin/bash", "-c", "python train.py"])
+    assert is_wrapper(["-bash"])
+    assert not is_wrapper(["python", "train.py"])
+    assert not is_wrapper([])

@@ -1,0 +1,54 @@
+"""Which of the processes with a rank in their environment are the ranks? By value."""
+
+from __future__ import annotations
+
+from agent.lineages import Claimant, choose_ranks
+
+
+def a_claimant(pid: int, rank: int = 0, *ancestors: int, **more: bool) -> Claimant:
+    return Claimant(pid=pid, rank=rank, ancestors=ancestors, start_time=pid, **more)  # type: ignore[arg-type]
+
+
+def test_the_topmost_process_with_a_rank_is_the_rank() -> None:
+    worker, tracker = a_claimant(11, 0, 10, 5), a_claimant(12, 0, 11, 10, 5)
+    assert choose_ranks([a_claimant(10, 0, 5), worker, tracker]) == {10}
+
+
+def test_what_lies_between_without_a_rank_does_not_matter() -> None:
+    assert choose_ranks([a_claimant(10, 0, 5), a_claimant(13, 0, 12, 10, 5)]) == {10}
+
+
+def test_a_page_wins_over_a_process_above_without_one() -> None:
+    assert choose_ranks([a_claimant(10), a_claimant(11, 0, 10, has_page=True)]) == {11}
+
+
+def test_a_worker_that_imported_the_client_is_no_rank() -> None:
+    rank, worker = a_claimant(10, has_page=True), a_claimant(11, 0, 10, has_page=True)
+    assert choose_ranks([rank, worker]) == {10}
+
+
+def test_two_processes_that_claim_one_rank_are_both_ranks() -> None:
+    assert choose_ranks([a_claimant(10, 0, 5), a_claimant(20, 0, 6)]) == {10, 20}
+
+
+def test_torchrun_in_a_slurm_task_is_a_launcher() -> None:
+    launcher = a_claimant(10, 0, is_launcher=True)
+    ranks = [a_claimant(11, 0, 10), a_claimant(12, 1, 10)]
+    assert choose_ranks([launcher, *ranks]) == {11, 12}
+
+
+def test_a_process_below_which_other_ranks_run_is_a_launcher_without_being_known() -> None:
+    ranks = [a_claimant(11, 0, 10), a_claimant(12, 1, 10)]
+    assert choose_ranks([a_claimant(10, 0), *ranks]) == {11, 12}
+
+
+def test_helpers_of_a_rank_with_a_page_have_worlds_of_their_own() -> None:
+    helpers = [a_claimant(11, 0, 10), a_claimant(12, 1, 10)]
+    assert choose_ranks([a_claimant(10, 3, has_page=True), *helpers]) == {10}
+
+
+def test_a_shell_is_no_rank_but_the_program_in_it_is_and_not_the_pipe_behind_it() -> None:
+    shell = a_claimant(10, is_wrapper=True)
+    tee, program = a_claimant(11, 0, 10), a_claimant(12, 0, 10, is_python=True)
+    assert choose_ranks([shell, tee, program]) == {12}
+    assert choose_ranks([shell]) == set()

@@ -1,0 +1,133 @@
+"""oom_killed, exception, process_died, exited_early."""
+
+from tests.core.builders import (
+    FETCHING,
+    IN_INIT,
+    IN_USER_CODE,
+    a_dead_rank,
+    a_missing_rank,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from tests.core.rules.asking import abstains, answer, ask
+
+
+def job_with(*others, count=8):
+    return with_rank(ranks_in(count), *others)
+
+
+class TestOomKilled:
+    def test_wins_over_a_plain_sigkill(self):
+        built = job_with(a_dead_rank(3, signal=9, oom=True))
+        assert answer(built) == ("oom_killed", [3])
+        assert "gpu-00" in ask("oom_killed", built).next_steps[0]
+
+    def test_loses_a_sigkill_without_evidence_of_memory(self):
+        assert ask("oom_killed", job_with(a_dead_rank(3, signal=9))) is None
+        assert ask("oom_killed", job_with()) is None
+
+
+class TestException:
+    def test_names_type_and_message(self):
+        built = job_with(a_dead_rank(3, error="ValueError: record 7 is truncated"))
+        assert answer(built) == ("exception", [3])
+        assert "raised ValueError: record 7 is truncated" in ask("exception", built).summary
+
+    def test_victims_and_kills_are_told_as_aftermath(self):
+        victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]
+        built = job_with(a_dead_rank(3, error="KeyError"), *victims, a_dead_rank(2, signal=15))
+        finding = ask("exception", built)
+        assert [suspect.rank for suspect in finding.suspects] == [3]
+        assert "2 ranks died of the broken connection" in finding.summary
+        assert "1 rank were" not in finding.summary
+
+    def test_loses_connection_errors_of_victims(self):
+        victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]
+        built = job_with(a_dead_rank(3, code=3), *victims)
+        assert ask("exception", built) is None
+
+    def test_a_lost_connection_alone_may_be_the_ranks_own(self):
+        built = job_with(a_dead_rank(3, error="ConnectionResetError: s3"))
+        assert answer(built) == ("exception", [3])
+        assert ask("exception", built).confidence == 0.6
+
+    def test_a_lost_connection_beside_an_unseen_rank_is_a_candidate_only(self):
+        built = job_with(a_dead_rank(3, error="ConnectionResetError: x"), a_rank(4, dumps=0))
+        assert abstains("exception", built)
+
+    def test_nobody_died_nobody_raised(self):
+        assert ask("exception", job_with()) is None
+
+
+class TestProcessDied:
+    def test_wins_a_bare_exit_whose_peers_die_louder(self):
+        victims = [
+            a_dead_rank(rank, error="RuntimeError: Connection closed by peer", age_s=2.9)
+            for rank in range(8)
+            if rank != 3
+        ]
+        assert answer([*victims, a_dead_rank(3, code=3)]) == ("process_died", [3])
+
+    def test_wins_a_sigkill_whose_peers_wait(self):
+        built = job_with(a_dead_rank(5, signal=9))
+        assert answer(built) == ("process_died", [5])
+        assert "who sent SIGKILL on gpu-01" in ask("process_died", built).next_steps[0]
+        assert "was killed by SIGKILL" in ask("process_died", built).summary
+
+    def test_tells_several_signals_apart_from_one(self):
+        built = job_with(a_dead_rank(2, signal=15), a_dead_rank(5, signal=15))
+        finding = ask("process_died", built)
+        assert [suspect.rank for suspect in finding.suspects] == [2, 5]
+        assert "likewise rank 5" in finding.summary
+
+    def test_an_unknown_ending_is_less_sure(self):
+        built = job_with(a_dead_rank(5))
+        assert ask("process_died", built).confidence < 0.9
+        assert "its node cannot tell" in ask("process_died", built).summary
+
+    def test_a_zombie_whose_ending_is_not_told_is_gone(self):
+        assert answer(job_with(a_rank(5, state="Z", dumps=0, node=""))) == ("process_died", [5])
+
+    def test_loses_a_rank_that_left_with_0(self):
+        assert ask("process_died", job_with(a_dead_rank(5, code=0))) is None
+
+    def test_loses_a_cancelled_job(self):
+        assert answer([a_dead_rank(rank, signal=15) for rank in range(8)]) == ("unknown", [])
+
+
+class TestExitedEarly:
+    def test_wins_while_peers_wait(self):
+        assert answer(job_with(a_dead_rank(3, code=0))) == ("exited_early", [3])
+
+    def test_wins_when_peers_died_of_it(self):
+        victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in range(8) if rank != 3]
+        assert answer([*victims, a_dead_rank(3, code=0)]) == ("exited_early", [3])
+
+    def test_loses_ranks_that_leave_one_after_the_other(self):
+        built = [a_dead_rank(rank, code=0) for rank in range(1, 8)]
+        assert ask("exited_early", [*built, a_rank(0, IN_USER_CODE)]) is None
+
+    def test_loses_a_rank_that_writes_its_results_last(self):
+        built = [a_dead_rank(rank, code=0) for rank in range(1, 8)]
+        assert ask("exited_early", [*built, a_rank(0, FETCHING)]) is None
+
+    def test_loses_when_most_left_and_one_waits_for_nobody(self):
+        built = [a_dead_rank(rank, code=0) for rank in range(1, 8)]
+        assert abstains("exited_early", [*built, a_rank(0)])
+
+    def test_loses_beside_a_real_death(self):
+        built = job_with(a_dead_rank(3, code=0), a_dead_rank(4, signal=11))
+        assert ask("exited_early", built) is None
+        assert answer(built) == ("process_died", [4])
+
+    def test_loses_a_connection_error_from_before(self):
+        dead = [a_dead_rank(0, error="EOFError", age_s=9), a_dead_rank(1, code=0)]
+        assert ask("exited_early", [*dead, a_rank(2, FETCHING), a_rank(3, FETCHING)]) is None
+
+
+def test_a_death_during_set_up_beats_the_missing_rank():
+    built = with_rank(
+        ranks_in(8, IN_INIT, step=None), a_dead_rank(3, code=2, step=None), a_missing_rank(4)
+    )
+    assert answer(built) == ("process_died", [3])

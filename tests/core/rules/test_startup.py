@@ -1,0 +1,83 @@
+"""never_started, init_stuck."""
+
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_INIT,
+    IN_TORCH_INIT,
+    IN_USER_CODE,
+    a_missing_rank,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from tests.core.rules.asking import abstains, answer, ask
+
+
+def starting(*others, count=8, stack=IN_INIT):
+    return with_rank(ranks_in(count, stack, step=None), *others)
+
+
+class TestNeverStarted:
+    def test_wins_when_the_others_wait_in_set_up(self):
+        built = starting(a_missing_rank(5))
+        assert answer(built) == ("never_started", [5])
+        summary = ask("never_started", built).summary
+        assert "rank 5 of 8 has not been seen" in summary
+        assert "7 ranks wait for it in init_process_group" in summary
+
+    def test_several_are_named_together(self):
+        built = starting(a_missing_rank(5), a_missing_rank(6), count=8)
+        assert "ranks 5-6 of 8 have not been seen" in ask("never_started", built).summary
+        assert "wait for them" in ask("never_started", built).summary
+
+    def test_wins_less_surely_before_any_dump(self):
+        built = [a_rank(rank, dumps=0, step=None) for rank in range(7)]
+        finding = ask("never_started", [*built, a_missing_rank(7)])
+        assert finding.confidence == 0.75
+        assert "wait for" not in finding.summary
+
+    def test_one_waiting_rank_is_said_in_singular(self):
+        assert (
+            "1 rank waits for it"
+            in ask("never_started", [a_rank(0, IN_INIT, step=None), a_missing_rank(1)]).summary
+        )
+
+    def test_loses_once_ranks_have_stepped_without_it(self):
+        built = with_rank(ranks_in(8), a_missing_rank(5))
+        assert ask("never_started", built) is None
+
+    def test_loses_when_most_ranks_are_unseen(self):
+        built = [a_rank(0, IN_INIT, step=None), *(a_missing_rank(rank) for rank in range(1, 8))]
+        assert abstains("never_started", built)
+
+    def test_loses_when_all_came(self):
+        assert ask("never_started", starting()) is None
+
+
+class TestInitStuck:
+    def test_wins_a_rank_that_sleeps_before_it_joins(self):
+        late = a_rank(5, FETCHING, syscall="clock_nanosleep", step=None)
+        built = starting(late, stack=IN_TORCH_INIT)
+        assert answer(built) == ("init_stuck", [5])
+        assert "7 ranks wait for it in init_process_group" in ask("init_stuck", built).summary
+
+    def test_wins_a_rank_that_stays_in_set_up_while_the_others_are_further(self):
+        built = with_rank(ranks_in(8), a_rank(5, IN_INIT, step=None))
+        assert answer(built) == ("init_stuck", [5])
+        assert ask("init_stuck", built).confidence == 0.7
+
+    def test_loses_when_everybody_is_in_set_up(self):
+        assert ask("init_stuck", starting()) is None
+
+    def test_loses_when_nobody_is(self):
+        built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(3, FETCHING))
+        assert ask("init_stuck", built) is None
+
+    def test_loses_when_most_are_elsewhere(self):
+        built = with_rank(ranks_in(8, IN_USER_CODE, step=None), a_rank(3, IN_INIT, step=None))
+        assert abstains("init_stuck", built)
+
+    def test_loses_when_as_many_are_in_set_up_as_further(self):
+        further = [a_rank(rank, IN_ALL_REDUCE) for rank in range(4)]
+        assert abstains("init_stuck", starting(*further))

@@ -1,0 +1,73 @@
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_HIDDEN_WAIT,
+    IN_LOCK,
+    IN_USER_CODE,
+    a_rank,
+    ranks_in,
+    standings_of,
+    with_rank,
+)
+from watchtower.core.crowd import find_crowd
+from watchtower.core.ranksets import format_ranks
+
+
+def presumed(built):
+    return format_ranks(item.rank for item in standings_of(built).waiting if item.presumed)
+
+
+def hidden(count):
+    return ranks_in(count, IN_HIDDEN_WAIT, syscall="futex")
+
+
+def test_most_ranks_still_at_one_line_are_presumed_to_wait_for_the_few():
+    assert presumed(with_rank(hidden(8), a_rank(3, IN_LOCK, syscall="futex"))) == "0-2,4-7"
+
+
+def test_a_ring_whose_neighbours_send_and_receive_is_one_crowd():
+    ring = "exchange /job/links.py:{} < train_step /job/main.py:51 < <module> main.py:80"
+    built = [
+        a_rank(rank, f"{'send' if rank % 2 else 'take'} /job/links.py:7 < " + ring.format(9))
+        for rank in range(8)
+    ]
+    other = a_rank(3, "draw /job/plots.py:4 < train_step /job/main.py:40 < <module> main.py:80")
+    assert presumed(with_rank(built, other)) == "0-2,4-7"
+
+
+def test_a_named_collective_leaves_nothing_to_presume():
+    built = with_rank(hidden(8), a_rank(3, IN_ALL_REDUCE))
+    assert presumed(built) == ""
+
+
+def test_two_ranks_have_no_majority():
+    assert presumed(with_rank(hidden(2), a_rank(1, IN_LOCK, syscall="futex"))) == ""
+
+
+def test_a_half_is_no_majority():
+    others = [a_rank(rank, f"a{rank} /job/x.py:{rank}") for rank in range(4)]
+    assert presumed(with_rank(hidden(8), *others)) == ""
+
+
+def test_ranks_that_change_are_no_crowd():
+    built = ranks_in(8, IN_HIDDEN_WAIT, before=IN_USER_CODE)
+    assert presumed(with_rank(built, a_rank(3, IN_LOCK))) == ""
+
+
+def test_data_loaders_are_no_crowd():
+    assert presumed(with_rank(ranks_in(8, FETCHING), a_rank(3, IN_LOCK))) == ""
+
+
+def test_everybody_at_one_place_waits_for_nobody_known():
+    assert presumed(hidden(8)) == ""
+
+
+def test_a_crowd_scattered_below_the_majority_branch_is_none():
+    built = [a_rank(rank, f"leaf{rank} /job/x.py:{rank}") for rank in range(8)]
+    assert find_crowd(standings_of(built)) == frozenset()
+
+
+def test_a_majority_branch_of_moving_ranks_is_no_crowd():
+    changing = [a_rank(rank, IN_HIDDEN_WAIT, before=IN_USER_CODE) for rank in range(4)]
+    still = [a_rank(rank, f"s{rank} /job/x.py:1 < <module> main.py:80") for rank in range(4, 9)]
+    assert find_crowd(standings_of([*changing, *still])) == frozenset()

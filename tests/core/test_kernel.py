@@ -1,0 +1,58 @@
+import pytest
+
+from tests.core.builders import a_kernel
+from watchtower.core.kernel import read_kernel_wait
+
+
+@pytest.mark.parametrize(
+    ("syscall", "target", "expected", "says"),
+    [
+        ("read", "/mnt/a.tar", "file", "blocked in read() on /mnt/a.tar"),
+        ("read", "pipe:[31]", "pipe", "blocked in read() on pipe:[31]"),
+        ("write", "/tmp/x.fifo", "pipe", "blocked in write() on /tmp/x.fifo"),
+        ("read", "tcp 10.0.0.1:2 -> 10.0.0.2:3", "network", None),
+        ("recvfrom", "", "network", "blocked in recvfrom()"),
+        ("epoll_wait", "anon_inode:[eventpoll]", "poll", None),
+        ("futex", "", "lock", "waiting for a lock in futex()"),
+        ("clock_nanosleep", "", "sleep", "sleeping in clock_nanosleep()"),
+        ("wait4", "", "child", "waiting for a child process in wait4()"),
+        ("", "", "", ""),
+        ("some_new_call", "", "", ""),
+    ],
+)
+def test_a_system_call_says_what_is_waited_for(syscall, target, expected, says):
+    reading = read_kernel_wait(a_kernel("S", syscall, target))
+    assert reading.wait_class == expected
+    assert says is None or reading.says == says
+
+
+@pytest.mark.parametrize(
+    ("wchan", "expected"),
+    [
+        ("request_wait_answer", "fuse"),
+        ("fuse_get_req", "fuse"),
+        ("rpc_wait_bit_killable", "nfs"),
+        ("io_schedule", "io"),
+        ("folio_wait_bit_common", "io"),
+        ("kernel_clone", "child"),
+        ("__refrigerator", "frozen"),
+        ("futex_wait_queue", "lock"),
+        ("hrtimer_nanosleep", "sleep"),
+        ("anon_pipe_read", "pipe"),
+        ("do_epoll_wait", "poll"),
+        ("sk_wait_data", "network"),
+        ("os_acquire_rwlock_write", "gpu"),
+    ],
+)
+def test_the_kernel_function_says_it_too(wchan, expected):
+    assert read_kernel_wait(a_kernel("D", wchan=wchan)).wait_class == expected
+
+
+def test_the_kernel_function_counts_before_the_call():
+    reading = read_kernel_wait(a_kernel("D", "read", "/mnt/a", wchan="request_wait_answer"))
+    assert reading.wait_class == "fuse"
+    assert reading.says == "waiting for a FUSE file system to answer, in read() on /mnt/a"
+
+
+def test_a_target_is_cleaned():
+    assert "\x1b" not in read_kernel_wait(a_kernel("S", "read", "/a\x1b[2J")).says

@@ -1,0 +1,111 @@
+"""Laws of the diagnosis that hold for every case."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.core import builders as b
+from tests.core.strategies import FAULTS, WAITS, cases, hung_cases
+from watchtower.core.diagnosis import diagnose
+from watchtower.core.ranksets import parse_ranks
+from watchtower.core.weighing import MIN_CONFIDENCE
+from watchtower.core.wording import MAX_LINES, render_markdown, render_slack, render_text
+from watchtower.wire.verdict import Cause, Status, Verdict
+
+slow = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
+
+def verdict_of(case):
+    said = diagnose(case)
+    return Verdict(
+        job=case.job,
+        generation=case.generation,
+        status=Status.HUNG,
+        cause=said.cause,
+        confidence=said.confidence,
+        suspects=said.suspects,
+        waiting=said.waiting,
+        step=said.step,
+        stalled_for_s=said.stalled_for_s,
+        summary=said.summary,
+        evidence=said.evidence,
+        missing_evidence=said.missing_evidence,
+        alternatives=said.alternatives,
+        next_steps=said.next_steps,
+    )
+
+
+@slow
+@given(cases())
+def test_any_case_gets_a_sound_verdict_that_can_be_shown(case):
+    said = diagnose(case)
+    assert not [gap for gap in said.missing_evidence if gap.startswith("rule ")]
+    assert 0 <= said.confidence <= 1
+    assert (said.cause is Cause.UNKNOWN) == (said.confidence < MIN_CONFIDENCE)
+    assert bool(said.suspects) == (said.cause is not Cause.UNKNOWN)
+    suspects = {suspect.rank for suspect in said.suspects}
+    assert not suspects & parse_ranks(said.waiting)
+    assert [item.weight for item in said.evidence] == sorted(
+        (item.weight for item in said.evidence), reverse=True
+    )
+    for text in (said.summary, *said.next_steps, *(item.text for item in said.evidence)):
+        assert text.isprintable()
+    for render in (render_text, render_markdown, render_slack):
+        assert 1 <= render(verdict_of(case)).count("\n") <= MAX_LINES
+
+
+@slow
+@given(hung_cases())
+def test_the_culprit_is_named_and_nobody_else(hung):
+    said = diagnose(hung.case)
+    assert [suspect.rank for suspect in said.suspects] == [hung.culprit]
+    assert said.peers_waiting
+
+
+@slow
+@given(hung_cases(), st.randoms(use_true_random=False))
+def test_renumbering_ranks_renumbers_the_answer(hung, order):
+    count = hung.case.world_size
+    new = list(range(count))
+    order.shuffle(new)
+    renumbered = renumber(hung.case, new)
+    assert [item.rank for item in diagnose(renumbered).suspects] == [new[hung.culprit]]
+    assert diagnose(renumbered).confidence == diagnose(hung.case).confidence
+
+
+def renumber(case, new):
+    ranks = [
+        replace(
+            item,
+            rank=new[item.rank],
+            dumps=tuple(replace(dump, rank=new[item.rank]) for dump in item.dumps),
+        )
+        for item in case.ranks
+    ]
+    return replace(case, ranks=tuple(sorted(ranks, key=lambda item: item.rank)))
+
+
+@slow
+@given(hung_cases(), st.randoms(use_true_random=False))
+def test_missing_dumps_never_make_an_innocent_rank_the_confident_answer(hung, chance):
+    count = hung.case.world_size
+    lost = chance.sample(range(count), count // 5)
+    said = diagnose(b.without_dumps(hung.case, lost))
+    assert {suspect.rank for suspect in said.suspects} <= {hung.culprit}
+
+
+@slow
+@given(st.integers(5, 16), st.sampled_from(WAITS), st.randoms(use_true_random=False))
+def test_without_a_culprit_missing_dumps_accuse_nobody(count, wait, chance):
+    stack, syscall = wait
+    case = b.a_case(b.ranks_in(count, stack, syscall=syscall))
+    said = diagnose(b.without_dumps(case, chance.sample(range(count), count // 5)))
+    assert said.suspects == ()
+
+
+def test_every_fault_alone_is_given_its_cause():
+    for cause, fault in FAULTS.items():
+        rank = random.Random(cause).randrange(8)
+        assert diagnose(b.a_case(b.with_rank(b.ranks_in(8), fault(rank)))).cause.value == cause

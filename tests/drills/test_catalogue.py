@@ -1,0 +1,115 @@
+"""The catalogue: complete, well formed, and plans the training programs understand."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from watchtower.drills.catalogue import DRILLS, find_drill
+from watchtower.drills.command import list_drills
+from watchtower.drills.drill import BACKENDS, Variables
+from watchtower.drills.errors import DrillError
+from watchtower.drills.launching import PROGRAM, PROGRAMS
+from watchtower.drills.settings import DrillSettings
+from watchtower.wire.verdict import Cause, Status
+
+FAULTS = {
+    "dataloader_sleep": "dataloader_stall",
+    "busy_loop": "busy_loop",
+    "lock_deadlock": "lock_deadlock",
+    "sigstop": "process_stopped",
+    "exception": "exception",
+    "exit_zero": "exited_early",
+    "never_started": "never_started",
+    "init_sleep": "init_stuck",
+    "debugger": "process_traced",
+    "consequential": "process_died",
+}
+HEALTHY = [
+    "long_checkpoint",
+    "unmarked_checkpoint",
+    "eval_loop",
+    "unmarked_eval",
+    "ten_times_slower",
+    "elastic_restart",
+    "tower_unreachable",
+    "staggered_exit",
+    "rank0_finishes_late",
+    "rare_pause",
+    "cancel",
+    "suspend_all",
+    "rerun",
+]
+VARIABLES = Variables(settings=DrillSettings(), rank=3, ranks=8, step=12)
+
+each_drill = pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.name)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Import the training programs' plan and faults, which no package contains."""
+    sys.path.insert(0, str(PROGRAMS))
+    found = {}
+    for name in ("plan", "faults"):
+        spec = importlib.util.spec_from_file_location(f"drill_{name}", PROGRAMS / f"{name}.py")
+        found[name] = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = found[name]
+        spec.loader.exec_module(found[name])
+    yield found
+    sys.path.remove(str(PROGRAMS))
+    for name in ("drill_plan", "drill_faults", "report"):
+        sys.modules.pop(name, None)
+
+
+def test_every_documented_drill_exists_with_its_answer():
+    assert {drill.name: drill.expected.cause for drill in DRILLS if drill.is_fault} == FAULTS
+    assert [drill.name for drill in DRILLS if not drill.is_fault] == HEALTHY
+
+
+@each_drill
+def test_the_right_answer_is_one_the_tower_can_give(drill):
+    causes = {cause.value for cause in Cause}
+    statuses = {status.value for status in Status}
+    assert drill.expected.cause is None or drill.expected.cause in causes
+    assert statuses.issuperset(drill.expected.statuses)
+    assert drill.expected.passes is None or drill.expected.passes in statuses
+
+
+@each_drill
+def test_every_drill_has_a_sentence_and_a_backend(drill):
+    assert drill.shows
+    assert not drill.shows.endswith(".")
+    assert drill.backends
+    assert set(drill.backends) <= set(BACKENDS)
+    assert all(PROGRAM[backend].is_file() for backend in drill.backends)
+
+
+@each_drill
+def test_the_training_program_understands_the_plan(drill, programs, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(drill.plan(VARIABLES)))
+    plan = programs["plan"].read_plan(str(path))
+    for event in plan.events:
+        assert event["act"] in programs["faults"].ACTS
+        assert event["when"] in ("setup", "optimizer_end", "step_end")
+        assert event["rank"] in (3, None)
+
+
+def test_training_programs_know_nothing_of_the_product():
+    for path in PROGRAMS.glob("*.py"):
+        text = path.read_text()
+        assert "import watchtower\n" not in text, path
+        assert "from watchtower." not in text, path
+        assert "import agent" not in text, path
+
+
+def test_a_drill_nobody_knows_is_refused_with_a_way_on():
+    with pytest.raises(DrillError) as caught:
+        find_drill("nonsense")
+    assert "--list" in caught.value.help_text
+
+
+def test_the_list_names_every_drill():
+    listed = list_drills()
+    assert all(f"  {drill.name} " in listed for drill in DRILLS)

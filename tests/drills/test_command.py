@@ -1,0 +1,40 @@
+"""`watchtower drill` without a drill: the list, and why one could not run."""
+
+import argparse
+import json
+
+import pytest
+
+from watchtower.drills.command import NOT_RUN, RIGHT, add_arguments, run
+
+
+def command(*words):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return run(parser.parse_args(words))
+
+
+def test_the_list_needs_no_name(capsys):
+    assert command("--list") == RIGHT
+    assert "dataloader_sleep" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "which drill"),
+        (["nonsense"], "no drill is called 'nonsense'"),
+        (["sigstop", "--ranks", "1"], "--ranks 1"),
+        (["sigstop", "--nodes", "9"], "--nodes 9"),
+        (["sigstop", "--rank", "8"], "--rank 8: allowed is 0 to 7"),
+        (["sigstop", "--config", "/nowhere.toml"], "/nowhere.toml"),
+    ],
+)
+def test_a_drill_that_cannot_run_says_why(capsys, words, reason):
+    assert command(*words) == NOT_RUN
+    assert reason in capsys.readouterr().err
+
+
+def test_the_reason_is_also_there_for_machines(capsys):
+    assert command("nonsense", "--json") == NOT_RUN
+    assert "nonsense" in json.loads(capsys.readouterr().out)["reason"]

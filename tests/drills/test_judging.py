@@ -1,0 +1,108 @@
+"""Right or wrong: a verdict against what was injected."""
+
+import pytest
+
+from watchtower.drills.drill import CALM, Expected
+from watchtower.drills.judging import Answer, is_final, judge, names_cause, suspect_ranks
+
+STALL = Expected(cause="dataloader_stall")
+
+
+def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
+    suspects = [{"rank": rank, "node": "drill-a", "cause": cause} for rank in ranks]
+    return {"cause": cause, "status": status, "suspects": suspects, **more}
+
+
+def an_answer(verdict=None, seen=("healthy",), incidents=0):
+    return Answer(verdict=verdict, statuses_seen=tuple(seen), incidents=incidents)
+
+
+def judged(verdict, expected=STALL, ranks=(3,)):
+    judgement = judge(expected, ranks, an_answer(verdict))
+    return judgement.right_rank, judgement.right_cause
+
+
+@pytest.mark.parametrize("status", ["hung", "ended"])
+def test_the_injected_rank_and_cause_in_a_final_verdict_are_right(status):
+    assert judged(a_verdict(status=status)) == (True, True)
+
+
+def test_another_rank_is_wrong_though_the_cause_is_right():
+    assert judged(a_verdict(ranks=(4,))) == (False, True)
+
+
+def test_an_innocent_rank_beside_the_right_one_is_wrong():
+    assert judged(a_verdict(ranks=(3, 4))) == (False, True)
+
+
+def test_another_cause_is_wrong_though_the_rank_is_right():
+    assert judged(a_verdict(cause="busy_loop")) == (True, False)
+
+
+def test_a_suspicion_that_never_became_an_incident_is_not_right():
+    assert judged(a_verdict(status="suspect")) == (True, False)
+
+
+def test_no_verdict_at_all_is_wrong():
+    assert judged(None) == (False, False)
+
+
+def test_the_type_of_an_exception_must_be_told():
+    expected = Expected(cause="exception", mentions="ValueError")
+    silent = a_verdict(cause="exception", summary="rank 3 raised")
+    telling = a_verdict(cause="exception", summary="rank 3 raised ValueError: truncated")
+    assert judged(silent, expected) == (True, False)
+    assert judged(telling, expected) == (True, True)
+
+
+def test_every_wrong_answer_comes_with_a_reason():
+    judgement = judge(STALL, (3,), an_answer(a_verdict(cause="busy_loop", ranks=())))
+    assert judgement.reasons == (
+        "accused nobody, right is rank 3",
+        "cause busy_loop, right is dataloader_stall",
+    )
+
+
+def healthy(status, expected=None, **more):
+    answer = an_answer({"status": status, "cause": None}, **more)
+    return judge(expected or Expected(), (), answer)
+
+
+@pytest.mark.parametrize("status", CALM)
+def test_a_calm_job_without_incidents_is_right(status):
+    assert healthy(status).is_right
+
+
+def test_a_passing_suspect_is_not_held_against_the_tower():
+    assert healthy("healthy", seen=["healthy", "suspect", "healthy"]).is_right
+
+
+def test_one_incident_on_a_healthy_job_is_wrong():
+    assert not healthy("recovered", incidents=1).is_right
+
+
+def test_a_job_left_under_suspicion_is_wrong():
+    assert not healthy("suspect").is_right
+
+
+def test_a_status_that_had_to_be_seen_on_the_way_is_asked_for():
+    expected = Expected(passes="monitoring_lost")
+    assert not healthy("healthy", expected).is_right
+    assert healthy("healthy", expected, seen=["healthy", "monitoring_lost"]).is_right
+
+
+def test_unknown_names_no_cause():
+    assert not names_cause(a_verdict(cause="unknown"))
+    assert not names_cause(a_verdict(cause=None, status="healthy"))
+    assert names_cause(a_verdict(status="suspect"))
+
+
+def test_a_job_that_ended_well_has_no_final_verdict():
+    assert not is_final({"status": "ended", "cause": None})
+    assert is_final(a_verdict(status="ended"))
+
+
+def test_suspects_are_read_in_order_from_whatever_comes():
+    assert suspect_ranks(a_verdict(ranks=(5, 2))) == (2, 5)
+    assert suspect_ranks({"suspects": None}) == ()
+    assert suspect_ranks(None) == ()

@@ -1,0 +1,48 @@
+"""The live picture: drawn on a fake terminal, from whatever the tower serves."""
+
+import io
+
+from rich.console import Console
+
+from watchtower.drills.live import draw_sight, draw_verdict
+from watchtower.drills.watch import Sight
+
+RANKS = [
+    {"rank": rank, "node": "drill-a", "pid": 100 + rank, "step": 14, "age_s": 7.0, "phase": ""}
+    for rank in range(20)
+]
+
+
+def drawn(renderable):
+    console = Console(file=io.StringIO(), width=100, markup=False, emoji=False, record=True)
+    console.print(renderable)
+    return console.export_text()
+
+
+def a_sight(**more):
+    return Sight(job="drill-1", started_at=0.0, **more)
+
+
+def test_nothing_is_known_at_the_start():
+    assert "starting" in drawn(draw_sight(a_sight(), []))
+
+
+def test_the_suspect_is_marked_and_shown_among_many():
+    verdict = {"suspects": [{"rank": 19}]}
+    text = drawn(draw_sight(a_sight(view={"ranks": RANKS}, verdict=verdict), []))
+    [marked] = [line for line in text.splitlines() if "suspect" in line]
+    assert marked.split()[0] == "19"
+    assert "and 4 more" in text
+
+
+def test_markup_in_a_job_is_shown_as_it_is():
+    ranks = [{"rank": 0, "node": "[bold]x[/bold]", "phase": "[link=http://x]y", "age_s": None}]
+    text = drawn(draw_sight(a_sight(view={"ranks": ranks}), [("1 s", "[red]note[/red]")]))
+    assert "[bold]x[/bold]" in text
+    assert "[red]note[/red]" in text
+
+
+def test_the_verdict_is_framed():
+    text = drawn(draw_verdict({"status": "hung", "cause": "busy_loop", "summary": "[b]\x1b[2J"}))
+    assert "hung: busy_loop" in text
+    assert "[b]�[2J" in text

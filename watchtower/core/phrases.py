@@ -1,0 +1,50 @@
+"""Small pieces of wording: names, durations, lists. All text from processes passes `clean` here."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+ELLIPSIS = "…"
+MAX_WORDS = 160
+"""Characters of one piece of foreign text in a sentence: an exception line a pager can show."""
+
+
+def clean(text: str, limit: int = MAX_WORDS) -> str:
+    """Make foreign text safe to show: one printable, bounded line.
+
+    Backticks become apostrophes, so that our own code spans stay balanced.
+    """
+    return fit_line(text, limit).replace("`", "'")
+
+
+def fit_line(text: str, limit: int) -> str:
+    """Make one line of a text, without control or direction characters, cut at `limit`."""
+    printable = "".join(
+        " " if character.isspace() else character
+        for character in text[: limit * 4]
+        if character.isspace() or unicodedata.category(character)[0] != "C"
+    )
+    line = " ".join(printable.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + ELLIPSIS
+
+
+def say_duration(seconds: float) -> str:
+    """Say "9 s", "4 min" or "3 h", as exact as a reader needs."""
+    if seconds < 120:
+        return f"{max(round(seconds), 0)} s"
+    if seconds < 7200:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Say "a", "a and b" or "a, b and c"."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def capitalise(sentence: str) -> str:
+    """Write the first letter large without touching the others."""
+    return sentence[:1].upper() + sentence[1:]

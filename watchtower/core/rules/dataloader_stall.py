@@ -1,0 +1,47 @@
+"""A rank is still fetching its batch while the others wait for it in a collective."""
+
+from __future__ import annotations
+
+from watchtower.core.accusation import accuse_by_stack
+from watchtower.core.case import Case
+from watchtower.core.crowd import Standings
+from watchtower.core.finding import Finding
+from watchtower.core.frames import FrameClass
+from watchtower.core.phrases import clean
+from watchtower.core.standing import Standing
+from watchtower.core.workers import Worker, find_stuck_worker, worker_evidence
+from watchtower.wire.verdict import Cause
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks whose stacks are in an input pipeline."""
+    loading = [item for item in standings.behind if item.frame_class is FrameClass.DATALOADER]
+    if not loading:
+        return None
+    workers = {item.rank: find_stuck_worker(case, item) for item in loading}
+    return accuse_by_stack(
+        standings,
+        loading,
+        cause=Cause.DATALOADER_STALL,
+        says=lambda item: _say_worker(workers[item.rank]),
+        extra=[
+            evidence for item in loading for evidence in worker_evidence(item, workers[item.rank])
+        ],
+        next_steps=_advise(loading[0], workers[loading[0].rank]),
+    )
+
+
+def _say_worker(worker: Worker | None) -> str:
+    return f"; its worker {worker.says}" if worker else ""
+
+
+def _advise(first: Standing, worker: Worker | None) -> tuple[str, ...]:
+    node = clean(first.evidence.node, 64) or "its node"
+    step = "" if first.step is None else f" before step {first.step}"
+    again = f"the job can be restarted from its last checkpoint{step}"
+    if worker:
+        return (f"look at the data loader worker pid {worker.pid} on {node}", again)
+    kernel = first.last_dump.kernel if first.last_dump else None
+    if kernel and kernel.target.startswith("/"):
+        return (f"look at {clean(kernel.target, 120)} and its mount on {node}", again)
+    return (f"look at the storage that rank {first.rank} reads from on {node}", again)

@@ -1,0 +1,50 @@
+"""A rank left with exit code 0 while its peers still need it.
+
+Ranks that leave one after the other at the end of a job are healthy: somebody must be inside a
+collective without them, or have died of their leaving.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.crowd import Standings
+from watchtower.core.deaths import Death, DeathKind, find_deaths
+from watchtower.core.dying import accuse_dead
+from watchtower.core.finding import Finding
+from watchtower.core.phrases import clean
+from watchtower.core.weighing import DOUBT_CEILING
+from watchtower.wire.verdict import Cause
+
+AFTERWARDS_CEILING = 0.75
+"""Nobody waits any more; connection errors may also come from an untidy end of the job."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that left."""
+    deaths = find_deaths(standings)
+    left = [death for death in deaths if death.kind is DeathKind.CLEAN]
+    if not left or {death.kind for death in deaths} - {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}:
+        return None
+    waiting = [item for item in standings.waiting if not item.presumed]
+    victims = [death for death in deaths if _followed(death, left)]
+    if not waiting and not victims:
+        return None
+    ceiling = 1.0 if waiting else AFTERWARDS_CEILING
+    if len(left) > len(waiting) + len(victims):
+        ceiling = DOUBT_CEILING
+    node = clean(left[0].node, 64) or "its node"
+    return accuse_dead(
+        standings,
+        left,
+        cause=Cause.EXITED_EARLY,
+        ceiling=ceiling,
+        next_steps=(
+            f"find why rank {left[0].rank} on {node} left its loop: fewer batches than the others, "
+            "a stop condition that only this rank met",
+            "restart the job from its last checkpoint",
+        ),
+    )
+
+
+def _followed(death: Death, left: list[Death]) -> bool:
+    return death.kind is DeathKind.CONSEQUENTIAL and death.age_s <= max(item.age_s for item in left)

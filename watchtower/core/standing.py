@@ -1,0 +1,229 @@
+"""Where each rank stands relative to the others: computed once per case, read by every rule.
+
+A rank that did not answer is `UNKNOWN`: it may be the one everybody waits for, so no rule may treat
+it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from watchtower.core.case import Case, Presence, RankEvidence
+from watchtower.core.frames import WAITING_CLASSES, FrameClass, StackReading, read_stack
+from watchtower.core.kernel import WaitReading, read_kernel_wait
+from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.stacks import Stack
+
+MOVING_BYTES_PER_S = 65536.0
+"""Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
+
+BUSY_CORES = 0.5
+"""CPU use at which a process is working rather than waiting with some background threads."""
+
+HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
+ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
+
+
+class Place(Enum):
+    """Where a rank is, seen from the collective the job should be in."""
+
+    WAITING = "waiting"
+    """Inside a collective or set-up call: it waits for other ranks."""
+    BEHIND = "behind"
+    """It answered, and it is somewhere else."""
+    HELD = "held"
+    """Stopped or traced: whatever its stack says, it cannot go on."""
+    GONE = "gone"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    """No stack, a silent node, or a stack that says both."""
+
+
+class Shape(Enum):
+    """How the stacks of two dumps, taken a moment apart, compare."""
+
+    SAME = "same"
+    NEAR = "near"
+    """The user's frames are the same, what they call differs: a loop around a timeout."""
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+    """Fewer than two stacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One rank, read."""
+
+    evidence: RankEvidence
+    place: Place
+    state: ProcessState
+    kernel: KernelWait
+    wait: WaitReading
+    shape: Shape
+    moving: bool
+    active: bool
+    """Its main thread was on a CPU in the last dump."""
+    age_s: float
+    """Seconds since its last step, as far as known."""
+    stack: Stack | None = None
+    reading: StackReading | None = None
+    thread: ThreadDump | None = None
+    presumed: bool = False
+    """It waits only by inference: most ranks sit at the same place (see `crowd`)."""
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return self.evidence.rank
+
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of its stack, NONE without one."""
+        return FrameClass.NONE if self.reading is None else self.reading.frame_class
+
+    @property
+    def asleep(self) -> bool:
+        """Tell whether its main thread waits in the kernel."""
+        return self.state in ASLEEP and not self.active
+
+    @property
+    def unchanged(self) -> bool:
+        """Tell whether two dumps show it at the same place."""
+        return self.shape is Shape.SAME or (self.shape is Shape.NEAR and self.asleep)
+
+    @property
+    def live(self) -> bool:
+        """Tell whether its process is there."""
+        return self.place in {Place.WAITING, Place.BEHIND, Place.HELD} or (
+            self.place is Place.UNKNOWN and self.evidence.presence is Presence.LIVE
+        )
+
+    @property
+    def step(self) -> int | None:
+        """Last step beaten, null when none is known."""
+        beat = self.evidence.beat
+        return None if beat is None or beat.step < 0 else beat.step
+
+    @property
+    def phase(self) -> str:
+        """Phase word of its heartbeat page."""
+        return "" if self.evidence.beat is None else self.evidence.beat.phase
+
+    @property
+    def last_dump(self) -> RankDump | None:
+        """Newest dump, with or without a stack."""
+        return self.evidence.dumps[-1] if self.evidence.dumps else None
+
+
+def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, Stack]) -> Standing:
+    """Read one rank by itself."""
+    threads = [find_thread(dump, stacks) for dump in evidence.dumps]
+    known = [thread for thread in threads if thread is not None and thread.digest in stacks]
+    thread = known[-1] if known else None
+    stack = stacks[thread.digest] if thread else None
+    kernel = _last_kernel_wait(evidence)
+    standing = Standing(
+        evidence=evidence,
+        place=Place.UNKNOWN,
+        state=_last_state(evidence, kernel),
+        kernel=kernel,
+        wait=read_kernel_wait(kernel),
+        shape=_compare([stacks[item.digest] for item in known[-2:]]),
+        moving=is_moving(case, evidence),
+        active=thread is not None and thread.active,
+        age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
+        stack=stack,
+        reading=read_stack(stack.frames) if stack else None,
+        thread=thread,
+    )
+    return with_place(standing, _find_place(standing))
+
+
+def with_place(standing: Standing, place: Place, *, presumed: bool = False) -> Standing:
+    """Give the same standing at another place."""
+    return replace(standing, place=place, presumed=presumed)
+
+
+def find_thread(dump: RankDump, stacks: dict[str, Stack]) -> ThreadDump | None:
+    """Choose the thread that trains: the main one, unless only another one runs user code."""
+    main = next((thread for thread in dump.threads if thread.main), None)
+    if main is None:
+        return dump.threads[0] if dump.threads else None
+    if _runs_user_code(main, stacks):
+        return main
+    return next((other for other in dump.threads if _runs_user_code(other, stacks)), main)
+
+
+def is_moving(case: Case, evidence: RankEvidence) -> bool:
+    """Tell whether the rank's process tree computes, or reads or writes storage."""
+    movement = evidence.movement
+    return (
+        movement.cpu_cores >= case.moving_cpu_cores
+        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
+        or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
+    )
+
+
+def _runs_user_code(thread: ThreadDump, stacks: dict[str, Stack]) -> bool:
+    stack = stacks.get(thread.digest)
+    return stack is not None and any(not frame.library for frame in stack.frames)
+
+
+def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
+    if evidence.dumps:
+        return evidence.dumps[-1].kernel
+    return KernelWait(state=evidence.state, wchan=evidence.wchan)
+
+
+def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:
+    """Prefer the report: it is newer than any dump of the case."""
+    return kernel.state if evidence.state is ProcessState.OTHER else evidence.state
+
+
+def _compare(stacks: list[Stack]) -> Shape:
+    if len(stacks) < 2:
+        return Shape.UNKNOWN
+    before, after = stacks
+    if before.digest == after.digest:
+        return Shape.SAME
+    own = [tuple(frame for frame in stack.frames if not frame.library) for stack in stacks]
+    return Shape.NEAR if own[0] and own[0] == own[1] else Shape.CHANGED
+
+
+def _find_place(standing: Standing) -> Place:
+    presence = standing.evidence.presence
+    if presence is Presence.MISSING:
+        return Place.MISSING
+    if presence is Presence.SILENT:
+        return Place.UNKNOWN
+    if presence is Presence.ENDED or standing.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
+        return Place.GONE
+    return Place.HELD if standing.state in HELD else _find_live_place(standing)
+
+
+def _find_live_place(standing: Standing) -> Place:
+    frame_class = standing.frame_class
+    if standing.reading is None:
+        return Place.UNKNOWN
+    if frame_class in WAITING_CLASSES:
+        return Place.WAITING
+    if frame_class is FrameClass.BACKWARD:
+        return _place_in_backward(standing)
+    if frame_class is FrameClass.DEVICE:
+        return Place.WAITING if standing.unchanged else Place.UNKNOWN
+    return Place.BEHIND
+
+
+def _place_in_backward(standing: Standing) -> Place:
+    """Tell a rank that waits inside DDP's reducer from one that computes gradients.
+
+    No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
+    waits; one that computes is behind, anything between is left open.
+    """
+    idle = standing.asleep and not standing.moving
+    if idle and standing.unchanged:
+        return Place.WAITING
+    busy = standing.active or standing.evidence.movement.cpu_cores >= BUSY_CORES
+    return Place.BEHIND if busy else Place.UNKNOWN

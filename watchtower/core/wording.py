@@ -1,0 +1,141 @@
+"""Writes a verdict for people: text for terminals, markdown and Slack for chats. Pure.
+
+Every form has at most `MAX_LINES` lines, with evidence in a code block where the form has one.
+Free text in a verdict came from processes: it is cleaned again here, because a stored verdict may
+be older than today's rules, and escaped for the form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from watchtower.core.phrases import clean, fit_line, say_duration
+from watchtower.core.ranksets import name_ranks
+from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect, Verdict
+
+MAX_LINES = 15
+"""What a chat shows without folding the message."""
+
+MAX_LINE = 400
+"""Characters of one line; summaries with a long path stay readable."""
+
+SHOWN_SUSPECTS = 3
+SHOWN_EVIDENCE = 4
+SHOWN_STEPS = 2
+
+
+def render_text(verdict: Verdict) -> str:
+    """Write a verdict for a terminal or a mail."""
+    lines = [
+        _headline(verdict),
+        _line(verdict.summary),
+        *(f"  {line}" for line in _facts(verdict)),
+        *(f"  {line}" for line in _evidence(verdict)),
+        *(f"  {line}" for line in _doubts(verdict)),
+        *(f"  next: {_line(step)}" for step in verdict.next_steps[:SHOWN_STEPS]),
+    ]
+    return "\n".join(lines[:MAX_LINES]) + "\n"
+
+
+def render_markdown(verdict: Verdict) -> str:
+    """Write a verdict as CommonMark."""
+    return _render_chat(verdict, bold="**", escape=escape_markdown)
+
+
+def render_slack(verdict: Verdict) -> str:
+    """Write a verdict as Slack's mrkdwn."""
+    return _render_chat(verdict, bold="*", escape=escape_slack)
+
+
+def escape_markdown(text: str) -> str:
+    """Escape what CommonMark would read as markup, outside our own code spans."""
+    pieces = text.split("`")
+    pieces[::2] = [_escape_prose(piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
+def escape_slack(text: str) -> str:
+    """Escape the three characters that Slack reads as control, also inside code."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _escape_prose(text: str) -> str:
+    return re.sub(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
+def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
+    in_code = escape_slack if escape is escape_slack else str
+    block = [in_code(line.replace("`", "")) for line in (*_facts(verdict), *_evidence(verdict))]
+    lines = [
+        f"{bold}{escape(_headline(verdict))}{bold}",
+        escape(_line(verdict.summary)),
+        *(["```", *block, "```"] if block else []),
+        *(escape(line) for line in _doubts(verdict)),
+        *(f"Next: {escape(_line(step))}" for step in verdict.next_steps[:SHOWN_STEPS]),
+    ]
+    return "\n".join(lines[:MAX_LINES]) + "\n"
+
+
+def _headline(verdict: Verdict) -> str:
+    job = clean(verdict.job, 128)
+    if verdict.cause is None:
+        return f"{job}: {verdict.status.value}"
+    if verdict.cause is Cause.UNKNOWN:
+        return f"{job}: {verdict.status.value}, cause unknown"
+    return f"{job}: {verdict.status.value}, {verdict.cause.value} ({verdict.confidence:.0%})"
+
+
+def _facts(verdict: Verdict) -> list[str]:
+    lines = [_describe_suspect(item) for item in verdict.suspects[:SHOWN_SUSPECTS]]
+    if len(verdict.suspects) > SHOWN_SUSPECTS:
+        lines[-1] += f"; in all {name_ranks(item.rank for item in verdict.suspects)}"
+    parts = [
+        f"waiting: {clean(verdict.waiting, 120)}" if verdict.waiting else "",
+        "" if verdict.step is None else f"step: {verdict.step}",
+        f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
+    ]
+    known = ", ".join(filter(None, parts))
+    return [*lines, known] if known else lines
+
+
+def _describe_suspect(suspect: Suspect) -> str:
+    parts = [
+        f"suspect: rank {suspect.rank}",
+        clean(suspect.node, 64),
+        "" if suspect.pid is None else f"pid {suspect.pid}",
+        "" if suspect.gpu is None else f"gpu {suspect.gpu}",
+        "" if suspect.where is None else clean(suspect.where),
+    ]
+    return _line(", ".join(filter(None, parts)))
+
+
+def _evidence(verdict: Verdict) -> list[str]:
+    shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
+    return [_line(f"{clean(item.source, 24)}{_weight(item)}: {item.text}") for item in shown]
+
+
+def _weight(item: Evidence) -> str:
+    return f" ({item.weight:.2f})" if item.weight else ""
+
+
+def _doubts(verdict: Verdict) -> list[str]:
+    lines = []
+    if verdict.alternatives:
+        lines.append(f"or: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
+    if verdict.missing_evidence:
+        more = len(verdict.missing_evidence) - 1
+        rest = f" (and {more} more)" if more else ""
+        lines.append(f"not known: {clean(verdict.missing_evidence[0], 240)}{rest}")
+    return lines
+
+
+def _describe(alternative: Alternative) -> str:
+    of = f" of {name_ranks(alternative.suspects)}" if alternative.suspects else ""
+    return f"{alternative.cause.value}{of} ({alternative.confidence:.0%})"
+
+
+def _line(text: str) -> str:
+    """Clean a line of our own wording, whose code spans stay when they are balanced."""
+    line = fit_line(text, MAX_LINE)
+    return line if line.count("`") % 2 == 0 else line.replace("`", "'")

@@ -1,0 +1,49 @@
+"""Every drill there is, in the order they are listed and documented."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue import (
+    deaths,
+    endings,
+    interruptions,
+    outside,
+    pauses,
+    stalls,
+    startup,
+)
+from watchtower.drills.drill import Drill
+from watchtower.drills.errors import DrillError
+
+DRILLS: tuple[Drill, ...] = (
+    stalls.DATALOADER_SLEEP,
+    stalls.BUSY_LOOP,
+    stalls.LOCK_DEADLOCK,
+    outside.SIGSTOP,
+    deaths.EXCEPTION,
+    deaths.EXIT_ZERO,
+    startup.NEVER_STARTED,
+    startup.INIT_SLEEP,
+    outside.DEBUGGER,
+    deaths.CONSEQUENTIAL,
+    pauses.LONG_CHECKPOINT,
+    pauses.UNMARKED_CHECKPOINT,
+    pauses.EVAL_LOOP,
+    pauses.UNMARKED_EVAL,
+    pauses.TEN_TIMES_SLOWER,
+    interruptions.ELASTIC_RESTART,
+    interruptions.TOWER_UNREACHABLE,
+    endings.STAGGERED_EXIT,
+    endings.RANK0_FINISHES_LATE,
+    pauses.RARE_PAUSE,
+    endings.CANCEL,
+    interruptions.SUSPEND_ALL,
+    interruptions.RERUN,
+)
+
+
+def find_drill(name: str) -> Drill:
+    """Look a drill up by name."""
+    for drill in DRILLS:
+        if drill.name == name:
+            return drill
+    raise DrillError(f"no drill is called {name!r}", "watchtower drill --list names them all")

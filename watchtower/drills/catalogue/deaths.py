@@ -1,0 +1,30 @@
+"""Ranks whose process ends in the middle of training. `patient` peers wait, as NCCL's do."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue.stalls import event, happen
+from watchtower.drills.drill import Drill, Expected
+
+EXCEPTION = Drill(
+    name="exception",
+    shows="one rank raises and its process exits, its peers lose their connections",
+    expected=Expected(cause="exception", mentions="ValueError"),
+    plan=event("truncated_record"),
+    act=happen,
+)
+
+EXIT_ZERO = Drill(
+    name="exit_zero",
+    shows="one rank returns from main early, its peers wait for it",
+    expected=Expected(cause="exited_early"),
+    plan=event("stop_early", patient=True),
+    act=happen,
+)
+
+CONSEQUENTIAL = Drill(
+    name="consequential",
+    shows="one rank ends without a word (exit code 3), its peers raise connection errors",
+    expected=Expected(cause="process_died"),
+    plan=event("die"),
+    act=happen,
+)

@@ -1,0 +1,78 @@
+"""Healthy: jobs that end, not all ranks at once, or because somebody said so."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from watchtower.drills.drill import Drill, Expected, Plan, Variables
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import DrillSettings
+
+ENDED = ("ended",)
+NOTICE_S = 30.0
+"""How long the tower may take to see that a job is over."""
+
+
+def _finish(late: Callable[[Variables], float]) -> Callable[[Scene], None]:
+    """The story of a job that comes to its end: wait for the last process, then for the status."""
+
+    def act(scene: Scene) -> None:
+        scene.launch()
+        scene.warm_up()
+        scene.note("training is over, ranks leave one after the other")
+        late_s = late(scene.variables)
+        scene.wait_for_end(scene.settings.start_deadline_s + 2 * late_s)
+        scene.wait_for_status(ENDED, NOTICE_S)
+
+    return act
+
+
+def _stagger_s(variables: Variables) -> float:
+    return variables.settings.leave_gap_s * variables.ranks
+
+
+def _plan_stagger(variables: Variables) -> Plan:
+    return {"steps": variables.step + 1, "leave_gap_s": variables.settings.leave_gap_s}
+
+
+def _plan_export(variables: Variables) -> Plan:
+    return {"steps": variables.step + 1, "export_s": variables.settings.export_s}
+
+
+def _cancel(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.note("SIGTERM to every rank")
+    scene.job.signal_all(signal.SIGTERM)
+    scene.wait_for_end(scene.settings.start_deadline_s)
+    scene.wait_for_status(ENDED, NOTICE_S)
+    scene.watch_for(_short(scene.settings))
+
+
+def _short(settings: DrillSettings) -> float:
+    return settings.calm_s / 4
+
+
+STAGGERED_EXIT = Drill(
+    name="staggered_exit",
+    shows="training is over and ranks leave one by one, seconds apart",
+    expected=Expected(statuses=ENDED),
+    plan=_plan_stagger,
+    act=_finish(_stagger_s),
+)
+
+RANK0_FINISHES_LATE = Drill(
+    name="rank0_finishes_late",
+    shows="rank 0 exports the model long after the others have left",
+    expected=Expected(statuses=ENDED),
+    plan=_plan_export,
+    act=_finish(lambda variables: variables.settings.export_s),
+)
+
+CANCEL = Drill(
+    name="cancel",
+    shows="the job is cancelled: SIGTERM to all ranks",
+    expected=Expected(statuses=ENDED),
+    act=_cancel,
+)

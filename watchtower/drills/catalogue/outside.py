@@ -1,0 +1,38 @@
+"""Ranks that another process holds: nothing is wrong in the program."""
+
+from __future__ import annotations
+
+import signal
+
+from watchtower.drills.drill import Drill, Expected
+from watchtower.drills.scene import Scene
+
+
+def _stop(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.fault(f"rank {scene.rank} gets SIGSTOP")
+    scene.job.signal(scene.rank, signal.SIGSTOP)
+    scene.wait_for_final()
+
+
+def _trace(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.trace(scene.rank)
+    scene.wait_for_final()
+
+
+SIGSTOP = Drill(
+    name="sigstop",
+    shows="one rank is stopped by a signal from outside",
+    expected=Expected(cause="process_stopped"),
+    act=_stop,
+)
+
+DEBUGGER = Drill(
+    name="debugger",
+    shows="another process traces one rank and holds it",
+    expected=Expected(cause="process_traced"),
+    act=_trace,
+)

@@ -1,0 +1,124 @@
+"""Healthy: long pauses and slow steps in which the job works, marked with a phase or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import DrillSettings
+
+AFTERWARDS_STEPS = 5
+"""Steps to see after the last pause."""
+SETTLE_S = 30.0
+"""How long a passing suspect may take to clear."""
+
+
+def _sit_through(every: str, duration: Callable[[DrillSettings], float]) -> Callable[[Scene], None]:
+    """The story of pauses that come every so many steps: train through several of them."""
+
+    def act(scene: Scene) -> None:
+        settings = scene.settings
+        period: int = getattr(settings, every)
+        pauses_s = settings.rounds * duration(settings)
+        scene.launch()
+        # Machines are slower than plans: a pause may take twice its time.
+        scene.wait_for_step(settings.rounds * period + AFTERWARDS_STEPS, extra_s=2 * pauses_s)
+        scene.wait_for_status(CALM, SETTLE_S)
+
+    return act
+
+
+def _slow_down(scene: Scene) -> None:
+    settings, step = scene.settings, scene.variables.step
+    scene.launch()
+    scene.warm_up()
+    scene.note(f"every step now takes {settings.slow_factor:g} times as long")
+    slow_s = settings.slow_steps * settings.slow_factor * settings.step_s
+    scene.wait_for_step(step + settings.slow_steps, extra_s=2 * slow_s)
+    scene.wait_for_status((*CALM, "slow"), SETTLE_S)
+
+
+def _plan_long_checkpoint(variables: Variables) -> Plan:
+    settings = variables.settings
+    return _rhythm("checkpoint", settings.eval_every, settings.long_checkpoint_s, marked=True)
+
+
+def _plan_checkpoint(variables: Variables) -> Plan:
+    settings = variables.settings
+    return _rhythm("checkpoint", settings.checkpoint_every, settings.checkpoint_s)
+
+
+def _plan_eval(variables: Variables) -> Plan:
+    return _rhythm(
+        "evaluation", variables.settings.eval_every, variables.settings.eval_s, marked=True
+    )
+
+
+def _plan_unmarked_eval(variables: Variables) -> Plan:
+    return _rhythm("evaluation", variables.settings.eval_every, variables.settings.eval_s)
+
+
+def _plan_pause(variables: Variables) -> Plan:
+    settings = variables.settings
+    pause_s = settings.pause_factor * settings.step_s
+    return _rhythm("reindex", settings.pause_every, pause_s, rank=variables.rank)
+
+
+def _plan_slow(variables: Variables) -> Plan:
+    arguments = {"factor": variables.settings.slow_factor}
+    step = {"when": "step_end", "step": variables.step, "arguments": arguments}
+    return {"events": [{"act": "slow_down", "rank": None, **step}]}
+
+
+def _rhythm(name: str, every: int, seconds: float, **more: object) -> Plan:
+    return {name: {"every": every, "seconds": seconds, **more}}
+
+
+LONG_CHECKPOINT = Drill(
+    name="long_checkpoint",
+    shows="a long checkpoint, marked with phase(): rank 0 writes, the others wait at a barrier",
+    expected=Expected(),
+    plan=_plan_long_checkpoint,
+    act=_sit_through("eval_every", lambda settings: settings.long_checkpoint_s),
+)
+
+UNMARKED_CHECKPOINT = Drill(
+    name="unmarked_checkpoint",
+    shows="a checkpoint every so often that nobody marked: bytes move, steps do not",
+    expected=Expected(),
+    plan=_plan_checkpoint,
+    act=_sit_through("checkpoint_every", lambda settings: settings.checkpoint_s),
+)
+
+EVAL_LOOP = Drill(
+    name="eval_loop",
+    shows="an evaluation, marked with phase(): no steps while it lasts",
+    expected=Expected(),
+    plan=_plan_eval,
+    act=_sit_through("eval_every", lambda settings: settings.eval_s),
+)
+
+UNMARKED_EVAL = Drill(
+    name="unmarked_eval",
+    shows="an evaluation that nobody marked: processors work, steps do not come",
+    expected=Expected(),
+    plan=_plan_unmarked_eval,
+    act=_sit_through("eval_every", lambda settings: settings.eval_s),
+)
+
+RARE_PAUSE = Drill(
+    name="rare_pause",
+    shows="now and then one rank takes ten steps' time for one, working",
+    expected=Expected(),
+    plan=_plan_pause,
+    act=_sit_through("pause_every", lambda settings: settings.pause_factor * settings.step_s),
+)
+
+TEN_TIMES_SLOWER = Drill(
+    name="ten_times_slower",
+    shows="every step suddenly takes ten times as long, but steps still come",
+    expected=Expected(statuses=(*CALM, "slow")),
+    plan=_plan_slow,
+    act=_slow_down,
+)

@@ -1,0 +1,40 @@
+"""Jobs that never get to train. The tower's startup grace is shortened, and the drill says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from watchtower.drills.catalogue.stalls import event, happen
+from watchtower.drills.drill import Drill, Expected
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import DrillSettings
+
+
+def _short_grace(settings: DrillSettings) -> Mapping[str, object]:
+    return {"startup_grace_s": settings.startup_grace_s}
+
+
+def _leave_out(scene: Scene) -> None:
+    scene.launch(missing=frozenset({scene.rank}))
+    scene.fault(f"every rank but {scene.rank} is launched")
+    scene.wait_for_final()
+
+
+NEVER_STARTED = Drill(
+    name="never_started",
+    shows="all ranks but one are launched",
+    expected=Expected(cause="never_started"),
+    detection=_short_grace,
+    # torchrun would count the ranks it has and go on without the missing one.
+    bare_launch=True,
+    act=_leave_out,
+)
+
+INIT_SLEEP = Drill(
+    name="init_sleep",
+    shows="one rank sleeps before it joins the process group",
+    expected=Expected(cause="init_stuck"),
+    detection=_short_grace,
+    plan=event("slow_storage", when="setup"),
+    act=happen,
+)

@@ -1,0 +1,89 @@
+"""`watchtower drill`: its arguments and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from watchtower.drills.catalogue import DRILLS, find_drill
+from watchtower.drills.display import choose_display
+from watchtower.drills.drill import BACKENDS, Drill
+from watchtower.drills.errors import DrillError
+from watchtower.drills.result import Result
+from watchtower.drills.runner import Request, run_drill
+from watchtower.drills.settings import read_config
+
+RIGHT, WRONG, NOT_RUN = 0, 1, 2
+INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `watchtower drill`."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the drill to run")
+    parser.add_argument("--list", action="store_true", help="name every drill and its answer")
+    parser.add_argument("--ranks", type=int, default=8, help="ranks of the job (8)")
+    parser.add_argument("--nodes", type=int, default=2, help="nodes, each with an agent (2)")
+    parser.add_argument("--rank", type=int, help="the rank that the fault goes to (random)")
+    parser.add_argument(
+        "--backend", choices=("auto", *BACKENDS), default="auto", help="what the job trains with"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="[drill] and [detection]")
+    parser.add_argument("--json", action="store_true", help="the result as JSON, last on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command. Exit code: 0 right, 1 wrong, 2 the drill could not run."""
+    if args.list:
+        print(list_drills())
+        return RIGHT
+    try:
+        result = _run(args)
+    except DrillError as error:
+        _explain(error, args)
+        return NOT_RUN
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started has been ended", file=sys.stderr)
+        return INTERRUPTED
+    if args.json:
+        print(json.dumps(result.to_json()), flush=True)
+    return RIGHT if result.judgement.is_right else WRONG
+
+
+def list_drills() -> str:
+    """Every drill with what it shows and the answer that is right."""
+    width = max(len(drill.name) for drill in DRILLS)
+    lines = ["Faults: one rank is to be named, with the cause."]
+    lines += [_listed(drill, width) for drill in DRILLS if drill.is_fault]
+    lines += ["", "Healthy: no incident may be opened."]
+    lines += [_listed(drill, width) for drill in DRILLS if not drill.is_fault]
+    return "\n".join(lines)
+
+
+def _run(args: argparse.Namespace) -> Result:
+    if args.name is None:
+        raise DrillError("which drill?", "watchtower drill --list names them all")
+    request = Request(
+        drill=find_drill(args.name),
+        ranks=args.ranks,
+        nodes=args.nodes,
+        rank=args.rank,
+        backend=args.backend,
+        config=read_config(args.config),
+    )
+    stream = sys.stderr if args.json else sys.stdout
+    return run_drill(request, choose_display(stream, plain=args.json))
+
+
+def _listed(drill: Drill, width: int) -> str:
+    answer = drill.expected.cause or drill.expected.passes or drill.expected.statuses[0]
+    return f"  {drill.name:<{width}}  {drill.shows} -> {answer}"
+
+
+def _explain(error: DrillError, args: argparse.Namespace) -> None:
+    print(f"the drill could not run: {error}", file=sys.stderr)
+    if error.help_text:
+        print(error.help_text, file=sys.stderr)
+    if args.json:
+        print(json.dumps({"drill": args.name, "reason": str(error)}), flush=True)

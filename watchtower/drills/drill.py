@@ -1,0 +1,74 @@
+"""What a drill is: a name, what it shows, how it is staged and the answer that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from watchtower.drills.settings import DrillSettings
+
+if TYPE_CHECKING:
+    from watchtower.drills.scene import Scene
+
+BACKENDS = ("stdlib", "torch")
+CALM = ("healthy", "recovered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The right answer: a cause for a fault, a status for a job with nothing wrong."""
+
+    cause: str | None = None
+    mentions: str = ""
+    """A word the verdict must contain, such as the type of an exception."""
+    statuses: tuple[str, ...] = CALM
+    """Without a cause: the statuses that are right in the end."""
+    passes: str | None = None
+    """Without a cause: a status that must have been seen on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variables:
+    """What is drawn or set anew for each run."""
+
+    settings: DrillSettings
+    rank: int
+    ranks: int
+    step: int
+    """The step before which the fault comes."""
+
+
+Plan = dict[str, object]
+
+
+def _no_plan(_: Variables) -> Plan:
+    return {}
+
+
+def _no_detection(_: DrillSettings) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """One drill. `act` tells the story; everything else is what it needs."""
+
+    name: str
+    shows: str
+    expected: Expected
+    act: Callable[[Scene], None]
+    plan: Callable[[Variables], Plan] = field(default=_no_plan)
+    """What the training program is to do, beyond training."""
+    detection: Callable[[DrillSettings], Mapping[str, object]] = field(default=_no_detection)
+    """Settings of the tower that this drill changes."""
+    backends: tuple[str, ...] = BACKENDS
+    forwarded: bool = False
+    """Whether agents reach the tower through a forwarder that the drill can stop."""
+    bare_launch: bool = False
+    """Whether ranks are started one by one even where torchrun would start them."""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether a rank is to be named, as opposed to nothing being wrong."""
+        return self.expected.cause is not None

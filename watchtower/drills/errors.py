@@ -1,0 +1,11 @@
+"""Why a drill could not run. A wrong verdict is a result, not an error."""
+
+from __future__ import annotations
+
+
+class DrillError(Exception):
+    """The drill could not be run: nothing is said about the product's answer."""
+
+    def __init__(self, message: str, help_text: str = "") -> None:
+        super().__init__(message)
+        self.help_text = help_text

@@ -1,0 +1,104 @@
+"""The training job of a drill: started, disturbed from outside and ended as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from signal import Signals
+
+from watchtower.drills.errors import DrillError
+from watchtower.drills.launching import Launch, Layout, start_ranks, start_torchruns
+from watchtower.drills.parts import Part
+from watchtower.drills.program_log import ProgramLog
+
+
+class TrainingJob:
+    """The ranks of one job, over one or several starts of it."""
+
+    def __init__(
+        self, name: str, backend: str, layout: Layout, folder: Path, *, bare: bool = False
+    ) -> None:
+        self.name = name
+        self.layout = layout
+        self.log = ProgramLog()
+        self._backend = backend
+        self._bare = bare or backend == "stdlib"
+        self._folder = folder
+        self._parts: list[Part] = []
+        self._starts = 0
+
+    def launch(self, plan: dict[str, object], missing: frozenset[int] = frozenset()) -> None:
+        """Start the job, or start it again when nothing may be left of the last start."""
+        self.end()
+        self._starts += 1
+        self.log = ProgramLog()
+        label = f"start-{self._starts}"
+        plan_path = self._folder / f"{label}.json"
+        plan_path.write_text(json.dumps(plan), encoding="utf-8")
+        launch = Launch(
+            job=self.name,
+            backend=self._backend,
+            layout=self.layout,
+            folder=self._folder,
+            plan_path=plan_path,
+            label=label,
+        )
+        self._parts = []
+        for part in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
+            self._parts.append(part)
+
+    def look(self) -> None:
+        """Read what the programs have said since the last time, and reap as launchers do."""
+        for part in self._parts:
+            part.exit_code()
+        self.log.read([part.output for part in self._parts])
+
+    def pid(self, rank: int) -> int:
+        """The process of a rank."""
+        if rank not in self.log.pids:
+            raise DrillError(f"rank {rank} has not started", self.tail())
+        return self.log.pids[rank]
+
+    def signal(self, rank: int, number: Signals) -> None:
+        """Send one rank a signal."""
+        os.kill(self.pid(rank), number)
+
+    def signal_all(self, number: Signals) -> None:
+        """Send every rank a signal, as a launcher or a scheduler does."""
+        for pid in self.log.pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def has_ended(self) -> bool:
+        """Whether every process of the job is gone."""
+        return all(part.exit_code() is not None for part in self._parts)
+
+    def has_failed(self) -> bool:
+        """Whether a process of the job ended with an error."""
+        return any(part.exit_code() not in (None, 0) for part in self._parts)
+
+    def end(self) -> None:
+        """Kill whatever is left of the job, stopped and traced processes too."""
+        self.look()
+        for pid in self._living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for part in self._parts:
+            part.end(patience_s=0)
+
+    def tail(self) -> str:
+        """The last words of the ranks that failed, or of all."""
+        failed = [part for part in self._parts if part.exit_code() not in (None, 0)]
+        return "\n".join(part.tail() for part in failed or self._parts)
+
+    def _living(self) -> Iterator[int]:
+        """Ranks that still run: torchrun's are not in its process group."""
+        word = f"WATCHTOWER_JOB={self.name}".encode()
+        for pid in self.log.pids.values():
+            with contextlib.suppress(OSError):
+                if word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    yield pid

@@ -1,0 +1,130 @@
+"""How ranks are started: one by one, or by torchrun on each node."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchtower.drills.errors import DrillError
+from watchtower.drills.parts import Part
+
+PROGRAMS = Path(__file__).with_name("programs")
+PROGRAM = {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"}
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How many ranks on how many nodes, in blocks as schedulers do it."""
+
+    ranks: int
+    nodes: int
+
+    def node_of(self, rank: int) -> int:
+        """The node that a rank runs on."""
+        return rank * self.nodes // self.ranks
+
+    def local_ranks(self, node: int) -> list[int]:
+        """The ranks of a node."""
+        return [rank for rank in range(self.ranks) if self.node_of(rank) == node]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One start of the job."""
+
+    job: str
+    backend: str
+    layout: Layout
+    folder: Path
+    plan_path: Path
+    label: str
+    """Keeps output files of several starts apart."""
+
+    @property
+    def command(self) -> list[str]:
+        """What every rank runs."""
+        return [str(PROGRAM[self.backend]), "--config", str(self.plan_path)]
+
+    def environment(self, node: int) -> dict[str, str]:
+        """What every process of a node is told by its surroundings."""
+        return {
+            "WATCHTOWER_JOB": self.job,
+            "WATCHTOWER_DRILL_NODE": node_name(node),
+            # Where Yama lets only parents trace: the agent is no parent of the ranks.
+            "WATCHTOWER_PTRACE": "any",
+            "OMP_NUM_THREADS": "1",
+        }
+
+
+def node_name(node: int) -> str:
+    """drill-a, drill-b and so on; numbers when the letters are used up."""
+    return f"drill-{chr(ord('a') + node)}" if node < 26 else f"drill-{node}"
+
+
+def choose_backend(wanted: str, offered: tuple[str, ...]) -> str:
+    """Resolve `auto`, and refuse what the drill or this machine does not have."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    if wanted == "auto":
+        return "torch" if has_torch and "torch" in offered else offered[0]
+    if wanted not in offered:
+        raise DrillError(f"this drill exists for {', '.join(offered)}, not for {wanted}")
+    if wanted == "torch" and not has_torch:
+        raise DrillError("torch is not installed", "pip install torch, or use --backend stdlib")
+    return wanted
+
+
+def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
+    """Start every rank but the missing ones, each as a process of ours."""
+    layout, port = launch.layout, _free_port()
+    for rank in range(layout.ranks):
+        if rank in missing:
+            continue
+        node = layout.node_of(rank)
+        local = layout.local_ranks(node)
+        yield Part(
+            f"{launch.label}-rank-{rank}",
+            [sys.executable, *launch.command],
+            launch.folder,
+            environment={
+                **launch.environment(node),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(layout.ranks),
+                "LOCAL_RANK": str(local.index(rank)),
+                "LOCAL_WORLD_SIZE": str(len(local)),
+                "MASTER_ADDR": HOST,
+                "MASTER_PORT": str(port),
+            },
+        )
+
+
+def start_torchruns(launch: Launch) -> Iterator[Part]:
+    """Start torchrun once for every node, with static rendezvous."""
+    layout, port = launch.layout, _free_port()
+    for node in range(layout.nodes):
+        yield Part(
+            f"{launch.label}-torchrun-{node_name(node)}",
+            [
+                *(sys.executable, "-m", "torch.distributed.run"),
+                *("--nnodes", str(layout.nodes), "--node-rank", str(node)),
+                *("--nproc-per-node", str(len(layout.local_ranks(node)))),
+                *("--master-addr", HOST, "--master-port", str(port)),
+                *launch.command,
+            ],
+            launch.folder,
+            environment=launch.environment(node),
+            # So that torchrun still gets to end its workers.
+            parent_death=signal.SIGTERM,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,176 @@
+"""A live picture on a terminal: ranks stepping, what has happened, and the verdict.
+
+Everything drawn is `Text`, never markup: what comes from a job is not to be trusted with it.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from watchtower.drills.display import clock_text
+from watchtower.drills.judging import suspect_ranks
+from watchtower.drills.plain import changes
+from watchtower.drills.result import Result
+from watchtower.drills.watch import Sight
+from watchtower.drills.wording import (
+    Json,
+    clean,
+    json_list,
+    number,
+    outcome_lines,
+    rank_words,
+    verdict_lines,
+)
+
+REFRESH_HZ = 8
+RANKS_SHOWN = 16
+"""Ranks drawn one by one; of larger jobs the suspects and the first few."""
+STORY_SHOWN = 8
+BAR_CELLS = 20
+BAR_S = 10.0
+"""Silence that fills the bar behind a rank."""
+WORRYING_S = 3.0
+
+STATUS_STYLE = {
+    "healthy": "green",
+    "recovered": "green",
+    "suspect": "yellow",
+    "slow": "yellow",
+    "suspended": "yellow",
+    "monitoring_lost": "magenta",
+    "hung": "bold red",
+    "ended": "bold",
+}
+
+
+class LiveDisplay:
+    """Draws on a terminal with rich."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        self._live = Live(
+            console=self._console, auto_refresh=False, vertical_overflow="crop", transient=False
+        )
+        self._story: list[tuple[str, str]] = []
+        self._told: dict[str, str] = {}
+
+    def open(self, lines: list[str]) -> None:
+        """Say what is about to happen, then start drawing below."""
+        for line in lines:
+            self._console.print(Text(line))
+        self._console.print()
+        self._live.start()
+
+    def note(self, text: str, sight: Sight) -> None:
+        """Add to the story."""
+        self._story.append((clock_text(sight), clean(text)))
+        self._draw(sight)
+
+    def show(self, sight: Sight) -> None:
+        """Draw what is seen now, and add what has changed to the story."""
+        for topic, line in changes(sight):
+            if self._told.get(topic) != line:
+                self._told[topic] = line
+                self._tell(topic, line, sight)
+        self._draw(sight)
+
+    def finish(self, result: Result, closing: list[str]) -> None:
+        """Leave the last picture standing and put verdict and outcome below it."""
+        self._draw(result.sight)
+        self._live.stop()
+        if result.drill.is_fault and result.sight.verdict:
+            self._console.print(draw_verdict(result.sight.verdict))
+        style = "bold green" if result.judgement.is_right else "bold red"
+        for line in outcome_lines(result):
+            self._console.print(Text(line, style=style))
+        self._console.print()
+        for line in closing:
+            self._console.print(Text(line, style="dim"))
+
+    def close(self) -> None:
+        """Give the terminal its cursor back."""
+        self._live.stop()
+
+    def _tell(self, topic: str, line: str, sight: Sight) -> None:
+        """Add a line, or renew the last one where a count goes on."""
+        if topic == "dumps" and self._story and self._story[-1][1].startswith("dumps "):
+            self._story.pop()
+        self._story.append((clock_text(sight), line))
+
+    def _draw(self, sight: Sight) -> None:
+        self._live.update(draw_sight(sight, self._story[-STORY_SHOWN:]), refresh=True)
+
+
+def draw_sight(sight: Sight, story: list[tuple[str, str]]) -> RenderableType:
+    """The whole picture."""
+    return Group(_draw_status(sight), _draw_ranks(sight), Text(), _draw_story(story))
+
+
+def draw_verdict(verdict: Json) -> RenderableType:
+    """The verdict in a frame."""
+    first, *rest = verdict_lines(verdict)
+    text = Text(first + "\n", style="bold")
+    text.append("\n".join(rest), style="not bold")
+    return Panel(text, title=Text("verdict"), border_style="red", padding=(1, 2))
+
+
+def _draw_status(sight: Sight) -> Text:
+    status = clean(sight.statuses[-1]) if sight.statuses else "starting"
+    text = Text("job ").append(sight.job, style="bold").append("  ")
+    text.append(status, style=STATUS_STYLE.get(status, ""))
+    text.append(f"  {clock_text(sight)}", style="dim")
+    return text
+
+
+def _draw_ranks(sight: Sight) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title, side in (("rank", "right"), ("node", "left"), ("pid", "right"), ("step", "right")):
+        table.add_column(title, justify="right" if side == "right" else "left")
+    table.add_column("last step", min_width=BAR_CELLS + 8)
+    table.add_column("")
+    accused = suspect_ranks(sight.verdict)
+    ranks = json_list((sight.view or {}).get("ranks"))
+    for rank in _chosen(ranks, accused):
+        style = "bold red" if rank.get("rank") in accused else ""
+        cells = [clean(rank.get(name, "")) for name in ("rank", "node", "pid", "step")]
+        state = Text(_state(rank, accused), style=style)
+        table.add_row(*(Text(cell, style=style) for cell in cells), _bar(rank), state)
+    if len(ranks) > RANKS_SHOWN:
+        table.add_row(Text(f"and {len(ranks) - RANKS_SHOWN} more", style="dim"))
+    return table
+
+
+def _chosen(ranks: list[Json], accused: tuple[int, ...]) -> list[Json]:
+    """Suspects first when there are too many ranks, shown in order."""
+    first = sorted(ranks, key=lambda rank: rank.get("rank") not in accused)[:RANKS_SHOWN]
+    return sorted(first, key=lambda rank: number(rank.get("rank")))
+
+
+def _bar(rank: Json) -> Text:
+    """How long ago the last step was: grows while nothing happens."""
+    if rank.get("age_s") is None:
+        return Text("no step yet", style="dim")
+    age_s = number(rank["age_s"])
+    cells = min(BAR_CELLS, max(1, round(age_s / BAR_S * BAR_CELLS)))
+    style = "green" if age_s < WORRYING_S else "yellow"
+    text = Text("━" * cells, style=style).append("─" * (BAR_CELLS - cells), style="bright_black")
+    return text.append(f" {age_s:4.1f} s")
+
+
+def _state(rank: Json, accused: tuple[int, ...]) -> str:
+    mark = "◀ suspect" if rank.get("rank") in accused else ""
+    return " ".join(filter(None, [rank_words(rank), mark]))
+
+
+def _draw_story(story: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for moment, line in story:
+        style = "bold red" if line.startswith("fault") else ""
+        table.add_row(Text(moment, style="dim"), Text(line, style=style))
+    return table

@@ -1,0 +1,94 @@
+"""Processes that a drill starts, and ends again: each in a session of its own, output in files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from signal import Signals
+
+from watchtower.drills.errors import DrillError
+
+LEASH = Path(__file__).with_name("leash.py")
+END_PATIENCE_S = 3.0
+"""How long a part may take to end after SIGTERM before it is killed."""
+TAIL_LINES = 15
+URL = re.compile(r"https?://[^\s/]+:\d+")
+
+
+class Part:
+    """One started process."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        parent_death: Signals = signal.SIGKILL,
+    ) -> None:
+        self.name = name
+        self.output = folder / f"{name}.out"
+        self.errors = folder / f"{name}.err"
+        leash = [sys.executable, "-I", str(LEASH), str(int(parent_death)), str(os.getpid())]
+        # Appending writes stay whole when several processes share a file.
+        with self.output.open("ab") as output, self.errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*leash, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also its process group."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: Signals) -> None:
+        """Send a signal to the process alone."""
+        self._process.send_signal(number)
+
+    def end(self, patience_s: float = END_PATIENCE_S) -> None:
+        """Ask it to end, then kill what is left of its process group."""
+        if self.exit_code() is None and patience_s:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def tail(self) -> str:
+        """The last lines it wrote, for whoever has to find out why it failed."""
+        lines = []
+        for path in (self.output, self.errors):
+            lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join(f"  {self.name}: {line}" for line in lines)
+
+
+def wait_for_url(part: Part, deadline_s: float) -> str:
+    """Wait until a part's first output line says where it listens."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        line = part.output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        if found := URL.search(line):
+            return found.group()
+        if part.exit_code() is not None:
+            raise DrillError(f"{part.name} ended with code {part.exit_code()}", part.tail())
+        time.sleep(0.05)
+    raise DrillError(f"{part.name} did not say its address within {deadline_s:g} s", part.tail())

@@ -1,0 +1,78 @@
+"""Plain lines: one for each change, with the seconds since the fault."""
+
+from __future__ import annotations
+
+import time
+from typing import TextIO
+
+from watchtower.drills.display import clock_text
+from watchtower.drills.result import Result
+from watchtower.drills.watch import Sight
+from watchtower.drills.wording import accused, clean, outcome_lines, status_line, verdict_lines
+
+PROGRESS_EVERY_S = 10.0
+"""How often a job that just trains is heard of."""
+
+
+class PlainDisplay:
+    """Writes to a stream, a line at a time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told: dict[str, str] = {}
+        self._progress_at = 0.0
+
+    def open(self, lines: list[str]) -> None:
+        """Say what is about to happen."""
+        for line in lines:
+            self._write(line)
+
+    def note(self, text: str, sight: Sight) -> None:
+        """Say what the drill does."""
+        self._write(f"[{clock_text(sight)}] {clean(text)}")
+
+    def show(self, sight: Sight) -> None:
+        """Write what has changed since the last time."""
+        for topic, line in changes(sight):
+            if self._told.get(topic) != line:
+                self._told[topic] = line
+                self.note(line, sight)
+        now = time.monotonic()
+        step = (sight.view or {}).get("step")
+        if (
+            step is not None
+            and sight.fault_at is None
+            and now - self._progress_at > PROGRESS_EVERY_S
+        ):
+            self._progress_at = now
+            self.note(f"step {step}", sight)
+
+    def finish(self, result: Result, closing: list[str]) -> None:
+        """Write the verdict and the outcome."""
+        lines = verdict_lines(result.sight.verdict or {}) if result.drill.is_fault else []
+        for block in (lines, outcome_lines(result), closing):
+            for line in ["", *block] if block else []:
+                self._write(line)
+
+    def close(self) -> None:
+        """Nothing to put back."""
+
+    def _write(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+def changes(sight: Sight) -> list[tuple[str, str]]:
+    """What is worth a line whenever it changes, by topic."""
+    found = []
+    if sight.statuses:
+        found.append(("status", status_line(sight.statuses[-1])))
+    verdict = sight.verdict or {}
+    if verdict.get("cause"):
+        who = "; ".join(accused(verdict)) or "no rank named"
+        found.append(("verdict", f"verdict {clean(verdict['cause'])}: {who}"))
+    dumps = (sight.view or {}).get("dumps")
+    if isinstance(dumps, dict) and dumps.get("want"):
+        found.append(("dumps", f"dumps {dumps.get('have')} of {dumps.get('want')}"))
+    for incident in sight.incidents:
+        found.append((f"incident {incident.get('id')}", f"incident {clean(incident.get('id'))}"))
+    return found

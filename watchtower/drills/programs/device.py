@@ -1,0 +1,18 @@
+"""Stands in for an accelerator: the host thread hands work over and waits until it is done."""
+
+import random
+import time
+
+SPREAD = 2.0  # no step is further from the mean than this many times the jitter
+
+
+class Device:
+    def __init__(self, rank, step_s, jitter):
+        self.step_s = step_s
+        self.jitter = jitter
+        self._random = random.Random(f"{rank}:{time.time_ns()}")
+
+    def synchronize(self, share):
+        """Wait for the kernels that make up this share of a step."""
+        noise = max(-SPREAD, min(SPREAD, self._random.gauss(0.0, 1.0)))
+        time.sleep(self.step_s * share * (1.0 + self.jitter * noise))

@@ -1,0 +1,81 @@
+"""What goes wrong on purpose, apart from the honest code.
+
+Most faults only spoil what the honest code works with (storage gets slow, a record is cut short),
+so the stacks are those of ordinary training code. The moment of the fault is told on stdout.
+"""
+
+import os
+import time
+
+from report import tell
+
+FOREVER_S = 86400.0
+
+
+def slow_storage(trainer):
+    trainer.storage.latency_s = FOREVER_S
+
+
+def endless_sampling(trainer):
+    trainer.model.excluded = range(1_000_000)
+
+
+def relock(trainer):
+    trainer.metrics.flush_every = 1
+
+
+def truncated_record(trainer):
+    trainer.storage.truncated = True
+
+
+def stop_early(trainer):
+    trainer.should_stop = True
+
+
+def die(trainer):
+    os._exit(3)
+
+
+def slow_down(trainer, factor):
+    trainer.device.step_s *= factor
+
+
+ACTS = {
+    act.__name__: act
+    for act in (
+        slow_storage,
+        endless_sampling,
+        relock,
+        truncated_record,
+        stop_early,
+        die,
+        slow_down,
+    )
+}
+
+
+class Events:
+    """A callback of the trainer: runs this rank's share of the planned events.
+
+    An event is {"act", "rank" (null: every rank), "when", "step"} and arguments of the act.
+    `when` is "setup", "optimizer_end" or "step_end"; an event of step N comes before N's own work.
+    """
+
+    def __init__(self, rank, events):
+        self.rank = rank
+        self.events = [event for event in events if event["rank"] in (rank, None)]
+
+    def setup(self, trainer):
+        self._run(trainer, "setup", 0)
+
+    def optimizer_end(self, trainer, step):
+        self._run(trainer, "optimizer_end", step)
+
+    def step_end(self, trainer, step):
+        self._run(trainer, "step_end", step + 1)
+
+    def _run(self, trainer, when, step):
+        for event in self.events:
+            if event["when"] == when and event["step"] == step:
+                tell("fault", rank=self.rank, step=step, monotonic_s=time.monotonic())
+                ACTS[event["act"]](trainer, **event.get("arguments", {}))

@@ -1,0 +1,51 @@
+"""What one run of the training programs does: read from the JSON file named by --config."""
+
+import argparse
+import json
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """Something that happens every so many steps and takes a while."""
+
+    every: int
+    seconds: float
+    marked: bool = False
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: int = 1_000_000
+    step_s: float = 1.0
+    jitter: float = 0.15
+    patient: bool = False
+    checkpoint: Rhythm | None = None
+    evaluation: Rhythm | None = None
+    reindex: Rhythm | None = None
+    leave_gap_s: float = 0.0
+    export_s: float = 0.0
+    events: list[dict] = field(default_factory=list)
+
+
+RHYTHMS = ("checkpoint", "evaluation", "reindex")
+
+
+def parse_plan():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", required=True)
+    return read_plan(parser.parse_args().config)
+
+
+def read_plan(path: str) -> Plan:
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    for name in RHYTHMS:
+        if values.get(name) is not None:
+            values[name] = Rhythm(**values[name])
+    return Plan(**values)
+
+
+def is_due(rhythm: Rhythm | None, step: int) -> bool:
+    return rhythm is not None and step > 0 and step % rhythm.every == 0

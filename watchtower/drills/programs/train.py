@@ -1,0 +1,59 @@
+"""Trains a small model on all ranks, with the standard library's sockets as the interconnect."""
+
+import os
+import random
+import time
+
+import ring
+from checkpoint import Checkpointer
+from model import Model
+from plan import parse_plan
+from trainer import Trainer
+
+EVAL_WORK_S = 0.008
+EVAL_READ_S = 0.04
+
+
+class RingTrainer(Trainer):
+    def setup(self):
+        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        self.group = ring.init_process_group(
+            self.rank, self.world_size, *address, patient=self.plan.patient
+        )
+        self.checkpointer = Checkpointer(self.rank, os.getcwd(), self.group.barrier)
+        self.model = Model(self.device)
+        self.model.weights = self.group.broadcast(self.model.weights)
+
+    def batches(self):
+        return self.loader
+
+    def train_step(self, batch):
+        errors = self.model.forward(batch)
+        self.model.backward(batch, errors)
+        gradients = self.group.all_reduce(self.model.gradients)
+        self.model.update([gradient / self.world_size for gradient in gradients])
+        return sum(error * error for error in errors) / len(errors)
+
+    def evaluate(self, seconds):
+        """Go through this rank's share of the held-out data, then agree on the score."""
+        until = time.monotonic() + seconds
+        score = 0.0
+        while time.monotonic() < until:
+            time.sleep(EVAL_READ_S)
+            score += self.evaluate_batch()
+        self.group.all_reduce([score] * self.world_size)
+
+    def evaluate_batch(self):
+        until = time.monotonic() + EVAL_WORK_S
+        score = 0.0
+        while time.monotonic() < until:
+            score += self.model.predict([random.random() for _ in self.model.weights])
+        return score
+
+
+def main():
+    RingTrainer(parse_plan()).run()
+
+
+if __name__ == "__main__":
+    main()

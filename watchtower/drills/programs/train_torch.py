@@ -1,0 +1,85 @@
+"""Trains a small network with PyTorch: DistributedDataParallel over gloo, with a DataLoader."""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from checkpoint import Checkpointer
+from data import BATCH
+from model import Negatives
+from plan import parse_plan
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+from trainer import Trainer
+
+EVAL_READ_S = 0.04
+EVAL_BATCHES = 50  # between two reads
+
+
+class ShardDataset(IterableDataset):
+    """Batches of this rank's shards, in the order they lie in storage."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        for content in self.loader:
+            yield torch.tensor(content, dtype=torch.float32)
+
+
+class Scorer(nn.Module, Negatives):
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+        self.layers = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def forward(self, batch):
+        self.draw_negatives()
+        self.device.synchronize(0.35)
+        return self.layers(batch)
+
+
+class TorchTrainer(Trainer):
+    def setup(self):
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier)
+        self.model = Scorer(self.device)
+        self.replica = DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def batches(self):
+        return DataLoader(ShardDataset(self.loader), batch_size=None)
+
+    def train_step(self, batch):
+        loss = nn.functional.mse_loss(self.replica(batch).squeeze(1), batch.sum(1))
+        self.device.synchronize(0.5)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    @torch.no_grad()
+    def evaluate(self, seconds):
+        """Go through this rank's share of the held-out data, then agree on the score."""
+        until = time.monotonic() + seconds
+        score = torch.zeros(1)
+        while time.monotonic() < until:
+            time.sleep(EVAL_READ_S)
+            for _ in range(EVAL_BATCHES):
+                score += self.model.layers(torch.rand(BATCH, 8)).mean()
+        dist.all_reduce(score)
+
+    def finish(self):
+        super().finish()
+        dist.destroy_process_group()
+
+
+def main():
+    TorchTrainer(parse_plan()).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The outcome of a drill, and the one JSON object that says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.drills.drill import Drill
+from watchtower.drills.judging import Judgement
+from watchtower.drills.watch import Sight
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was injected, what the tower said and whether that is right."""
+
+    drill: Drill
+    backend: str
+    ranks: tuple[int, ...]
+    """The ranks that the fault was brought to; none when nothing was wrong."""
+    sight: Sight
+    judgement: Judgement
+    settings_changed: Json
+
+    def to_json(self) -> Json:
+        """Build the object that `--json` prints."""
+        return {
+            "drill": self.drill.name,
+            "backend": self.backend,
+            "injected": {"ranks": list(self.ranks), "cause": self.drill.expected.cause},
+            "verdict": self.sight.verdict,
+            "fault_to_verdict_s": self.sight.fault_to_verdict_s,
+            "fault_to_hung_s": self.sight.fault_to_hung_s,
+            "settings_changed": self.settings_changed,
+            "right_rank": self.judgement.right_rank,
+            "right_cause": self.judgement.right_cause,
+        }

@@ -1,0 +1,143 @@
+"""Runs one drill from start to end, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from watchtower.drills.catalogue import DRILLS
+from watchtower.drills.client import TowerClient
+from watchtower.drills.display import Display
+from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.errors import DrillError
+from watchtower.drills.job import TrainingJob
+from watchtower.drills.judging import Answer, judge
+from watchtower.drills.launching import Layout, choose_backend
+from watchtower.drills.result import Result
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import Config, changed_settings
+from watchtower.drills.stage import Stage
+from watchtower.drills.watch import Watch
+from watchtower.drills.wording import closing, opening, settings_line
+
+CHANCE_STEPS = 4
+"""The fault comes up to this many steps later than the warm-up asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody wants to have drilled."""
+
+    drill: Drill
+    ranks: int = 8
+    nodes: int = 2
+    rank: int | None = None
+    """Where the fault goes; None leaves it to chance."""
+    backend: str = "auto"
+    config: Config
+
+    def __post_init__(self) -> None:
+        """Check the numbers against each other."""
+        if self.ranks < 2:
+            raise DrillError(f"--ranks {self.ranks}: allowed is 2 or more")
+        if not 1 <= self.nodes <= self.ranks:
+            raise DrillError(f"--nodes {self.nodes}: allowed is 1 to --ranks {self.ranks}")
+        if self.rank is not None and not 0 <= self.rank < self.ranks:
+            raise DrillError(f"--rank {self.rank}: allowed is 0 to {self.ranks - 1}")
+
+
+def run_drill(request: Request, display: Display) -> Result:
+    """Run a drill and judge the verdict."""
+    drill, config = request.drill, request.config
+    backend = choose_backend(request.backend, drill.backends)
+    overridden = dict(drill.detection(config.drill))
+    changed = changed_settings(config, overridden)
+    lines = opening(drill, request.ranks, request.nodes, backend)
+    with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):
+        display.open([*lines, *filter(None, [settings_line(changed)])])
+        stage = Stage(
+            folder,
+            nodes=request.nodes,
+            interval_s=config.drill.agent_interval_s,
+            detection={**config.detection, **overridden},
+            forwarded=drill.forwarded,
+            start_deadline_s=config.drill.start_deadline_s,
+        )
+        with stage:
+            scene, watch = _set_scene(request, backend, stage, display)
+            _play(scene)
+            watch.look_at_incidents()
+        result = _judged(request, backend, scene, changed)
+        display.finish(result, closing(len(DRILLS)))
+    return result
+
+
+def _set_scene(
+    request: Request, backend: str, stage: Stage, display: Display
+) -> tuple[Scene, Watch]:
+    settings = request.config.drill
+    rank = random.randrange(request.ranks) if request.rank is None else request.rank
+    step = settings.warmup_steps + random.randrange(CHANCE_STEPS + 1)
+    name = f"drill-{secrets.token_hex(4)}"
+    layout = Layout(ranks=request.ranks, nodes=request.nodes)
+    bare = request.drill.bare_launch
+    job = TrainingJob(name, backend, layout, stage.folder, bare=bare)
+    watch = Watch(TowerClient(stage.tower_url), name)
+    variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
+    return Scene(request.drill, variables, stage, job, watch, display), watch
+
+
+def _play(scene: Scene) -> None:
+    try:
+        scene.drill.act(scene)
+    finally:
+        scene.end()
+
+
+def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, object]) -> Result:
+    drill, sight = request.drill, scene.sight
+    ranks = (scene.rank,) if drill.is_fault else ()
+    answer = Answer(
+        verdict=sight.verdict,
+        statuses_seen=tuple(sight.statuses),
+        incidents=len(sight.incidents),
+    )
+    return Result(
+        drill=drill,
+        backend=backend,
+        ranks=ranks,
+        sight=sight,
+        judgement=judge(drill.expected, ranks, answer),
+        settings_changed=changed,
+    )
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="watchtower-drill-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the drill as Ctrl-C does, so that everything started is ended too."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

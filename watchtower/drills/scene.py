@@ -1,0 +1,172 @@
+"""What the story of a drill is told with: start, wait, disturb, watch.
+
+Every wait looks at the tower ten times a second and has a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from watchtower.drills.display import Display
+from watchtower.drills.drill import Drill, Plan, Variables
+from watchtower.drills.errors import DrillError
+from watchtower.drills.job import TrainingJob
+from watchtower.drills.parts import Part
+from watchtower.drills.stage import Stage
+from watchtower.drills.watch import Watch
+
+TRACER = Path(__file__).with_name("tracer.py")
+SLACK = 4.0
+"""A step may take this many times its mean before the drill gives up on its own machine."""
+
+
+class Scene:
+    """One run of a drill."""
+
+    def __init__(
+        self,
+        drill: Drill,
+        variables: Variables,
+        stage: Stage,
+        job: TrainingJob,
+        watch: Watch,
+        display: Display,
+    ) -> None:
+        self.drill = drill
+        self.variables = variables
+        self.settings = variables.settings
+        self.rank = variables.rank
+        self.stage = stage
+        self.job = job
+        self.sight = watch.sight
+        self._watch = watch
+        self._display = display
+        self._helpers: list[Part] = []
+
+    # Starting
+
+    def launch(self, *, missing: frozenset[int] = frozenset(), **changes: object) -> None:
+        """Start the job with the drill's plan; `changes` are for this start only."""
+        self.job.launch({**self._plan(), **changes}, missing)
+
+    def warm_up(self) -> None:
+        """Wait until the job has trained long enough for its pace to be known."""
+        self.wait_for_step(self.variables.step)
+
+    # Disturbing
+
+    def fault(self, text: str) -> None:
+        """Note that the fault comes now, brought by the drill itself."""
+        self._note_fault(time.monotonic(), text)
+
+    def note(self, text: str) -> None:
+        """Tell whoever watches what the drill does."""
+        self._display.note(text, self.sight)
+
+    def trace(self, rank: int) -> None:
+        """Let another process trace a rank and hold it."""
+        command = [sys.executable, "-I", str(TRACER), str(self.job.pid(rank))]
+        tracer = Part("tracer", command, self.stage.folder)
+        self._helpers.append(tracer)
+        self.wait_until(lambda: _told_fault(tracer) is not None, 10.0, "hold of the rank")
+        moment = _told_fault(tracer)
+        self._note_fault(moment or time.monotonic(), f"rank {rank} is held by a debugger")
+
+    # Waiting
+
+    def wait_for_fault(self) -> None:
+        """Wait until the program says that its fault has come."""
+        self._wait_for_pace(lambda: self.job.log.fault_at is not None, self.variables.step, "fault")
+        self._note_fault(self.job.log.fault_at or 0.0, self.drill.shows)
+
+    def wait_for_step(self, step: int, extra_s: float = 0.0) -> None:
+        """Wait until the job has done this step; `extra_s` is what pauses on the way may take."""
+        self._wait_for_pace(lambda: (self.job.log.step or 0) >= step, step, f"step {step}", extra_s)
+
+    def wait_for_final(self) -> None:
+        """Wait for the verdict that stands, at most as long as the settings allow."""
+        settings = self.settings
+        until = time.monotonic() + settings.verdict_deadline_s
+        while time.monotonic() < until:
+            self._look()
+            since = self.sight.final_since
+            if since is not None and time.monotonic() - since >= settings.linger_s:
+                return
+
+    def wait_for_status(self, statuses: tuple[str, ...], deadline_s: float) -> None:
+        """Wait until the job has one of these statuses; judged later whether it has."""
+        until = time.monotonic() + deadline_s
+        while time.monotonic() < until:
+            self._look()
+            if self.sight.statuses and self.sight.statuses[-1] in statuses:
+                return
+
+    def wait_for_end(self, deadline_s: float) -> None:
+        """Wait until every process of the job is gone."""
+        self.wait_until(self.job.has_ended, deadline_s, "the end of the job")
+
+    def watch_for(self, duration_s: float) -> None:
+        """Only watch."""
+        until = time.monotonic() + duration_s
+        while time.monotonic() < until:
+            self._look()
+
+    def wait_until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+        """Watch until the condition holds."""
+        until = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > until:
+                raise DrillError(f"no {what} within {deadline_s:g} s", self.job.tail())
+            self._look()
+
+    def end(self) -> None:
+        """End the job and whatever the drill started beside it."""
+        for helper in self._helpers:
+            helper.end()
+        self.job.end()
+
+    def _look(self) -> None:
+        started = time.monotonic()
+        self.stage.check()
+        self.job.look()
+        self._watch.look()
+        self._display.show(self.sight)
+        time.sleep(max(0.0, self.settings.poll_s - (time.monotonic() - started)))
+
+    def _wait_for_pace(
+        self, condition: Callable[[], bool], step: int, what: str, extra_s: float = 0.0
+    ) -> None:
+        def met() -> bool:
+            if condition():
+                return True
+            if self.job.has_failed():
+                # Its last words may tell of the fault: read them before giving up.
+                self.job.look()
+                if not condition():
+                    raise DrillError(f"the job failed before its {what}", self.job.tail())
+            return False
+
+        settings = self.settings
+        deadline_s = settings.start_deadline_s + step * settings.step_s * SLACK + extra_s
+        self.wait_until(met, deadline_s, what)
+
+    def _note_fault(self, moment: float, text: str) -> None:
+        self.sight.fault_at = moment
+        self.sight.fault_text = text
+        self._display.note(f"fault: {text}", self.sight)
+
+    def _plan(self) -> Plan:
+        settings = self.settings
+        pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
+        return pace | self.drill.plan(self.variables)
+
+
+def _told_fault(part: Part) -> float | None:
+    if part.exit_code() is not None:
+        raise DrillError(f"{part.name} ended early", part.tail())
+    word, _, rest = part.output.read_text(encoding="utf-8").partition(" ")
+    return float(json.loads(rest)["monotonic_s"]) if word == "fault" and rest else None

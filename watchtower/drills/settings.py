@@ -1,0 +1,143 @@
+"""The `[drill]` section of a configuration file: how large, how fast and how patient a drill is.
+
+The `[detection]` section belongs to the tower: it is handed on and only its names are shown.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from watchtower.drills.errors import DrillError
+
+SECTIONS = ("detection", "drill", "tower")
+"""`[tower]` says where a tower listens; a drill's own tower listens where nobody else does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillSettings:
+    """Every number of a drill. The defaults are those of the demo and of published results."""
+
+    step_s: float = 1.0
+    """Mean time of one training step on one rank."""
+    jitter: float = 0.15
+    """Standard deviation of a step's parts, as a share of the mean."""
+    warmup_steps: int = 12
+    """Steps before the fault, so that the pace is known; up to four more by chance."""
+    agent_interval_s: float = 1.0
+    """How often an agent reports."""
+    poll_s: float = 0.1
+    """How often the drill asks the tower for its verdict."""
+    start_deadline_s: float = 60.0
+    """How long tower, agents and the first step may take to appear."""
+    verdict_deadline_s: float = 180.0
+    """How long after the fault the final verdict may take."""
+    linger_s: float = 1.0
+    """How long a verdict must stay final before it is judged."""
+    startup_grace_s: float = 15.0
+    """The tower's startup grace in drills where a rank never gets to train."""
+    calm_s: float = 20.0
+    """How long a healthy job is watched after something happened to it."""
+    rounds: int = 2
+    """How many checkpoints, evaluations or pauses a healthy drill sits through."""
+    long_checkpoint_s: float = 60.0
+    """Duration of the checkpoint that is marked with a phase."""
+    checkpoint_s: float = 20.0
+    """Duration of the unmarked checkpoint."""
+    checkpoint_every: int = 60
+    """Steps between unmarked checkpoints."""
+    eval_s: float = 30.0
+    """Duration of an evaluation."""
+    eval_every: int = 20
+    """Steps between evaluations and between marked checkpoints."""
+    pause_every: int = 50
+    """Steps between rare pauses."""
+    pause_factor: float = 10.0
+    """A rare pause, in steps."""
+    slow_factor: float = 10.0
+    """How much slower the job gets in ten_times_slower."""
+    slow_steps: int = 6
+    """How many of the slow steps are watched."""
+    leave_gap_s: float = 5.0
+    """Seconds between the exits of two ranks in staggered_exit."""
+    export_s: float = 60.0
+    """How much longer rank 0 takes in rank0_finishes_late."""
+    unreachable_s: float = 25.0
+    """How long the tower cannot be reached."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        for one in fields(self):
+            _check_positive(one.name, getattr(self, one.name))
+        if self.jitter > 0.4:
+            raise DrillError(f"[drill] jitter = {self.jitter}: allowed is more than 0, up to 0.4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a configuration file says: the drill's own settings and the tower's."""
+
+    drill: DrillSettings = field(default_factory=DrillSettings)
+    detection: dict[str, object] = field(default_factory=dict)
+
+
+def read_config(path: Path | None) -> Config:
+    """Read a TOML file; no file means the defaults."""
+    if path is None:
+        return Config()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DrillError(f"cannot read configuration {path}: {error}") from error
+    for name in document:
+        if name not in SECTIONS:
+            allowed = ", ".join(f"[{known}]" for known in SECTIONS)
+            raise DrillError(f"[{name}] in {path} is unknown: allowed are {allowed}")
+    detection = _section(document, "detection")
+    return Config(drill=parse_settings(_section(document, "drill")), detection=detection)
+
+
+def parse_settings(section: dict[str, object]) -> DrillSettings:
+    """Turn the `[drill]` section into settings."""
+    kinds = {one.name: str(one.type) for one in fields(DrillSettings)}
+    values: dict[str, float | int] = {}
+    for name, value in section.items():
+        if name not in kinds:
+            raise DrillError(f"[drill] {name} is unknown: allowed are {', '.join(sorted(kinds))}")
+        values[name] = _number(name, value, whole=kinds[name] == "int")
+    return DrillSettings(**values)  # type: ignore[arg-type]
+
+
+def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str, object]:
+    """Name what differs from the defaults; `overridden` is what the drill itself sets."""
+    default = DrillSettings()
+    names = [one.name for one in fields(DrillSettings)]
+    drill: dict[str, object] = {
+        f"drill.{name}": getattr(config.drill, name)
+        for name in names
+        if getattr(config.drill, name) != getattr(default, name)
+    }
+    detection = {**config.detection, **overridden}
+    return drill | {f"detection.{name}": value for name, value in detection.items()}
+
+
+def _section(document: dict[str, object], name: str) -> dict[str, object]:
+    section = document.get(name, {})
+    if not isinstance(section, dict):
+        raise DrillError(f"{name} = {section!r}: allowed is a section, [{name}]")
+    return section
+
+
+def _number(name: str, value: object, *, whole: bool) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DrillError(f"[drill] {name} = {value!r}: allowed is a number")
+    if whole and not isinstance(value, int):
+        raise DrillError(f"[drill] {name} = {value!r}: allowed is a whole number")
+    return value if whole else float(value)
+
+
+def _check_positive(name: str, value: float) -> None:
+    # Written so that NaN fails too.
+    if not 0 < value < float("inf"):
+        raise DrillError(f"[drill] {name} = {value}: allowed is a number above 0")

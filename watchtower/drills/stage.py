@@ -1,0 +1,131 @@
+"""The product under drill: a tower, agents and, where wanted, a forwarder between them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from watchtower.drills.errors import DrillError
+from watchtower.drills.launching import node_name
+from watchtower.drills.parts import Part, wait_for_url
+
+FORWARDER = Path(__file__).with_name("forwarder.py")
+
+
+class Stage:
+    """Starts the parts on entering and ends every one of them on leaving."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int,
+        interval_s: float,
+        detection: dict[str, object],
+        forwarded: bool,
+        start_deadline_s: float,
+    ) -> None:
+        self.folder = folder
+        self.tower_url = ""
+        self._nodes = nodes
+        self._interval_s = interval_s
+        self._detection = detection
+        self._forwarded = forwarded
+        self._start_deadline_s = start_deadline_s
+        self._parts: list[Part] = []
+        self._forwarder: Part | None = None
+        self._forwarder_port = 0
+
+    def __enter__(self) -> Stage:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def check(self) -> None:
+        """Raise when a part of the product has ended."""
+        for part in self._parts:
+            if part.exit_code() is not None:
+                raise DrillError(f"{part.name} ended with code {part.exit_code()}", part.tail())
+
+    def cut(self) -> None:
+        """Take the network between agents and tower away."""
+        if self._forwarder:
+            self._forwarder.end(patience_s=0)
+
+    def mend(self) -> None:
+        """Give it back."""
+        self._start_forwarder(self._forwarder_port)
+
+    def _start(self) -> None:
+        data = self.folder / "data"
+        data.mkdir()
+        command = ["serve", "--port", "0", "--data-dir", str(data)]
+        if self._detection:
+            command += ["--config", str(self._write_config())]
+        tower = self._start_part("tower", "watchtower", command)
+        self.tower_url = wait_for_url(tower, self._start_deadline_s)
+        url = self._start_forwarder(0) if self._forwarded else self.tower_url
+        for node in range(self._nodes):
+            name = node_name(node)
+            match = ["--match", f"WATCHTOWER_DRILL_NODE={name}"]
+            interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
+            words = ["run", "--tower", url, "--node", name, *match, *interval]
+            self._start_part(f"agent-{name}", "agent", words)
+
+    def _start_part(self, name: str, module: str, words: list[str]) -> Part:
+        part = Part(name, [sys.executable, "-P", "-m", module, *words], self.folder)
+        self._parts.append(part)
+        return part
+
+    def _start_forwarder(self, port: int) -> str:
+        """Start it on a free port, or on the port that the agents know by now."""
+        host, _, tower_port = self.tower_url.rpartition("/")[2].partition(":")
+        name = "forwarder-again" if port else "forwarder"
+        command = [sys.executable, "-I", str(FORWARDER), str(port), host, tower_port]
+        self._forwarder = Part(name, command, self.folder)
+        url = wait_for_url(self._forwarder, self._start_deadline_s)
+        self._forwarder_port = int(url.rpartition(":")[2])
+        return url
+
+    def _write_config(self) -> Path:
+        path = self.folder / "tower.toml"
+        lines = [f"{name} = {toml_value(value)}" for name, value in self._detection.items()]
+        path.write_text("\n".join(["[detection]", *lines, ""]), encoding="utf-8")
+        return path
+
+    def _end(self) -> None:
+        for part in [*reversed(self._parts), *filter(None, [self._forwarder])]:
+            part.end()
+
+
+def toml_value(value: object) -> str:
+    """Write a plain value as TOML; the standard library only reads it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else _escape(c) for c in value)
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(toml_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        pairs = (f"{toml_value(str(key))} = {toml_value(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    raise DrillError(f"cannot hand {value!r} on to the tower")
+
+
+def _escape(character: str) -> str:
+    return f"\\U{ord(character):08x}"

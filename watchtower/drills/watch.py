@@ -1,0 +1,90 @@
+"""Watches what the tower says about the job, and when it first said what."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from watchtower.drills.client import Json, TowerClient
+from watchtower.drills.judging import is_final, names_cause
+
+INCIDENTS_EVERY_S = 0.5
+JOB_EVERY_S = 0.25
+
+
+@dataclass(slots=True)
+class Sight:
+    """Everything seen so far; displays draw it."""
+
+    job: str
+    started_at: float
+    fault_at: float | None = None
+    fault_text: str = ""
+    verdict: Json | None = None
+    view: Json | None = None
+    incidents: list[Json] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
+    named_at: float | None = None
+    hung_at: float | None = None
+    final_since: float | None = None
+
+    @property
+    def fault_to_verdict_s(self) -> float | None:
+        """From the fault to the first verdict that names a cause."""
+        return _between(self.fault_at, self.named_at)
+
+    @property
+    def fault_to_hung_s(self) -> float | None:
+        """From the fault to the incident."""
+        return _between(self.fault_at, self.hung_at)
+
+
+class Watch:
+    """Asks the tower at every look and notes what has changed."""
+
+    def __init__(self, client: TowerClient, job: str) -> None:
+        self.sight = Sight(job=job, started_at=time.monotonic())
+        self._client = client
+        self._job_at = 0.0
+        self._incidents_at = 0.0
+
+    def look(self) -> None:
+        """Ask once."""
+        verdict = self._client.verdict(self.sight.job)
+        now = time.monotonic()
+        if verdict is not None:
+            note_verdict(self.sight, verdict, now)
+        if now - self._job_at >= JOB_EVERY_S:
+            self._job_at = now
+            self.sight.view = self._client.job(self.sight.job) or self.sight.view
+        if now - self._incidents_at >= INCIDENTS_EVERY_S:
+            self._incidents_at = now
+            self.look_at_incidents()
+
+    def look_at_incidents(self) -> None:
+        """Ask for the incidents now."""
+        incidents = self._client.incidents()
+        if incidents is not None:
+            self.sight.incidents = [one for one in incidents if one.get("job") == self.sight.job]
+
+
+def note_verdict(sight: Sight, verdict: Json, now: float) -> None:
+    """Take in a verdict that was read at `now`."""
+    sight.verdict = verdict
+    status = str(verdict.get("status"))
+    if not sight.statuses or sight.statuses[-1] != status:
+        sight.statuses.append(status)
+    if sight.fault_at is None:
+        return
+    if sight.named_at is None and names_cause(verdict):
+        sight.named_at = now
+    if sight.hung_at is None and status == "hung":
+        sight.hung_at = now
+    if not is_final(verdict):
+        sight.final_since = None
+    elif sight.final_since is None:
+        sight.final_since = now
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else round(end - start, 2)
