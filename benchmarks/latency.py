@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
-import sys
 from statistics import median
+
+from drilling import run_drill
 
 TARGETS_S = {
     "dataloader_sleep": 10.0,
@@ -21,22 +21,6 @@ TARGETS_S = {
     "exception": 4.0,
     "consequential": 4.0,
 }
-
-RUN_DEADLINE_S = 300.0
-
-
-def run_drill(name: str, ranks: int) -> dict:
-    command = [sys.executable, "-P", "-m", "watchtower", "drill", name]
-    done = subprocess.run(
-        [*command, "--backend", "stdlib", "--ranks", str(ranks), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=RUN_DEADLINE_S,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{name} could not run:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def p95(values: list[float]) -> float:
@@ -54,7 +38,7 @@ def main() -> int:
     args = parser.parse_args()
     rows = []
     for name in args.drills.split(","):
-        results = [run_drill(name, args.ranks) for _ in range(args.runs)]
+        results = [run_drill(name, ranks=args.ranks) for _ in range(args.runs)]
         times = [result["fault_to_verdict_s"] for result in results]
         known = [seconds for seconds in times if seconds is not None]
         row = {

@@ -123,7 +123,9 @@ class World:
     def judge(self) -> Condition:
         return self.detector.judge(self.gen, self.fleet.nodes, self.pauses, self.now)
 
-    def step(self, times: int = 1, step_s: float = 1.0, but: frozenset[int] = frozenset()) -> Condition:
+    def step(
+        self, times: int = 1, step_s: float = 1.0, but: frozenset[int] = frozenset()
+    ) -> Condition:
         """All ranks (but some) beat a step, `times` times, reporting once a second meanwhile."""
         condition = self.judge() if JOB in self.fleet.jobs else self.report()
         for _ in range(times):

@@ -155,6 +155,29 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
     assert world.report(3).kind is Kind.ENDED
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (EndingKind.EXIT, 0, "every rank has ended with 0"),
+        (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
+        (EndingKind.UNKNOWN, None, "every rank has ended in an unknown way"),
+    ],
+)
+def test_the_end_is_told_as_what_it_was(kind, code, said):
+    world = running()
+    for rank in range(4):
+        world.end(rank, kind, code)
+    assert world.report(3).reason == said
+
+
+def test_a_mixed_end_is_counted():
+    world = running()
+    world.end(0, EndingKind.SIGNAL, 9)
+    for rank in range(1, 4):
+        world.end(rank)
+    assert world.report(3).reason == "every rank has ended: 3 ranks with 0, 1 rank by signal 9"
+
+
 def test_ranks_that_leave_one_after_the_other_are_no_stall():
     world = running()
     for rank in range(3):

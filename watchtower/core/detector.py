@@ -6,6 +6,7 @@ follows from a condition (suspicion, an incident, an alert) is decided in `incid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +15,10 @@ from watchtower.core.fleet import Generation, NodeRecord, RankRecord
 from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
-from watchtower.wire.report import EndingKind, ProcessState
+from watchtower.wire.report import Ending, EndingKind, ProcessState
+
+SIGTERM = 15
+"""What launchers and schedulers send when somebody cancels a job (signal(7))."""
 
 
 class Kind(Enum):
@@ -114,11 +118,11 @@ class Detector:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
         if now - last < self.policy.settle_s:
             return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
-        return Condition(kind=Kind.ENDED, reason="every rank has ended")
+        return Condition(kind=Kind.ENDED, reason=_explain_end(gen))
 
     def _judge_progress(self, gen: Generation) -> Condition:
         if not any(r.vitals.beat for r in gen.ranks.values()):
-            return Condition(kind=Kind.UNWATCHED, reason="no rank has a heartbeat page")
+            return Condition(kind=Kind.UNWATCHED, reason="no rank has a heartbeat page yet")
         pace = gen.pace("")
         if not pace.is_learned:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
@@ -207,6 +211,23 @@ class Detector:
         if len(stall.ranks) == 1:
             return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
         return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"
+
+
+def _explain_end(gen: Generation) -> str:
+    ends = Counter(_say_ending(record.vitals.ended) for record in gen.ranks.values())
+    if len(ends) > 1:
+        parts = (f"{count_ranks(number)} {words}" for words, number in ends.most_common(4))
+        return f"every rank has ended: {', '.join(parts)}"
+    (words,) = ends
+    if words == f"by signal {SIGTERM}":
+        return "cancelled: SIGTERM ended every rank"
+    return f"every rank has ended {words}"
+
+
+def _say_ending(ended: Ending | None) -> str:
+    if ended is None or ended.code is None:
+        return "in an unknown way"
+    return f"by signal {ended.code}" if ended.kind is EndingKind.SIGNAL else f"with {ended.code}"
 
 
 def died(record: RankRecord) -> bool:

@@ -37,8 +37,8 @@ ENDING_WEIGHTS = {
 
 AFTERMATH = {
     DeathKind.CONSEQUENTIAL: "died of the broken connection",
-    DeathKind.TERMINATED: "were ended from outside (SIGTERM)",
-    DeathKind.KILLED: "were ended by SIGKILL",
+    DeathKind.TERMINATED: "got SIGTERM or the like",
+    DeathKind.KILLED: "got SIGKILL",
     DeathKind.ABORTED: "aborted",
     DeathKind.CLEAN: "exited with 0",
 }

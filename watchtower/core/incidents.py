@@ -22,8 +22,9 @@ from watchtower.core.effects import (
     StatusChanged,
 )
 from watchtower.core.pace import Pause, Pauses
-from watchtower.core.patience import CANNOT_GO_ON, Patience, Scene, patience_for
+from watchtower.core.patience import CANNOT_GO_ON, Patience, patience_for
 from watchtower.core.policy import Policy
+from watchtower.core.scene import Scene
 from watchtower.wire.verdict import Cause, Status
 
 _QUIET = {

@@ -66,6 +66,6 @@ def _say_seen(standings: Standings) -> str:
     else:
         seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
     missing = len(standings.at(Place.MISSING))
-    unseen = f", {count_ranks(missing)} were never seen" if missing else ""
+    unseen = f", {count_ranks(missing)} never seen" if missing else ""
     silent = len(standings.unknown)
     return f"{seen}{unseen}, {count_ranks(silent)} did not answer" if silent else seen + unseen

@@ -133,12 +133,14 @@ class TestLockDeadlock:
         built = job_with(a_rank(3, IN_LOCK, syscall="futex"))
         assert answer(built) == ("lock_deadlock", [3])
         finding = ask("lock_deadlock", built)
-        assert "it has no other Python thread" in " ".join(item.text for item in finding.evidence)
+        assert "no other Python thread" in " ".join(item.text for item in finding.evidence)
 
     def test_wins_beside_threads_that_wait_too(self):
         built = job_with(a_rank(3, IN_LOCK, syscall="futex", threads=(("monitor", IDLE),)))
         finding = ask("lock_deadlock", built)
-        assert "1 other threads stay too" in " ".join(item.text for item in finding.evidence)
+        assert "other Python threads that stay too: 1" in " ".join(
+            item.text for item in finding.evidence
+        )
 
     def test_loses_when_another_thread_holds_the_gil(self):
         threads = (("native", IN_USER_CODE),)

@@ -68,7 +68,7 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
 def _lock_evidence(standing: Standing) -> Evidence:
     dump = standing.last_dump
     others = len(dump.threads) - 1 if dump else 0
-    rest = "it has no other Python thread" if others < 1 else f"its {others} other threads stay too"
+    rest = f"other Python threads that stay too: {others}" if others else "no other Python thread"
     return Evidence(
         source="threads",
         text=f"rank {standing.rank}: waits for a lock in both dumps, {rest}",

@@ -1,0 +1,170 @@
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_DDP_BACKWARD,
+    IN_HIDDEN_WAIT,
+    IN_LOCK,
+    IN_USER_CODE,
+    a_case,
+    a_dead_rank,
+    a_missing_rank,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis import diagnose
+from watchtower.core.finding import Finding, Tier
+from watchtower.core.rules import RULES
+from watchtower.wire.verdict import Cause, Evidence, Suspect
+
+
+def said(*others, count=8, stack=IN_ALL_REDUCE, **values):
+    return diagnose(a_case(with_rank(ranks_in(count, stack, **values), *others)))
+
+
+def a_finding(cause=Cause.BUSY_LOOP, tier=Tier.STACKS, confidence=0.8, ranks=(3,)):
+    return Finding(
+        cause=cause,
+        tier=tier,
+        confidence=confidence,
+        suspects=tuple(Suspect(rank=rank, node="n", cause=cause, why="") for rank in ranks),
+        summary=f"{cause.value} of {ranks}",
+        evidence=(Evidence(source="x", text=cause.value, weight=confidence),),
+        next_steps=(f"look at {cause.value}", "and on"),
+    )
+
+
+def judged(*findings):
+    rules = [(item.cause.value, lambda *_, item=item: item) for item in findings]
+    return diagnose(a_case(ranks_in(8)), rules)
+
+
+class TestChoice:
+    def test_a_stronger_tier_beats_more_confidence(self):
+        died = a_finding(Cause.PROCESS_DIED, Tier.CANNOT_ANSWER, 0.6)
+        assert judged(a_finding(confidence=0.95), died).cause is Cause.PROCESS_DIED
+
+    def test_inside_a_tier_confidence_decides_then_the_order_of_rules(self):
+        lock = a_finding(Cause.LOCK_DEADLOCK, confidence=0.8)
+        assert judged(a_finding(confidence=0.7), lock).cause is Cause.LOCK_DEADLOCK
+        assert judged(a_finding(confidence=0.8), lock).cause is Cause.BUSY_LOOP
+
+    def test_a_strong_tier_that_is_unsure_does_not_hide_a_sure_finding(self):
+        died = a_finding(Cause.PROCESS_DIED, Tier.CANNOT_ANSWER, 0.4)
+        answer = judged(a_finding(), died)
+        assert answer.cause is Cause.BUSY_LOOP
+        assert answer.alternatives == ()
+
+    def test_runners_up_about_other_ranks_are_alternatives(self):
+        answer = judged(a_finding(), a_finding(Cause.LOCK_DEADLOCK, confidence=0.3, ranks=(5,)))
+        (other,) = answer.alternatives
+        assert (other.cause, other.suspects, other.confidence) == (Cause.LOCK_DEADLOCK, (5,), 0.3)
+
+    def test_a_coarse_runner_up_lists_only_ranks_without_a_finer_reason(self):
+        coarse = a_finding(Cause.BEHIND_COLLECTIVE, confidence=0.6, ranks=(3, 5))
+        assert judged(a_finding(), coarse).alternatives[0].suspects == (5,)
+
+    def test_several_faults_of_one_tier_are_told_together(self):
+        answer = said(a_rank(2, FETCHING, syscall="read"), a_rank(5, IN_LOCK, syscall="futex"))
+        assert {suspect.rank: suspect.cause.value for suspect in answer.suspects} == {
+            5: "lock_deadlock",
+            2: "dataloader_stall",
+        }
+        assert answer.cause is Cause.LOCK_DEADLOCK
+        assert answer.summary.endswith("; also dataloader_stall of rank 2")
+        assert answer.waiting == "0-1,3-4,6-7"
+
+
+class TestUnknown:
+    def test_below_a_half_the_candidates_are_ranked(self):
+        answer = judged(
+            a_finding(confidence=0.2), a_finding(Cause.NETWORK_WAIT, confidence=0.4, ranks=(1,))
+        )
+        assert (answer.cause, answer.confidence, answer.suspects) == (Cause.UNKNOWN, 0.0, ())
+        assert [item.cause for item in answer.alternatives] == [
+            Cause.NETWORK_WAIT,
+            Cause.BUSY_LOOP,
+        ]
+        assert answer.summary == (
+            "all 8 ranks wait in all_reduce and none is behind; candidates: "
+            "network_wait of rank 1 (40%), busy_loop of rank 3 (20%)"
+        )
+        assert answer.next_steps == ("look at network_wait", "and on")
+
+    def test_everybody_in_the_collective_accuses_nobody(self):
+        answer = said()
+        assert answer.summary == "all 8 ranks wait in all_reduce and none is behind"
+        assert answer.peers_waiting
+
+    def test_nobody_waiting_is_said(self):
+        answer = said(count=2, stack=IN_USER_CODE)
+        assert answer.summary.startswith("no rank is seen to wait for another (2 ranks live)")
+        assert not answer.peers_waiting
+
+    def test_unseen_and_silent_ranks_are_counted(self):
+        answer = said(a_missing_rank(3), a_rank(4, dumps=0))
+        assert answer.summary.startswith(
+            "6 ranks of 7 wait in all_reduce, 1 rank never seen, 1 rank did not answer"
+        )
+
+    def test_a_suspended_job_is_nobodys_fault(self):
+        assert said(state="T").summary == "all 8 ranks are stopped: the job is suspended"
+
+    def test_a_cancelled_job_is_nobodys_fault(self):
+        answer = diagnose(a_case([a_dead_rank(rank, signal=15) for rank in range(8)]))
+        assert answer.summary.endswith("the job was cancelled")
+        assert answer.alternatives == ()
+
+    def test_a_finished_job_is_nobodys_fault(self):
+        answer = diagnose(a_case([a_dead_rank(rank, code=0) for rank in range(8)]))
+        assert answer.summary == "all 8 ranks exited with 0: the job is over"
+
+
+def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
+    def broken(case, standings):
+        raise KeyError("oops")
+
+    case = a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))
+    answer = diagnose(case, [("broken", broken), *RULES])
+    assert answer.cause is Cause.DATALOADER_STALL
+    assert answer.missing_evidence == ("rule broken failed (KeyError) and was left out",)
+
+
+class TestForTheIncident:
+    """What decides between suspect and hung."""
+
+    def test_a_suspect_that_works_is_moving(self):
+        assert said(a_rank(0, IN_USER_CODE, cpu=1.0, state="R", active=True)).suspects_moving
+        assert not said(a_rank(0, FETCHING)).suspects_moving
+
+    def test_a_candidate_that_works_is_moving_too(self):
+        answer = said(*(a_rank(rank, IN_USER_CODE, cpu=1.0) for rank in range(6)))
+        assert answer.cause is Cause.UNKNOWN
+        assert answer.suspects_moving
+
+    def test_peers_wait_only_if_one_is_seen_to(self):
+        assert said(a_rank(0, FETCHING)).peers_waiting
+        assert not said(stack=FETCHING).peers_waiting
+
+    def test_a_crowd_that_computes_is_not_seen_to_wait(self):
+        moving = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, cpu=0.7)
+        still = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT)
+        assert (moving.peers_waiting, still.peers_waiting) == (False, True)
+
+    def test_the_class_of_the_top_suspect_is_told(self):
+        assert said(a_rank(0, FETCHING)).suspect_class == "dataloader"
+        assert said(a_rank(0, IN_USER_CODE, phase="checkpoint")).suspect_class == "checkpoint"
+        assert said(a_dead_rank(0, code=3)).suspect_class == ""
+        assert said().suspect_class == ""
+
+
+def test_the_step_is_the_one_most_ranks_made():
+    assert said(a_rank(3, FETCHING, step=40)).step == 41
+    assert said(a_rank(1, step=42), count=2).step == 42
+    assert said(step=None).step is None
+
+
+def test_ddp_waiters_count_as_waiting():
+    answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
+    assert answer.waiting == "0-2,4-7"
+    assert "7 ranks wait for it in backward" in answer.summary

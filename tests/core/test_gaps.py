@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+from tests.core.builders import (
+    a_case,
+    a_failure,
+    a_rank,
+    a_silent_rank,
+    ranks_in,
+    standings_of,
+    with_rank,
+)
+from watchtower.core.case import NodeEvidence
+from watchtower.core.gaps import MAX_GAPS, find_gaps
+from watchtower.wire.dumps import FailureKind
+from watchtower.wire.report import AgentLimits
+
+
+def gaps(*others, count=8, **values):
+    built = with_rank(ranks_in(count), *others)
+    return list(find_gaps(a_case(built, **values), standings_of(built, **values)))
+
+
+def test_a_complete_case_lacks_nothing():
+    assert gaps() == []
+
+
+def test_a_silent_node_is_named_with_its_ranks():
+    nodes = (
+        NodeEvidence(node="gpu-00", silent_for_s=14),
+        NodeEvidence(node="gpu-01", silent_for_s=0),
+    )
+    said = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
+    assert said == ["node gpu-00 has not reported for 14 s: nothing is known of ranks 0-1 now"]
+
+
+def test_what_an_agent_cannot_do_is_told():
+    limits = AgentLimits(python_stacks="py-spy is not installed", process="io is closed")
+    said = gaps(nodes=(NodeEvidence(node="gpu-00", silent_for_s=0, limits=limits),))
+    assert said == ["gpu-00: py-spy is not installed", "gpu-00: io is closed"]
+
+
+def test_failed_dumps_are_grouped_with_their_help():
+    refused = a_failure(FailureKind.MISSING_TOOL, "install py-spy")
+    said = gaps(
+        a_rank(2, failure=refused), a_rank(5, failure=refused), a_rank(6, failure=a_failure())
+    )
+    assert said == [
+        "ranks 2,5: no stack (missing tool): install py-spy",
+        "rank 6: no stack (timeout)",
+    ]
+
+
+def test_a_failed_second_dump_is_no_gap():
+    built = a_rank(2)
+    first, second = built.evidence.dumps
+    dumps = (first, replace(second, threads=(), failure=a_failure()))
+    said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
+    assert said == ["rank 2: only one dump, so stuck and slow look the same"]
+
+
+def test_ranks_without_dumps_or_pages_are_named():
+    said = gaps(a_rank(2, dumps=0), a_rank(3, step=None))
+    assert said == [
+        "rank 2: no stack has come in",
+        "rank 3: no heartbeat page, so the step is not known",
+    ]
+
+
+def test_two_processes_that_claim_one_rank_are_told():
+    said = gaps(a_rank(2, rivals=("gpu-07 pid 12",)))
+    assert said == ["rank 2 is claimed by other processes too: gpu-07 pid 12"]
+
+
+def test_the_list_is_bounded():
+    assert len(gaps(*(a_rank(rank, rivals=("x",)) for rank in range(40)), count=40)) == MAX_GAPS
