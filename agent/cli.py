@@ -53,6 +53,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         match=tuple(given.match),
         root=given.root,
         token=token,
+        py_spy=given.py_spy,
         log_level=given.log_level,
     )
 
@@ -86,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="watch only ranks with this in their environment; may be given several times",
     )
     add("--token-file", default="", metavar="FILE", help=f"default: ${TOKEN_VARIABLE}")
+    add("--py-spy", default="", type=tool, metavar="FILE", help="default: beside Python, or PATH")
     add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
     add("--log-level", default="info", choices=LOG_LEVELS)
     return parser
@@ -143,6 +145,13 @@ def match(text: str) -> tuple[str, str]:
             f"{text!r} is not allowed: give KEY=VALUE, such as WATCHTOWER_JOB=llama-70b"
         )
     return name, value
+
+
+def tool(text: str) -> str:
+    """Check `--py-spy`."""
+    if not os.access(text, os.X_OK) or os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: give a file that can be run")
+    return text
 
 
 def root(text: str) -> str:

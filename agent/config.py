@@ -95,9 +95,6 @@ MAX_BACKOFF_S = 15.0
 LIMITS_EVERY_S = 60.0
 """How often the agent looks again at what it may do (Yama, capabilities, py-spy)."""
 
-STOP_WITHIN_S = 4.0
-"""systemd would wait 90 s; a node that is drained should not."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -111,4 +108,6 @@ class Settings:
     match: tuple[tuple[str, str], ...] = ()
     root: str = "/"
     token: str = ""
+    py_spy: str = ""
+    """Empty: the one beside this Python, else on PATH."""
     log_level: str = "info"

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 
 from agent import config
 from agent.discovery import Discovery
@@ -53,7 +54,7 @@ class Agent:
         )
         self._watchlist = Watchlist(self._proc)
         self._metrics = Metrics()
-        self._py_spy = find_py_spy()
+        self._py_spy = settings.py_spy or find_py_spy()
         self._limits = AgentLimits()
         self._limits_at = float("-inf")
         self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderBook(), DumpLedger()
@@ -73,6 +74,7 @@ class Agent:
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
         )
+        self._trouble = ""
         self._agent_id = uuid.uuid4().hex
         self._replies: deque[ReportReply] = deque(maxlen=8)
         self._ended_dumps: deque[str] = deque()
@@ -103,22 +105,29 @@ class Agent:
         while not self._stopping.is_set():
             now = time.monotonic()
             if now >= tick_at:
-                self._tick_safely(now)
                 ticked_at, tick_at = now, tick_at + self._settings.interval_s
-                if tick_at <= time.monotonic():  # late: no ticks to catch up with
-                    tick_at = time.monotonic() + self._settings.interval_s
-            self._act(time.monotonic())
+                if tick_at <= now:  # late: no ticks to catch up with
+                    tick_at = now + self._settings.interval_s
+                self._guard(self._tick)
+            self._guard(self._act)
             if self._sleep(tick_at):
                 tick_at = min(tick_at, ticked_at + SOONEST_TICK_S)
 
-    def _tick_safely(self, now: float) -> None:
+    def _guard(self, step: Callable[[float], None]) -> None:
+        """Do one step; whatever goes wrong in it, the watch goes on, and it is said once."""
         try:
-            with self._metrics.tick_duration.time():
-                self._tick(now)
-        except Exception:
-            log.exception("tick failed")
+            step(time.monotonic())
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if said != self._trouble:
+                log.exception("%s failed", step.__name__.strip("_"))
+            self._trouble = said
 
     def _tick(self, now: float) -> None:
+        with self._metrics.tick_duration.time():
+            self._report(now)
+
+    def _report(self, now: float) -> None:
         if now - self._limits_at >= config.LIMITS_EVERY_S:
             self._look_at_limits(now)
         self._watchlist.update(self._discovery.tick(now), now)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from agent.config import CHILD_STACKS_PER_RANK, MAX_BATCH_FRAMES, PY_SPY_AT_ONCE
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
+from agent.dumpers.sockets import SocketTables
 from agent.launchers import is_python
-from agent.procfs import Proc
+from agent.procfs import Proc, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME, MAX_STACKS
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
@@ -65,7 +66,8 @@ class RoundTaker:
         """Dump all targets; what is not reached by the deadline is a timeout."""
         children = children_by_parent(self._proc)
         ranks = {target.pid for target in targets}
-        trees = [self._look(target, children, ranks) for target in targets]
+        tables = SocketTables(self._proc)
+        trees = [self._look(target, children, ranks, tables) for target in targets]
         wanted = [tree.process for tree in trees]
         for tree in trees:
             wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])
@@ -76,25 +78,31 @@ class RoundTaker:
             self._count(dump.failure.kind.value if dump.failure else "ok")
         return dumps, stacks.all()
 
-    def _look(self, target: Target, children: dict[int, list[int]], ranks: set[int]) -> _Tree:
+    def _look(
+        self,
+        target: Target,
+        children: dict[int, list[int]],
+        ranks: set[int],
+        tables: SocketTables,
+    ) -> _Tree:
         stat = self._proc.stat(target.pid)
         process = _Process(pid=target.pid, kernel=KernelWait(state=ProcessState.GONE))
         if stat is None or stat.start_time != target.start_time:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
             return _Tree(target=target, step=target.read_step(), process=process, children=[])
-        process.kernel = read_kernel_wait(self._proc, target.pid)
+        process.kernel = read_kernel_wait(self._proc, target.pid, tables)
         process.command = ["python"]  # a rank is always tried
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
-        found = [self._look_at_child(pid) for pid in pids[:MAX_CHILDREN]]
+        found = [self._look_at_child(pid, tables) for pid in pids[:MAX_CHILDREN]]
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, step=target.read_step(), process=process, children=found)
 
-    def _look_at_child(self, pid: int) -> _Process:
+    def _look_at_child(self, pid: int, tables: SocketTables) -> _Process:
         return _Process(
             pid=pid,
-            kernel=read_kernel_wait(self._proc, pid),
+            kernel=read_kernel_wait(self._proc, pid, tables),
             command=self._proc.command(pid),
         )
 
@@ -201,7 +209,7 @@ def _as_child_dump(child: _Process, stacks: _StackSet) -> ChildDump:
     return ChildDump(
         pid=child.pid,
         kernel=child.kernel,
-        command=" ".join(child.command)[:MAX_NAME],
+        command=printable(" ".join(child.command), MAX_NAME),
         threads=stacks.add(child.stacks),
         failure=child.stacks.failure,
     )

@@ -12,6 +12,7 @@ from importlib import resources
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
+from agent.procfs import printable
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
@@ -104,13 +105,13 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
     """
     for rule in load_facts().job:
         if name := _apply(rule, environment):
-            return name[:MAX_NAME]
+            return printable(name, MAX_NAME)
     here = f"{host}.{launcher_started}"
     address = environment.get("MASTER_ADDR", "").strip()
     if not address:
-        return here[:MAX_NAME]
+        return printable(here, MAX_NAME)
     name = f"{address}:{environment.get('MASTER_PORT', '').strip()}"
-    return (f"{name}@{here}" if is_loopback(address) else name)[:MAX_NAME]
+    return printable(f"{name}@{here}" if is_loopback(address) else name, MAX_NAME)
 
 
 def is_loopback(address: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agent.procfs import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
@@ -73,7 +74,7 @@ def parse_dump(raw: bytes, pid: int) -> Threads:
     dumps = tuple(
         ThreadDump(
             # A program that never imported `threading` has no names, and its only thread is main.
-            name=_clean(thread.thread_name or (MAIN_THREAD if thread is main else ""), MAX_NAME),
+            name=printable(thread.thread_name or (MAIN_THREAD if thread is main else ""), MAX_NAME),
             digest=stack.digest,
             main=thread is main,
             owns_gil=thread.owns_gil,
@@ -111,8 +112,8 @@ def canonical_file(path: str) -> tuple[str, bool]:
 def _canonical_frame(frame: _Frame) -> Frame:
     file, library = canonical_file(frame.filename)
     return Frame(
-        function=_clean(frame.name, MAX_TEXT),
-        file=_clean(file, MAX_TEXT),
+        function=printable(frame.name, MAX_TEXT),
+        file=printable(file, MAX_TEXT),
         line=frame.line,
         library=library,
     )
@@ -134,7 +135,3 @@ def _is_whole(stack: Stack) -> bool:
         return False
     root = stack.frames[-1]
     return (root.function, "") in _ROOTS or (root.function, root.file) in _ROOTS
-
-
-def _clean(text: str, limit: int) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")[:limit]

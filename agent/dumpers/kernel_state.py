@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import tomllib
 from functools import cache
 from importlib import resources
 
-from agent.dumpers.sockets import describe_socket
-from agent.procfs import Proc, parse_fields, parse_stat
+from agent.dumpers.sockets import SocketTables
+from agent.procfs import Proc, parse_fields, parse_stat, printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
@@ -65,8 +64,12 @@ def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
     return name, descriptor
 
 
-def read_kernel_wait(proc: Proc, pid: int) -> KernelWait:
-    """Read state, kernel function, system call, its target and the tracer of a process."""
+def read_kernel_wait(proc: Proc, pid: int, tables: SocketTables | None = None) -> KernelWait:
+    """Read state, kernel function, system call, its target and the tracer of a process.
+
+    `tables` are shared by the looks of one round.
+    """
+    tables = tables or SocketTables(proc)
     stat = parse_stat(proc.try_read(pid, "stat", 4096))
     if stat is None:
         return KernelWait(state=ProcessState.GONE)
@@ -78,20 +81,20 @@ def read_kernel_wait(proc: Proc, pid: int) -> KernelWait:
         state=ProcessState(stat.state),
         wchan="" if wchan == "0" else wchan[:MAX_NAME],
         syscall=name,
-        target=describe_target(proc, pid, descriptor)[:MAX_TEXT],
+        target=printable(describe_target(proc, pid, descriptor, tables), MAX_TEXT),
         tracer_pid=tracer,
         tracer_name=_name_of(proc, tracer),
     )
 
 
-def describe_target(proc: Proc, pid: int, descriptor: int) -> str:
+def describe_target(proc: Proc, pid: int, descriptor: int, tables: SocketTables) -> str:
     """Say what a descriptor of a process points at: a path, a pipe, both ends of a connection."""
     if descriptor < 0:
         return ""
     link = proc.link(pid, f"fd/{descriptor}")
     if link.startswith("socket:["):
-        return describe_socket(proc, pid, int(link[len("socket:[") : -1])) or link
-    return link.encode("utf-8", "replace").decode("utf-8")
+        return tables.describe(pid, int(link[len("socket:[") : -1])) or link
+    return link
 
 
 def _tracer_of(proc: Proc, pid: int) -> int:
@@ -102,4 +105,4 @@ def _tracer_of(proc: Proc, pid: int) -> int:
 def _name_of(proc: Proc, pid: int) -> str:
     if pid <= 0:
         return ""
-    return os.fsdecode(proc.try_read(pid, "comm", 64)).strip()[:MAX_NAME]
+    return printable(proc.try_read(pid, "comm", 64).decode("utf-8", "replace").strip(), MAX_NAME)

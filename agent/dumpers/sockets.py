@@ -14,18 +14,39 @@ _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
 _LISTEN = "0A"
 
 
-def describe_socket(proc: Proc, pid: int, inode: int) -> str:
-    """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" for the socket, empty when it is no TCP one."""
-    wanted = str(inode).encode()
-    for table in ("net/tcp", "net/tcp6"):
-        raw = proc.try_read(pid, table, MAX_TABLE_BYTES)
-        if wanted not in raw:
-            continue
-        for line in raw.split(b"\n")[1:]:
-            fields = line.split()
-            if len(fields) > _INODE and fields[_INODE] == wanted:
-                return _describe([field.decode("ascii", "replace") for field in fields])
-    return ""
+class SocketTables:
+    """The tables of each network namespace, read once: a node may have 50,000 connections."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._tables: dict[tuple[str, str], bytes] = {}
+
+    def describe(self, pid: int, inode: int) -> str:
+        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000", empty when the socket is no TCP one."""
+        wanted = str(inode).encode()
+        for name in ("net/tcp", "net/tcp6"):
+            line = _find_line(self._table(pid, name), wanted)
+            if line:
+                return _describe([field.decode("ascii", "replace") for field in line])
+        return ""
+
+    def _table(self, pid: int, name: str) -> bytes:
+        key = (self._proc.link(pid, "ns/net") or str(pid), name)
+        if key not in self._tables:
+            self._tables[key] = self._proc.try_read(pid, name, MAX_TABLE_BYTES)
+        return self._tables[key]
+
+
+def _find_line(table: bytes, wanted: bytes) -> list[bytes]:
+    """Find the line of an inode; the number may stand elsewhere in other lines."""
+    at = table.find(wanted)
+    while at >= 0:
+        begin, end = table.rfind(b"\n", 0, at) + 1, table.find(b"\n", at)
+        fields = table[begin : end if end >= 0 else None].split()
+        if len(fields) > _INODE and fields[_INODE] == wanted:
+            return fields
+        at = table.find(wanted, at + 1)
+    return []
 
 
 def _describe(fields: list[str]) -> str:

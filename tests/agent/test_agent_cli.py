@@ -42,6 +42,7 @@ def test_everything_can_be_said() -> None:
         (["--node", ""], "argument --node: '' is not allowed"),
         (["--node", "x" * 300], "argument --node"),
         (["--root", "/nowhere"], "argument --root: '/nowhere' is not allowed"),
+        (["--py-spy", "/nowhere"], "argument --py-spy: '/nowhere' is not allowed"),
         (["--token-file", "/nowhere"], "argument --token-file: '/nowhere' cannot be read"),
         (["--match", "A=1"] * 17, "argument --match: 17 given, allowed: 16"),
         (["--log-level", "loud"], "argument --log-level"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -14,7 +13,15 @@ from typing import Any
 import pytest
 from agent_scene import RecordingTower, RunningAgent, Victim, wait_until
 
+from agent.dump_round import children_by_parent
+from agent.procfs import Proc
+
 pytestmark = [pytest.mark.ptrace, pytest.mark.usefixtures("ptrace")]
+
+
+def children_of(pid: int) -> list[int]:
+    return children_by_parent(Proc()).get(pid, [])
+
 
 Start = Callable[..., Victim]
 Run = Callable[..., RunningAgent]
@@ -85,8 +92,9 @@ def test_a_rank_that_stalls_is_dumped_twice_a_second_apart_with_its_peers(
         assert stacks[dumps[0]["threads"][0]["digest"]][0]["function"] == "sleep_in_a_loader"
         assert dumps[0]["step"] == 2
         assert dumps[1]["kernel"]["syscall"] == "read"
-    time.sleep(1.5)  # a stall is dumped once
-    assert len(tower.dumps) == 2
+    seen = len(tower.reports)
+    wait_until(lambda: len(tower.reports) > seen + 10, "two seconds of reports")
+    assert len(tower.dumps) == 2  # a stall is dumped once
 
 
 def test_a_rank_is_dumped_at_its_deadline_and_not_at_the_next_report(
@@ -197,10 +205,11 @@ def test_it_stops_within_seconds_also_when_py_spy_hangs(
     tool.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600\n")
     tool.chmod(0o755)
     tower.deadline_s = 0.5
-    agent = run_agent(tower.url, PATH=f"{tmp_path}:{os.environ['PATH']}", WATCHTOWER_TEST_ONLY="1")
-    wait_until(lambda: agent.says("is overdue: dumping"), "it dumps")
+    agent = run_agent(tower.url, "--py-spy", str(tool))
+    wait_until(lambda: children_of(agent.process.pid), "py-spy runs")
     agent.process.send_signal(signal.SIGINT)
     assert agent.process.wait(5.0) == 0
+    assert not children_of(agent.process.pid)
 
 
 def test_metrics_tell_ranks_and_the_agents_own_cost(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detector import Condition, Detector
-from watchtower.core.fleet import Fleet, Generation
+from watchtower.core.fleet import Fleet
+from watchtower.core.generation import Generation
 from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.report import (

@@ -6,9 +6,11 @@ import pytest
 
 from tests.detection.scenes import JOB, World
 from watchtower.core.fleet import Fleet, FleetFullError
+from watchtower.core.generation import MAX_STACKS
 from watchtower.core.policy import Policy
-from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import EndingKind, RankVitals, Report
+from watchtower.wire.stacks import Stack
 
 
 def a_report(node="n0", *ranks: RankVitals) -> Report:
@@ -136,10 +138,39 @@ def test_dumps_go_to_the_very_process_they_were_taken_of():
     assert not fleet.take_dumps(replace(batch(10), job="other"), 5.0)
 
 
-def test_nodes_and_jobs_are_bounded():
-    fleet = Fleet(Policy(), max_jobs=1, max_nodes=1)
+def test_a_node_too_many_is_refused():
+    fleet = Fleet(Policy(), max_nodes=1)
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
-    with pytest.raises(FleetFullError, match="nodes"):
+    with pytest.raises(FleetFullError, match="1 nodes are known already, n1 is refused"):
         fleet.take_report(a_report("n1"), 1.0)
-    with pytest.raises(FleetFullError, match="jobs"):
-        fleet.take_report(a_report("n0", a_rank(0, 12, job="other")), 2.0)
+
+
+def test_a_job_too_many_is_left_out_and_hides_nobody():
+    fleet = Fleet(Policy(), max_jobs=1)
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(0, 12, job="other"), a_rank(0, 10)), 2.0)
+    assert list(fleet.jobs) == [JOB]
+    assert fleet.jobs[JOB].generation.ranks[0].seen_at == 2.0
+    assert fleet.refused_jobs == 1
+
+
+def test_a_node_that_is_gone_for_long_is_forgotten():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n1"), 1.0)
+    fleet.drop_old_nodes(3000.0)
+    assert sorted(fleet.nodes) == ["n0", "n1"]
+    fleet.drop_old_nodes(4000.0)
+    assert sorted(fleet.nodes) == ["n0"]
+
+
+def test_stacks_that_no_dump_names_any_more_make_room():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    gen = fleet.jobs[JOB].generation
+    gen.keep_stacks(Stack(digest=f"old{n}", frames=()) for n in range(MAX_STACKS))
+    thread = ThreadDump(name="MainThread", digest="new", main=True)
+    dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait(), threads=(thread,))
+    gen.ranks[0].dumps.append((1.0, dump))
+    gen.keep_stacks([Stack(digest="new", frames=())])
+    assert list(gen.stacks) == ["new"]

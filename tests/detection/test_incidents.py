@@ -97,6 +97,11 @@ def test_missing_dumps_delay_the_diagnosis_only_for_a_while():
     assert DiagnosisWanted() in story.see(stalled(), seconds=3, dumps_have=3)
 
 
+def test_a_death_is_diagnosed_without_waiting_for_dumps():
+    story = Story()
+    assert DiagnosisWanted() in story.see(stalled(why=Why.DEATH), dumps_have=0)
+
+
 def test_new_evidence_is_diagnosed_once():
     story = Story()
     story.see(stalled(), evidence=(4,))

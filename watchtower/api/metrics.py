@@ -77,6 +77,7 @@ class TowerCollector(Collector):
             "watchtower_dumps": ("Batches of dumps taken.", counters.dumps),
             "watchtower_diagnoses": ("Diagnoses made.", counters.diagnoses),
             "watchtower_incidents": ("Incidents opened.", counters.incidents),
+            "watchtower_refused_jobs": ("Ranks of jobs too many.", tower.fleet.refused_jobs),
             "watchtower_failed_ticks": ("Looks at a job that failed.", counters.failed_ticks),
         }
         for name, (text, total) in totals.items():

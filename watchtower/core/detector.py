@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.fleet import Generation, NodeRecord, RankRecord
+from watchtower.core.generation import Generation, NodeRecord, RankRecord
 from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks

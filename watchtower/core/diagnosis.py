@@ -153,18 +153,20 @@ def _write_unknown(
 
 
 def _write_alternatives(ranked: Sequence[Finding], chosen: Finding) -> tuple[Alternative, ...]:
-    """List the other findings, leaving out ranks that are accused for a finer reason already."""
-    alternatives = []
+    """List the other findings; being behind is none for a rank that has a finer reason."""
+    told = {(suspect.rank, suspect.cause) for suspect in chosen.suspects}
     explained = {suspect.rank for suspect in chosen.suspects}
+    alternatives = []
     for finding in ranked:
         ranks = tuple(suspect.rank for suspect in finding.suspects)
         if finding.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
+        if {(rank, finding.cause) for rank in ranks} <= told:
+            continue
         explained |= set(ranks)
-        if ranks and not set(ranks) <= {suspect.rank for suspect in chosen.suspects}:
-            alternatives.append(
-                Alternative(cause=finding.cause, suspects=ranks, confidence=finding.confidence)
-            )
+        alternatives.append(
+            Alternative(cause=finding.cause, suspects=ranks, confidence=finding.confidence)
+        )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
 

@@ -18,6 +18,7 @@ from watchtower.core.testimony import (
     say_others,
 )
 from watchtower.core.weighing import weigh
+from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
 
 ENDING_WEIGHTS = {
@@ -90,16 +91,13 @@ def say_how(death: Death) -> str:
     if ending.oom_killed:
         return "was killed by the kernel for memory (OOM)"
     if ending.exception_type:
-        return f"raised {say_exception(death)}"
+        return f"raised {say_exception(ending)}"
     signal = signal_name(ending)
     return f"was killed by {signal}" if signal else f"exited with code {ending.code}"
 
 
-def say_exception(death: Death) -> str:
+def say_exception(ending: Ending) -> str:
     """Say "ValueError: bad shard"."""
-    ending = death.ending
-    if ending is None:
-        return ""
     name = clean(last_component(ending.exception_type), 80)
     text = clean(ending.exception_text)
     return f"{name}: {text}" if text else name

@@ -7,126 +7,22 @@ input; everything is soft state, updated in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
-from watchtower.core.pace import Pace
+from watchtower.core.generation import Generation, Job, NodeRecord, ProcessKey, RankRecord
 from watchtower.core.policy import Policy
-from watchtower.wire.dumps import DumpBatch, RankDump
-from watchtower.wire.report import (
-    AgentLimits,
-    Ending,
-    EndingKind,
-    ProcessState,
-    RankVitals,
-    Report,
-)
-from watchtower.wire.stacks import Stack
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
-"""Jobs kept in memory, ended ones included until they are forgotten; further ones are refused."""
+"""Jobs kept in memory, ended ones included until they are forgotten; further ones are left out, so
+that a node which invents jobs does not hide the ranks of real ones."""
 
 MAX_NODES = 65_536
 """Nodes kept in memory; reports of further ones are refused."""
 
-MAX_RETIRED = 4096
-"""Processes of earlier generations remembered, so that their last reports are not taken as new."""
-
-
-class ProcessKey(NamedTuple):
-    """What tells one process from another, through pid reuse too."""
-
-    node: str
-    pid: int
-    start_time: int
-
-
-@dataclass(slots=True)
-class RankRecord:
-    """One rank of one generation, as last reported."""
-
-    key: ProcessKey
-    vitals: RankVitals
-    seen_at: float
-    first_seen_at: float
-    moved_at: float
-    """When its process tree was last seen to use CPU or storage."""
-    ended_at: float | None = None
-    dumps: list[tuple[float, RankDump]] = field(default_factory=list)
-    """(taken at, dump), oldest first, the last two."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the process was there when last reported."""
-        return self.ended_at is None
-
-    def age_s(self, now: float, interval_s: float) -> float:
-        """Seconds since the last beat. Grows between reports, but only for two of them: a late
-        report must not make a rank look late."""
-        beat = self.vitals.beat
-        return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
-
-
-@dataclass(slots=True)
-class NodeRecord:
-    """One node's agent."""
-
-    agent_id: str
-    seen_at: float
-    interval_s: float
-    limits: AgentLimits
-    jobs: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Generation:
-    """One life of a job: the ranks between two restarts."""
-
-    job: str
-    number: int
-    began_at: float
-    ranks: dict[int, RankRecord] = field(default_factory=dict)
-    rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
-    """Second processes that claim a taken rank, and when they were last reported."""
-    paces: dict[str, Pace] = field(default_factory=dict)
-    stacks: dict[str, Stack] = field(default_factory=dict)
-    resumed_at: float = float("-inf")
-    """When the job last came back from being suspended: ages count from there."""
-
-    @property
-    def world_size(self) -> int:
-        """Ranks the job says it has, else the highest rank seen plus one."""
-        said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
-        return max(said, max(self.ranks, default=-1) + 1)
-
-    def pace(self, phase: str) -> Pace:
-        """Step times in `phase`."""
-        return self.paces.setdefault(phase, Pace())
-
-    def live(self) -> Iterator[RankRecord]:
-        """Ranks whose process is there."""
-        return (record for record in self.ranks.values() if record.is_live)
-
-    def step(self) -> int:
-        """The lowest step that every rank with a page has beaten, -1 before the first."""
-        steps = [r.vitals.beat.step for r in self.ranks.values() if r.vitals.beat is not None]
-        return min(steps, default=-1)
-
-
-@dataclass(slots=True)
-class Job:
-    """One job through its generations."""
-
-    name: str
-    generation: Generation
-    retired: dict[ProcessKey, None] = field(default_factory=dict)
-
-    def retire(self, keys: Iterable[ProcessKey]) -> None:
-        """Remember processes that belong to an earlier generation, the newest `MAX_RETIRED`."""
-        self.retired.update(dict.fromkeys(keys))
-        while len(self.retired) > MAX_RETIRED:
-            self.retired.pop(next(iter(self.retired)))
+NODE_MEMORY_S = 3600.0
+"""A node without ranks that has been silent for this long is no longer part of the fleet."""
 
 
 class FleetFullError(Exception):
@@ -145,7 +41,9 @@ class Fleet:
         self.nodes: dict[str, NodeRecord] = {}
         self.jobs: dict[str, Job] = {}
         self.last_generations: dict[str, int] = {}
-        """Number of the last generation of jobs known from before this tower started."""
+        """Number of the last generation of jobs that are not live (any more)."""
+        self.refused_jobs = 0
+        """Ranks of new jobs that were not taken because `max_jobs` are known already."""
 
     def take_report(self, report: Report, now: float) -> None:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
@@ -180,8 +78,17 @@ class Fleet:
             record = job.generation.ranks.get(dump.rank)
             if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
                 record.dumps = [*record.dumps, (taken_at, dump)][-2:]
-        job.generation.stacks.update({stack.digest: stack for stack in batch.stacks})
+        job.generation.keep_stacks(batch.stacks)
         return True
+
+    def drop_old_nodes(self, now: float) -> None:
+        """Forget nodes that have been silent for long and hold no rank of a live job."""
+        old = {name for name, node in self.nodes.items() if now - node.seen_at > NODE_MEMORY_S}
+        if old:
+            jobs = self.jobs.values()
+            old -= {r.key.node for job in jobs for r in job.generation.ranks.values()}
+        for name in old:
+            del self.nodes[name]
 
     def forget(self, name: str) -> None:
         """Drop a job, remembering only how many generations it had."""
@@ -214,9 +121,8 @@ class Fleet:
         if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
             return None  # it ended before this tower looked: history, not a job to watch
         if len(self.jobs) >= self._max_jobs:
-            raise FleetFullError(
-                f"{self._max_jobs} jobs are known already, {vitals.job} is refused"
-            )
+            self.refused_jobs += 1
+            return None
         number = self.last_generations.get(vitals.job, 0) + 1
         began_at = now - vitals.found_age_s
         job = Job(vitals.job, Generation(vitals.job, number, began_at))

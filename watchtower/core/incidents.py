@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detector import Condition, Kind, Stall
+from watchtower.core.detector import Condition, Kind, Stall, Why
 from watchtower.core.diagnosis import Diagnosis
 from watchtower.core.effects import (
     DiagnosisWanted,
@@ -152,7 +152,9 @@ class Watch:
 
     def _ask_for_diagnosis(self, scene: Scene, now: float) -> list[Effect]:
         """Ask when the evidence changed and is worth a look, or after a while."""
-        is_ready = scene.is_complete or now - self.suspect_since >= DUMP_WAIT_S
+        is_death = self.stall is not None and self.stall.why is Why.DEATH  # says enough by itself
+        is_late = now - self.suspect_since >= DUMP_WAIT_S
+        is_ready = scene.is_complete or is_death or is_late
         waited = now - self._asked_at
         is_new = is_ready and scene.evidence != self._asked_for and waited >= DIAGNOSE_GAP_S
         if not is_new and not (self.diagnosis and waited >= DIAGNOSE_EVERY_S):

@@ -62,7 +62,7 @@ def _say_seen(standings: Standings) -> str:
     if live and len(waiting) == len(live):
         seen = f"all {count_ranks(len(live))} wait in {name_wait(waiting)} and none is behind"
     elif waiting:
-        seen = f"{count_ranks(len(waiting))} of {len(live)} wait in {name_wait(waiting)}"
+        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {name_wait(waiting)}"
     else:
         seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
     missing = len(standings.at(Place.MISSING))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from watchtower.core.detector import Detector, Stall
 from watchtower.core.diagnosis import Diagnosis
-from watchtower.core.fleet import Generation, NodeRecord, RankRecord
+from watchtower.core.generation import Generation, NodeRecord, RankRecord
 from watchtower.core.snapshot import dumps_since
 
 STILL_AFTER_S = 3.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.detector import Detector, Stall
-from watchtower.core.fleet import Generation, NodeRecord, RankRecord
+from watchtower.core.generation import Generation, NodeRecord, RankRecord, digests_of
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import Beat, Ending
 from watchtower.wire.stacks import Stack
@@ -104,11 +104,5 @@ def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEviden
 
 
 def _stacks_of(ranks: tuple[RankEvidence, ...], gen: Generation) -> tuple[Stack, ...]:
-    wanted = {
-        thread.digest
-        for rank in ranks
-        for dump in rank.dumps
-        for threads in (dump.threads, *(child.threads for child in dump.children))
-        for thread in threads
-    }
+    wanted = {digest for rank in ranks for dump in rank.dumps for digest in digests_of(dump)}
     return tuple(gen.stacks[digest] for digest in sorted(wanted) if digest in gen.stacks)

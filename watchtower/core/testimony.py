@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.crowd import Standings
-from watchtower.core.frames import FrameClass
+from watchtower.core.frames import FrameClass, StackReading
 from watchtower.core.phrases import capitalise, clean, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.stacktree import describe_frames
@@ -87,16 +87,17 @@ def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
 
 def name_wait(waiting: Sequence[Standing]) -> str:
     """Name the call most of these wait in."""
-    return Counter(_name_call(item) for item in waiting).most_common(1)[0][0]
+    calls = Counter((item.reading, item.presumed) for item in waiting if item.reading)
+    names: Counter[str] = Counter()
+    for (reading, presumed), count in calls.items():
+        names[_name_call(reading, presumed)] += count
+    return names.most_common(1)[0][0]
 
 
-def _name_call(standing: Standing) -> str:
-    if standing.reading is None:
-        return "an unknown call"
-    if standing.presumed:
-        return f"`{clean(standing.reading.function, 80)}` at {clean(standing.reading.at, 80)}"
-    hidden = NAMES_OF_HIDDEN_WAITS.get(standing.frame_class)
-    return hidden or clean(standing.reading.what, 80)
+def _name_call(reading: StackReading, presumed: bool) -> str:
+    if presumed:
+        return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
+    return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class) or clean(reading.what, 80)
 
 
 def say_likewise(suspects: Sequence[Standing]) -> str:

@@ -25,7 +25,8 @@ from watchtower.core.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.fleet import Fleet, Generation, Job
+from watchtower.core.fleet import Fleet
+from watchtower.core.generation import Generation, Job
 from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.scene import Scene, view_scene
@@ -117,6 +118,7 @@ class Tower:
                 pace.end_tick()
             self._tick_job(job, now)
             self._forget_old(job, now)
+        self.fleet.drop_old_nodes(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.fleet import RankRecord
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
-from watchtower.wire.report import Ending
+from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
@@ -71,6 +70,8 @@ class JobView:
     step: int | None
     typical_step_s: float
     ranks: list[RankView]
+    rivals: list[RankView]
+    """Second processes that claim a rank of this job."""
     nodes: list[NodeView]
     dumps: DumpsView
     verdict: Verdict
@@ -97,7 +98,8 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         world_size=gen.world_size,
         step=step,
         typical_step_s=round(gen.pace("").typical_s, 3),
-        ranks=[_view_rank(record, now) for record in records],
+        ranks=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
+        rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.scene.dumps_have, want=live.scene.dumps_want),
         verdict=live.verdict(step, now),
@@ -125,15 +127,15 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
     )
 
 
-def _view_rank(record: RankRecord, now: float) -> RankView:
-    vitals, beat = record.vitals, record.vitals.beat
+def _view_rank(node: str, vitals: RankVitals, seen_at: float, now: float) -> RankView:
+    beat = vitals.beat
     return RankView(
         rank=vitals.rank,
-        node=record.key.node,
+        node=node,
         pid=vitals.pid,
         gpu=vitals.local_rank,
         step=_step(beat.step) if beat else None,
-        age_s=round(beat.age_s + max(0.0, now - record.seen_at), 3) if beat else None,
+        age_s=round(beat.age_s + max(0.0, now - seen_at), 3) if beat else None,
         phase=beat.phase if beat else "",
         state=vitals.state.value,
         ended=vitals.ended,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.crowd import Standings
 from watchtower.core.deaths import DeathKind, find_culprits, find_deaths
-from watchtower.core.dying import accuse_dead, say_exception
+from watchtower.core.dying import accuse_dead
 from watchtower.core.finding import Finding
 from watchtower.core.phrases import clean
 from watchtower.core.standing import Place
@@ -35,7 +35,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         ceiling=1.0 if first.kind is DeathKind.OWN_EXCEPTION else _find_doubt(standings),
         next_steps=(
             f"read the traceback in the output of rank {first.rank} on "
-            f"{clean(first.node, 64) or 'its node'}: {say_exception(first)}",
+            f"{clean(first.node, 64) or 'its node'}",
             "fix the cause, then restart the job from its last checkpoint",
         ),
     )

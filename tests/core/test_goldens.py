@@ -1,0 +1,38 @@
+"""Every folder in `goldens/` is a case, the truth about it, and the text we give for it.
+
+A diagnosis that went wrong is added as a folder: `case.json` from an export, `truth.json` by hand.
+`pytest tests/core --update-golden` writes `verdict.txt` anew; nothing writes `truth.json`.
+"""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.core.test_properties import verdict_of
+from watchtower.core.case import Case
+from watchtower.core.wording import render_text
+from watchtower.wire.verdict import Cause
+
+GOLDENS = sorted(path.parent for path in Path(__file__).parent.glob("goldens/*/truth.json"))
+
+
+@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
+def test_golden(folder, update_golden):
+    case = msgspec.json.decode((folder / "case.json").read_bytes(), type=Case)
+    truth = json.loads((folder / "truth.json").read_text("utf-8"))
+    verdict = verdict_of(case)
+    text = render_text(verdict)
+    if update_golden:
+        (folder / "verdict.txt").write_text(text, "utf-8")
+    assert truth["suspects"] == sorted(suspect.rank for suspect in verdict.suspects)
+    assert truth["cause"] == verdict.cause.value
+    assert text == (folder / "verdict.txt").read_text("utf-8")
+
+
+def test_every_cause_that_a_rule_gives_has_a_golden():
+    causes = {json.loads((folder / "truth.json").read_text("utf-8"))["cause"] for folder in GOLDENS}
+    rules = Path(__file__).parents[2] / "watchtower/core/rules"
+    named = {path.stem for path in rules.glob("*.py")} & {cause.value for cause in Cause}
+    assert named <= causes
