@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         match=tuple(given.match),
         root=given.root,
         token=token,
-        py_spy=given.py_spy,
+        py_spy=given.py_spy or "",
         log_level=given.log_level,
     )
 
@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="watch only ranks with this in their environment; may be given several times",
     )
     add("--token-file", default="", metavar="FILE", help=f"default: ${TOKEN_VARIABLE}")
-    add("--py-spy", default="", type=tool, metavar="FILE", help="default: beside Python, or PATH")
+    add("--py-spy", type=tool, metavar="FILE", help="default: beside Python, or PATH")
     add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
     add("--log-level", default="info", choices=LOG_LEVELS)
     return parser

@@ -30,14 +30,14 @@ class Watchlist:
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._ranks: dict[Key, WatchedRank] = {}
-        self._troubles: dict[Key, str] = {}
+        self._troubles: dict[tuple[Key, str], str] = {}
         self._budget = TickBudget()
 
     def update(self, found: Iterable[FoundRank], now: float) -> None:
         """Begin to watch new ranks, and forget those that are none or ended long ago."""
         current = {(each.process.pid, each.process.start_time): each for each in found}
         for key, each in current.items():
-            self._guard(key, partial(self._take_over, key, each, now))
+            self._guard(key, "found", partial(self._take_over, key, each, now))
         self.notice_ends(now)
         for key, rank in list(self._ranks.items()):
             if rank.ended_at is None and key not in current:
@@ -49,7 +49,7 @@ class Watchlist:
         """Look which processes ended; True when one just did."""
         any_ended = False
         for key, rank in self._ranks.items():
-            if self._guard(key, partial(rank.notice_end, now)):
+            if self._guard(key, "watched", partial(rank.notice_end, now)):
                 log.info("%s ended", rank)
                 any_ended = True
         return any_ended
@@ -73,7 +73,7 @@ class Watchlist:
         """Return how all ranks are; one that cannot be looked at is left out, and that is said."""
         self._budget.refill()
         every = [
-            self._guard(key, partial(rank.vitals, now, self._budget))
+            self._guard(key, "reported", partial(rank.vitals, now, self._budget))
             for key, rank in self._ranks.items()
         ]
         return tuple(each for each in every if each is not None)[-MAX_RANKS_PER_NODE:]
@@ -112,17 +112,17 @@ class Watchlist:
         for place, (ended_at, key) in enumerate(ended):
             if place >= MAX_ENDED or now - ended_at > ENDED_KEPT_S:
                 del self._ranks[key]
-        self._troubles = {key: said for key, said in self._troubles.items() if key in self._ranks}
+        self._troubles = {at: said for at, said in self._troubles.items() if at[0] in self._ranks}
 
-    def _guard(self, key: Key, look: Callable[[], _T]) -> _T | None:
+    def _guard(self, key: Key, what: str, look: Callable[[], _T]) -> _T | None:
         """Look at one process; trouble with it is logged when it changes, and stays its own."""
         try:
             result = look()
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            if self._troubles.get(key) != said:
-                self._troubles[key] = said
-                log.warning("pid %d cannot be looked at: %s", key[0], said, exc_info=True)
+            if self._troubles.get((key, what)) != said:
+                self._troubles[key, what] = said
+                log.warning("pid %d cannot be %s: %s", key[0], what, said, exc_info=True)
             return None
-        self._troubles.pop(key, None)
+        self._troubles.pop((key, what), None)
         return result

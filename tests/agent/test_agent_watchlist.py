@@ -35,7 +35,7 @@ def test_one_bad_rank_is_left_out_and_said_once(
     for _ in range(3):
         watchlist.update([bad, good], time.monotonic())
         assert [each.rank for each in watchlist.vitals(time.monotonic())] == [1]
-    assert caplog.text.count("cannot be looked at: ValueError") == 1
+    assert caplog.text.count("cannot be reported: ValueError") == 1
 
 
 def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:

@@ -116,7 +116,7 @@ def test_a_rank_gets_a_word_where_it_is_out_of_the_ordinary(rank, words):
 
 
 def test_an_empty_verdict_still_makes_lines():
-    assert verdict_lines({})[0] == "None: None, no rank named (0 % sure)"
+    assert verdict_lines({})[0] == "no verdict: no cause, no rank named (0 % sure)"
 
 
 def test_times_run_from_the_fault_to_the_first_named_cause_and_to_the_incident():

@@ -8,12 +8,13 @@ the many are presumed to wait for the few. With two ranks there is no majority, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from watchtower.core.case import Case
 from watchtower.core.frames import FrameClass
 from watchtower.core.stacktree import StackNode, merge_stacks
-from watchtower.core.standing import Place, Standing, take_standing, with_place
+from watchtower.core.standing import Place, Standing, index_stacks, take_standing
 
 HIDDEN_WAITS = frozenset(
     {
@@ -32,9 +33,9 @@ MIN_CROWD_RANKS = 3
 """Fewer live ranks have no majority that means anything."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Standings:
-    """Every rank of the case, by rank."""
+    """Every rank of the case, by rank. (No slots: the groups are computed once and kept.)"""
 
     by_rank: dict[int, Standing]
 
@@ -42,22 +43,22 @@ class Standings:
         """Give the standings at these places, in ascending order of rank."""
         return tuple(item for item in self.by_rank.values() if item.place in places)
 
-    @property
+    @cached_property
     def live(self) -> tuple[Standing, ...]:
         """Ranks whose process is there."""
         return tuple(item for item in self.by_rank.values() if item.live)
 
-    @property
+    @cached_property
     def waiting(self) -> tuple[Standing, ...]:
         """Ranks that wait for other ranks."""
         return self.at(Place.WAITING)
 
-    @property
+    @cached_property
     def behind(self) -> tuple[Standing, ...]:
         """Ranks that answered and are not inside a collective."""
         return self.at(Place.BEHIND)
 
-    @property
+    @cached_property
     def unknown(self) -> tuple[Standing, ...]:
         """Ranks of which it is not known, never to be called innocent."""
         return self.at(Place.UNKNOWN)
@@ -70,7 +71,7 @@ class Standings:
 
 def take_standings(case: Case) -> Standings:
     """Read every rank, then presume a crowd where no frame names a collective."""
-    stacks = {stack.digest: stack for stack in case.stacks}
+    stacks = index_stacks(case.stacks)
     standings = Standings(
         {evidence.rank: take_standing(case, evidence, stacks) for evidence in case.ranks}
     )
@@ -107,7 +108,7 @@ def _majority_child(node: StackNode, live: int) -> StackNode | None:
 def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:
     return Standings(
         {
-            rank: with_place(item, Place.WAITING, presumed=True) if rank in crowd else item
+            rank: replace(item, place=Place.WAITING, presumed=True) if rank in crowd else item
             for rank, item in standings.by_rank.items()
         }
     )

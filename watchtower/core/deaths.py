@@ -165,7 +165,7 @@ def signal_name(ending: Ending) -> str:
     return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def _classify_exception(name: str, text: str) -> DeathKind:
     if any(matches(name, text) for matches in _INTERRUPTS):
         return DeathKind.TERMINATED

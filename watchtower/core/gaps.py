@@ -29,16 +29,16 @@ def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
 
 
 def _silent_nodes(case: Case) -> Iterable[str]:
+    silent: dict[str, list[int]] = {}
+    for item in case.ranks:
+        if item.presence is Presence.SILENT:
+            silent.setdefault(item.node, []).append(item.rank)
     for node in case.nodes:
-        ranks = [
-            item.rank
-            for item in case.ranks
-            if item.node == node.node and item.presence is Presence.SILENT
-        ]
-        if ranks:
+        if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
-                f"{say_duration(node.silent_for_s)}: nothing is known of {name_ranks(ranks)} now"
+                f"{say_duration(node.silent_for_s)}: nothing is known of "
+                f"{name_ranks(silent[node.node])} now"
             )
 
 

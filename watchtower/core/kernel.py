@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from watchtower.core.facts import read_facts
 from watchtower.core.phrases import clean
@@ -43,6 +44,7 @@ _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 """Classes of calls that take any descriptor: what it points at decides."""
 
 
+@lru_cache(maxsize=4096)
 def read_kernel_wait(wait: KernelWait) -> WaitReading:
     """Say what the thread waits for, as far as the kernel told."""
     pattern = _find_pattern(wait)

@@ -6,6 +6,7 @@ it as innocent. A lower step accuses nobody: neighbours in a ring stall one step
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -14,7 +15,7 @@ from watchtower.core.frames import WAITING_CLASSES, FrameClass, StackReading, re
 from watchtower.core.kernel import WaitReading, read_kernel_wait
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import Frame, Stack
 
 MOVING_BYTES_PER_S = 65536.0
 """Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
@@ -69,7 +70,6 @@ class Standing:
     """Seconds since its last step, as far as known."""
     stack: Stack | None = None
     reading: StackReading | None = None
-    thread: ThreadDump | None = None
     presumed: bool = False
     """It waits only by inference: most ranks sit at the same place (see `crowd`)."""
 
@@ -117,12 +117,34 @@ class Standing:
         return self.evidence.dumps[-1] if self.evidence.dumps else None
 
 
-def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, Stack]) -> Standing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStack:
+    """A stack of the case, read once for all ranks that share it."""
+
+    stack: Stack
+    reading: StackReading | None
+    own: tuple[Frame, ...]
+    """Frames of the user's own code."""
+
+
+def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
+    """Read every stack of a case, by digest."""
+    return {
+        stack.digest: KnownStack(
+            stack=stack,
+            reading=read_stack(stack.frames),
+            own=tuple(frame for frame in stack.frames if not frame.library),
+        )
+        for stack in stacks
+    }
+
+
+def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownStack]) -> Standing:
     """Read one rank by itself."""
     threads = [find_thread(dump, stacks) for dump in evidence.dumps]
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
-    stack = stacks[thread.digest] if thread else None
+    read = stacks[thread.digest] if thread else None
     kernel = _last_kernel_wait(evidence)
     standing = Standing(
         evidence=evidence,
@@ -134,19 +156,13 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, Stack]) 
         moving=is_moving(case, evidence),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
-        stack=stack,
-        reading=read_stack(stack.frames) if stack else None,
-        thread=thread,
+        stack=read.stack if read else None,
+        reading=read.reading if read else None,
     )
-    return with_place(standing, _find_place(standing))
+    return replace(standing, place=_find_place(standing))
 
 
-def with_place(standing: Standing, place: Place, *, presumed: bool = False) -> Standing:
-    """Give the same standing at another place."""
-    return replace(standing, place=place, presumed=presumed)
-
-
-def find_thread(dump: RankDump, stacks: dict[str, Stack]) -> ThreadDump | None:
+def find_thread(dump: RankDump, stacks: dict[str, KnownStack]) -> ThreadDump | None:
     """Choose the thread that trains: the main one, unless only another one runs user code."""
     main = next((thread for thread in dump.threads if thread.main), None)
     if main is None:
@@ -166,9 +182,8 @@ def is_moving(case: Case, evidence: RankEvidence) -> bool:
     )
 
 
-def _runs_user_code(thread: ThreadDump, stacks: dict[str, Stack]) -> bool:
-    stack = stacks.get(thread.digest)
-    return stack is not None and any(not frame.library for frame in stack.frames)
+def _runs_user_code(thread: ThreadDump, stacks: dict[str, KnownStack]) -> bool:
+    return thread.digest in stacks and bool(stacks[thread.digest].own)
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
@@ -182,14 +197,13 @@ def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:
     return kernel.state if evidence.state is ProcessState.OTHER else evidence.state
 
 
-def _compare(stacks: list[Stack]) -> Shape:
+def _compare(stacks: list[KnownStack]) -> Shape:
     if len(stacks) < 2:
         return Shape.UNKNOWN
     before, after = stacks
-    if before.digest == after.digest:
+    if before.stack.digest == after.stack.digest:
         return Shape.SAME
-    own = [tuple(frame for frame in stack.frames if not frame.library) for stack in stacks]
-    return Shape.NEAR if own[0] and own[0] == own[1] else Shape.CHANGED
+    return Shape.NEAR if before.own and before.own == after.own else Shape.CHANGED
 
 
 def _find_place(standing: Standing) -> Place:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.case import Case
 from watchtower.core.frames import read_stack
 from watchtower.core.kernel import read_kernel_wait
 from watchtower.core.phrases import clean
@@ -38,12 +37,11 @@ class Worker:
     weight: float
 
 
-def find_stuck_worker(case: Case, standing: Standing) -> Worker | None:
+def find_stuck_worker(stacks: dict[str, Stack], standing: Standing) -> Worker | None:
     """Choose the child that cannot run, else one that sits in user code in every dump."""
     dumps = standing.evidence.dumps[-2:]
     if not dumps or not dumps[-1].children:
         return None
-    stacks = {stack.digest: stack for stack in case.stacks}
     before = {child.pid: _digest(child) for dump in dumps[:-1] for child in dump.children}
     workers = [_read(child, before, stacks) for child in dumps[-1].children]
     found = [worker for worker in workers if worker is not None]

@@ -16,6 +16,8 @@ from watchtower.drills.parts import Part
 PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM = {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"}
 HOST = "127.0.0.1"
+MARK = "WATCHTOWER_DRILL_NODE"
+"""Environment variable by which the agent of one imagined node knows its ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,16 @@ class Launch:
         """What every process of a node is told by its surroundings."""
         return {
             "WATCHTOWER_JOB": self.job,
-            "WATCHTOWER_DRILL_NODE": node_name(node),
+            MARK: node_mark(self.folder, node),
             # Where Yama lets only parents trace: the agent is no parent of the ranks.
             "WATCHTOWER_PTRACE": "any",
             "OMP_NUM_THREADS": "1",
         }
+
+
+def node_mark(folder: Path, node: int) -> str:
+    """What tells the ranks of this node of this drill from those of other drills beside it."""
+    return f"{folder.name}/{node_name(node)}"
 
 
 def node_name(node: int) -> str:

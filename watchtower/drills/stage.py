@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import node_name
+from watchtower.drills.launching import MARK, node_mark, node_name
 from watchtower.drills.parts import Part, wait_for_url
 
 FORWARDER = Path(__file__).with_name("forwarder.py")
@@ -79,7 +79,7 @@ class Stage:
         url = self._start_forwarder(0) if self._forwarded else self.tower_url
         for node in range(self._nodes):
             name = node_name(node)
-            match = ["--match", f"WATCHTOWER_DRILL_NODE={name}"]
+            match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
             self._start_part(f"agent-{name}", "agent", words)

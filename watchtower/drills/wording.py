@@ -74,8 +74,9 @@ def accused(verdict: Json) -> list[str]:
 def verdict_lines(verdict: Json) -> list[str]:
     """The verdict as a person reads it."""
     who = "; ".join(accused(verdict)) or "no rank named"
+    cause = clean(verdict.get("cause") or "no cause")
     sure = f"{100 * number(verdict.get('confidence')):.0f} % sure"
-    lines = [f"{clean(verdict.get('status'))}: {clean(verdict.get('cause'))}, {who} ({sure})"]
+    lines = [f"{clean(verdict.get('status') or 'no verdict')}: {cause}, {who} ({sure})"]
     lines.append(clean(verdict.get("summary", "")))
     for one in json_list(verdict.get("evidence"))[:EVIDENCE_SHOWN]:
         lines.append(f"evidence ({clean(one.get('source'))}): {clean(one.get('text'))}")

@@ -18,7 +18,8 @@ def find(case: Case, standings: Standings) -> Finding | None:
     loading = [item for item in standings.behind if item.frame_class is FrameClass.DATALOADER]
     if not loading:
         return None
-    workers = {item.rank: find_stuck_worker(case, item) for item in loading}
+    stacks = {stack.digest: stack for stack in case.stacks}
+    workers = {item.rank: find_stuck_worker(stacks, item) for item in loading}
     return accuse_by_stack(
         standings,
         loading,

@@ -15,7 +15,7 @@ EXCEPTION = Drill(
 
 EXIT_ZERO = Drill(
     name="exit_zero",
-    shows="one rank returns from main early, its peers wait for it",
+    shows="one rank returns from main early while its peers still need it",
     expected=Expected(cause="exited_early"),
     plan=event("stop_early", patient=True),
     act=happen,

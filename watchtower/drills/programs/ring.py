@@ -101,6 +101,10 @@ class Ring:
             self._send(values)
         return values
 
+    def close(self):
+        self._previous.close()
+        self._following.close()
+
     def _split(self, values):
         size = -(-len(values) // self.world_size)
         return [array("d", values[i * size : (i + 1) * size]) for i in range(self.world_size)]

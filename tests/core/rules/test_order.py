@@ -1,0 +1,34 @@
+"""The tuple of rules: complete, in tiers, each file one cause."""
+
+from pathlib import Path
+
+from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
+from tests.core.strategies import FAULTS
+from watchtower.core import rules
+from watchtower.core.rules import RULES
+from watchtower.wire.verdict import Cause
+
+
+def test_every_file_is_named_once_and_after_its_cause():
+    files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
+    names = [name for name, _ in RULES]
+    assert sorted(names) == sorted(files)
+    assert files <= {cause.value for cause in Cause}
+
+
+def test_rules_stand_in_the_order_of_their_tiers():
+    faults = {**FAULTS, "never_started": None, "init_stuck": None}
+    tiers = []
+    for name, rule in RULES:
+        if faults.get(name) is None:
+            continue
+        built = with_rank(ranks_in(8), faults[name](3))
+        finding = rule(a_case(built), standings_of(built))
+        assert finding.cause.value == name
+        tiers.append(finding.tier)
+    assert tiers == sorted(tiers)
+
+
+def test_every_rule_abstains_on_a_job_in_its_collective():
+    built = [*ranks_in(7), a_rank(7)]
+    assert [name for name, rule in RULES if rule(a_case(built), standings_of(built))] == []
