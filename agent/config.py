@@ -30,7 +30,7 @@ DESCRIPTOR_BURST = 4000
 MAX_DESCRIPTORS_PER_PROCESS = 4096
 """Links read of one process in one look; a page is made early and has a low descriptor."""
 
-SAMPLES_PER_TICK = 64
+SAMPLES_PER_TICK = 32
 """Child processes whose CPU and bytes are read per tick; more of them take turns."""
 
 MAX_LINEAGE = 64

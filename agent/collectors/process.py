@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.config import SAMPLES_PER_TICK
 from agent.process_table import Process
-from agent.procfs import Proc, Stat, parse_fields, parse_stat
+from agent.procfs import Proc, Stat, parse_stat
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
 
@@ -113,11 +113,21 @@ def read_counters(files: OpenFiles, now: float) -> Counters | None:
         return None
     read_bytes = write_bytes = None
     try:
-        fields = parse_fields(files.read("io"))
-        read_bytes, write_bytes = int(fields["read_bytes"]), int(fields["write_bytes"])
-    except (OSError, KeyError, ValueError):
+        read_bytes, write_bytes = parse_io(files.read("io"))
+    except (OSError, ValueError):
         pass
     return Counters(at=now, cpu_s=stat.cpu_s, read_bytes=read_bytes, write_bytes=write_bytes)
+
+
+def parse_io(raw: bytes) -> tuple[int, int]:
+    """Return read_bytes and write_bytes of /proc/PID/io: its fifth and sixth line.
+
+    By place and not by name: this is read for every worker of the node.
+    """
+    lines = raw.split(b"\n")
+    if len(lines) < 6 or not lines[4].startswith(b"read_bytes: "):
+        raise ValueError(f"not as proc(5) describes it: {raw!r}")
+    return int(lines[4][12:]), int(lines[5][13:])
 
 
 def rates_between(before: Counters, after: Counters) -> Movement:

@@ -1,0 +1,90 @@
+"""What is written down is what the code does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from watchtower.cli import make_parser
+from watchtower.config import TowerConfig
+from watchtower.core.policy import Policy
+from watchtower.core.rules import RULES
+from watchtower.drills.settings import DrillSettings
+from watchtower.wire.verdict import Cause
+
+ROOT = Path(__file__).parents[2]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("item", fields(Policy), ids=lambda item: item.name)
+def test_every_detection_setting_is_documented_with_default_range_and_meaning(item):
+    low, high, doc = (item.metadata[key] for key in ("low", "high", "doc"))
+    row = f"| `{item.name}` | {item.default:g} | {low:g} to {high:g} | {doc} |"
+    assert row in read("docs/settings.md")
+
+
+@pytest.mark.parametrize("item", fields(DrillSettings), ids=lambda item: item.name)
+def test_every_drill_setting_is_documented_with_its_default(item):
+    assert f"| `{item.name}` | {item.default:g} |" in read("docs/settings.md")
+
+
+def test_every_tower_setting_is_documented_and_no_other():
+    page = read("docs/settings.md")
+    table = page[page.index("## `[tower]`") : page.index("## `[detection]`")]
+    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert documented == {item.name for item in fields(TowerConfig)} - {"policy"}
+
+
+def test_no_setting_is_documented_that_does_not_exist():
+    documented = set(re.findall(r"^\| `(\w+)` \|", read("docs/settings.md"), re.MULTILINE))
+    kinds = (Policy, TowerConfig, DrillSettings)
+    assert documented <= {item.name for kind in kinds for item in fields(kind)}
+
+
+@pytest.mark.parametrize("source", ["watchtower/api/metrics.py", "agent/metrics.py"])
+def test_every_metric_is_documented(source):
+    documented = re.findall(r"`(watchtower_\w+)`", read("docs/metrics.md"))
+    for name in re.findall(r'"(watchtower_\w+)"', read(source)):
+        assert {name, f"{name}_total"} & set(documented), name
+
+
+def test_every_command_is_in_the_readme():
+    parser = make_parser()
+    (commands,) = [a for a in parser._actions if hasattr(a, "choices") and a.choices]
+    for name in commands.choices:
+        assert f"watchtower {name}" in read("README.md")
+
+
+def test_every_file_that_the_documents_name_exists():
+    for page in ["README.md", "CONTRIBUTING.md", *map(str, (ROOT / "docs").rglob("*.md"))]:
+        folder = (ROOT / page).parent
+        for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text("utf-8")):
+            assert (folder / link).exists(), f"{page} links to {link}"
+
+
+@pytest.mark.parametrize("tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks"])
+def test_no_file_attracts_everything(tree):
+    for path in (ROOT / tree).rglob("*.py"):
+        lines = len(path.read_text("utf-8").splitlines())
+        assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines: split it by meaning"
+
+
+def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
+    files = {path.stem for path in (ROOT / "watchtower/core/rules").glob("*.py")} - {"__init__"}
+    assert {name for name, _ in RULES} == files
+    assert files <= {cause.value for cause in Cause}
+
+
+def test_facts_name_nothing_of_our_own_drills():
+    programs = ROOT / "watchtower/drills/programs"
+    modules = {path.stem for path in programs.glob("*.py")} - {"data", "model", "checkpoint"}
+    for path in (ROOT / "watchtower/core/facts").glob("*.toml"):
+        text = path.read_text("utf-8")
+        for module in modules:
+            assert f"{module}.py" not in text, f"{path.name} names {module}.py"
