@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -112,10 +113,8 @@ def read_counters(files: OpenFiles, now: float) -> Counters | None:
     if stat is None:
         return None
     read_bytes = write_bytes = None
-    try:
+    with contextlib.suppress(OSError, ValueError):
         read_bytes, write_bytes = parse_io(files.read("io"))
-    except (OSError, ValueError):
-        pass
     return Counters(at=now, cpu_s=stat.cpu_s, read_bytes=read_bytes, write_bytes=write_bytes)
 
 

@@ -125,6 +125,14 @@ def test_after_a_suspension_ages_count_anew():
     assert world.report(3).kind is Kind.STALLED
 
 
+def test_one_rank_that_goes_on_after_a_stop_excuses_nobody():
+    world = running()
+    world.ranks[2].state = ProcessState.STOPPED
+    world.report(8)
+    world.ranks[2].state = ProcessState.SLEEPING
+    assert world.report(1).kind is Kind.STALLED
+
+
 def test_a_death_is_a_stall_after_the_settle_time():
     world = running()
     world.end(2, EndingKind.SIGNAL, 9)

@@ -57,7 +57,7 @@ class Fleet:
             seen_at=now,
             interval_s=report.interval_s,
             limits=report.limits,
-            jobs={vitals.job for vitals in report.ranks},
+            ranks={(vitals.job, vitals.rank) for vitals in report.ranks},
         )
         self.nodes[report.node] = node
         # Live processes first, then the youngest: a rank that came back must not lose its place
@@ -65,8 +65,11 @@ class Fleet:
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
         for vitals in sorted(report.ranks, key=lambda v: (v.ended is not None, -v.start_time)):
             self._take_vitals(report.node, vitals, reported, now)
-        for name in node.jobs | (previous.jobs if previous else set()):
-            node.jobs |= self._drop_vanished(name, report.node, reported, now)
+        for name in {name for name, _ in node.ranks}:
+            self._drop_rivals(name, report.node, reported)
+        for name, rank in (previous.ranks if previous else set()) - node.ranks:
+            if self._is_awaited(name, rank, report.node, now):
+                node.ranks.add((name, rank))
 
     def take_dumps(self, batch: DumpBatch, now: float) -> bool:
         """Attach dumps to the ranks they were taken of; False when the job is not known."""
@@ -163,8 +166,10 @@ class Fleet:
         self._update(gen, record, vitals, now)
 
     def _update(self, gen: Generation, record: RankRecord, vitals: RankVitals, now: float) -> None:
-        if record.vitals.state is ProcessState.STOPPED is not vitals.state:
-            gen.resumed_at = now
+        if record.vitals.state is ProcessState.STOPPED is not vitals.state and all(
+            other.vitals.state is ProcessState.STOPPED for other in gen.live()
+        ):
+            gen.resumed_at = now  # the first rank to go on after the whole job was suspended
         record.vitals = vitals
         record.seen_at = now
         movement = vitals.movement
@@ -177,29 +182,26 @@ class Fleet:
         if beat is not None and beat.advanced > 0:
             gen.pace(beat.phase).note(beat.interval_s)
 
-    def _drop_vanished(
-        self, name: str, node: str, reported: set[ProcessKey], now: float
-    ) -> set[str]:
-        """End the ranks of this node that it no longer reports; the job while some are waited for.
+    def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
+        job = self.jobs.get(name)
+        rivals = job.generation.rivals if job else {}
+        for key in [key for key in rivals if key.node == node and key not in reported]:
+            del rivals[key]
+
+    def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
+        """Whether a rank that its node no longer reports may still come back; else it has ended.
 
         An agent that restarted needs a moment to find its ranks again.
         """
         job = self.jobs.get(name)
-        if job is None:
-            return set()
-        gen = job.generation
-        for key in [k for k in gen.rivals if k.node == node and k not in reported]:
-            del gen.rivals[key]
-        unseen = False
-        for record in gen.ranks.values():
-            if record.key.node != node or record.key in reported or not record.is_live:
-                continue
-            if now - record.seen_at < self._policy.vanish_s:
-                unseen = True
-                continue
-            record.ended_at = record.seen_at
-            record.vitals = _without_process(record.vitals, now - record.seen_at)
-        return {name} if unseen else set()
+        record = job.generation.ranks.get(rank) if job else None
+        if record is None or record.key.node != node or not record.is_live:
+            return False
+        if now - record.seen_at < self._policy.vanish_s:
+            return True
+        record.ended_at = record.seen_at
+        record.vitals = _without_process(record.vitals, now - record.seen_at)
+        return False
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

@@ -60,7 +60,8 @@ class NodeRecord:
     seen_at: float
     interval_s: float
     limits: AgentLimits
-    jobs: set[str] = field(default_factory=set)
+    ranks: set[tuple[str, int]] = field(default_factory=set)
+    """(job, rank) of what it reports, and of what it stopped to report only just now."""
 
 
 @dataclass(slots=True)
