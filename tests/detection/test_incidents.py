@@ -216,7 +216,7 @@ def test_a_job_that_died_of_something_is_told_once():
     assert story.see(plain(Kind.ENDED), seconds=20) == []
 
 
-@pytest.mark.parametrize("cause", [Cause.UNKNOWN, Cause.DATALOADER_STALL, Cause.EXITED_EARLY])
+@pytest.mark.parametrize("cause", [Cause.UNKNOWN, Cause.DATALOADER_STALL, Cause.PROCESS_STOPPED])
 def test_a_job_that_just_ended_is_not_told(cause):
     story = Story()
     story.see(plain(Kind.ENDED))

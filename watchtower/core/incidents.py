@@ -68,7 +68,9 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.ENDED: dict.fromkeys(Kind, Status.ENDED),
 }
 
-TOLD_AT_THE_END = frozenset({Cause.PROCESS_DIED, Cause.OOM_KILLED, Cause.EXCEPTION})
+TOLD_AT_THE_END = frozenset(
+    {Cause.PROCESS_DIED, Cause.OOM_KILLED, Cause.EXCEPTION, Cause.EXITED_EARLY}
+)
 """Causes that end a job by themselves. Everything else leaves it hanging, and is seen then."""
 
 DIAGNOSE_EVERY_S = 5.0
