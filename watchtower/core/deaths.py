@@ -185,7 +185,12 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
 
     Ranks that raised the very same exception share a fault and are named together.
     """
-    deaths = [death for death in find_deaths(standings) if death.kind is not DeathKind.CLEAN]
+    everyone = find_deaths(standings)
+    deaths = [
+        death
+        for death in everyone
+        if death.kind is not DeathKind.CLEAN and not is_put_to_death(death, everyone)
+    ]
     if not deaths or is_cancelled(standings, case.settle_s):
         return ()
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
@@ -196,6 +201,18 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
     return tuple(death for death in alike if _is_first_hand(death, alike))
+
+
+def is_put_to_death(death: Death, deaths: Sequence[Death]) -> bool:
+    """Tell whether a rank was killed after a peer had died of a lost connection: by the launcher.
+
+    A rank killed first-hand goes before its victims, whose connections break only then.
+    """
+    return death.kind is DeathKind.KILLED and any(
+        other.kind is DeathKind.CONSEQUENTIAL
+        and other.age_s > death.age_s + (0 if other.node == death.node else SAME_MOMENT_S)
+        for other in deaths
+    )
 
 
 def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:

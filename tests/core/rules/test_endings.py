@@ -105,6 +105,16 @@ class TestExitedEarly:
         victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in range(8) if rank != 3]
         assert answer([*victims, a_dead_rank(3, code=0)]) == ("exited_early", [3])
 
+    def test_wins_when_the_launcher_then_ends_the_rest(self):
+        victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]
+        ended = [a_dead_rank(2, signal=15, age_s=1.9), a_dead_rank(4, signal=9, age_s=1)]
+        assert answer([*victims, *ended, a_dead_rank(3, code=0)]) == ("exited_early", [3])
+
+    def test_loses_a_rank_killed_before_its_peers_lost_their_connections(self):
+        victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]
+        built = [*victims, a_dead_rank(2, signal=9, age_s=2.1), a_dead_rank(3, code=0)]
+        assert answer(built) == ("process_died", [2])
+
     def test_loses_ranks_that_leave_one_after_the_other(self):
         built = [a_dead_rank(rank, code=0) for rank in range(1, 8)]
         assert ask("exited_early", [*built, a_rank(0, IN_USER_CODE)]) is None

@@ -23,7 +23,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks that left."""
     deaths = find_deaths(standings)
     left = [death for death in deaths if death.kind is DeathKind.CLEAN]
-    if not left or {death.kind for death in deaths} - {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}:
+    if not left or any(_has_own_reason(death, deaths) for death in deaths):
         return None
     waiting = [item for item in standings.waiting if not item.presumed]
     victims = [death for death in deaths if _followed(death, left)]
@@ -44,6 +44,16 @@ def find(case: Case, standings: Standings) -> Finding | None:
             "restart the job from its last checkpoint",
         ),
     )
+
+
+def _has_own_reason(death: Death, deaths: tuple[Death, ...]) -> bool:
+    if death.kind in {DeathKind.KILLED, DeathKind.TERMINATED}:
+        return not any(_is_victim_before(other, death) for other in deaths)
+    return death.kind not in {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}
+
+
+def _is_victim_before(other: Death, death: Death) -> bool:
+    return other.kind is DeathKind.CONSEQUENTIAL and other.age_s >= death.age_s
 
 
 def _followed(death: Death, left: list[Death]) -> bool:
