@@ -3,6 +3,7 @@ from dataclasses import replace
 from tests.core.builders import (
     a_case,
     a_failure,
+    a_missing_rank,
     a_rank,
     a_silent_rank,
     ranks_in,
@@ -33,10 +34,29 @@ def test_a_silent_node_is_named_with_its_ranks():
     assert said == ["node gpu-00 has not reported for 14 s: nothing is known of ranks 0-1 now"]
 
 
-def test_what_an_agent_cannot_do_is_told():
+def limited(*names):
     limits = AgentLimits(python_stacks="py-spy is not installed", process="io is closed")
-    said = gaps(nodes=(NodeEvidence(node="gpu-00", silent_for_s=0, limits=limits),))
-    assert said == ["gpu-00: py-spy is not installed", "gpu-00: io is closed"]
+    return tuple(NodeEvidence(node=name, silent_for_s=0, limits=limits) for name in names)
+
+
+def test_what_an_agent_cannot_do_is_told_where_a_stack_is_missing():
+    said = gaps(a_rank(0, dumps=0), nodes=limited("gpu-00"))
+    assert said[:2] == ["gpu-00: py-spy is not installed", "gpu-00: io is closed"]
+
+
+def test_what_an_agent_may_not_see_is_told_when_a_rank_was_never_seen():
+    said = gaps(a_missing_rank(3), nodes=limited("gpu-00"))
+    assert "gpu-00: io is closed" in said
+
+
+def test_what_an_agent_cannot_do_is_no_gap_where_nothing_is_missing():
+    assert gaps(nodes=limited("gpu-00")) == []
+
+
+def test_nodes_with_the_same_limit_share_a_sentence():
+    names = [f"gpu-{number:02}" for number in range(6)]
+    said = gaps(a_missing_rank(3), nodes=limited(*names))
+    assert said == ["gpu-00, gpu-01, gpu-02, gpu-03 and 2 more nodes: io is closed"]
 
 
 def test_failed_dumps_are_grouped_with_their_help():

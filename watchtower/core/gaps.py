@@ -11,14 +11,17 @@ from watchtower.core.ranksets import name_ranks
 from watchtower.core.standing import Shape, Standing
 
 MAX_GAPS = 16
-"""Sentences in one verdict; a whole cluster without py-spy is one sentence per node."""
+"""Sentences in one verdict."""
+
+MAX_NODES = 4
+"""Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
 
 
 def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
     """List what is missing, the gravest first."""
     gaps = [
         *_silent_nodes(case),
-        *_limits(case),
+        *_limits(case, standings),
         *_failed_dumps(standings),
         *_no_dumps(standings),
         *_single_dumps(standings),
@@ -42,11 +45,21 @@ def _silent_nodes(case: Case) -> Iterable[str]:
             )
 
 
-def _limits(case: Case) -> Iterable[str]:
+def _limits(case: Case, standings: Standings) -> Iterable[str]:
+    """Tell what agents may not do, where that cost this case something."""
+    no_stack = {item.evidence.node for item in standings.live if item.stack is None}
+    has_missing = any(item.presence is Presence.MISSING for item in case.ranks)
+    said: dict[str, list[str]] = {}
     for node in case.nodes:
-        for sentence in (node.limits.python_stacks, node.limits.process):
-            if sentence:
-                yield f"{clean(node.node, 64)}: {clean(sentence, 240)}"
+        limits = node.limits
+        if limits.python_stacks and node.node in no_stack:
+            said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
+        if limits.process and (has_missing or node.node in no_stack):
+            said.setdefault(clean(limits.process, 240), []).append(node.node)
+    for sentence, nodes in said.items():
+        shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
+        more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
+        yield f"{shown}{more}: {sentence}"
 
 
 def _failed_dumps(standings: Standings) -> Iterable[str]:
