@@ -130,6 +130,14 @@ class TestCancelled:
         dead = a_dead_rank(2, signal=9, age_s=0.1)
         assert cancelled(a_case(with_rank(self.all_dead(signal=15), dead)))
 
+    def test_sigkill_to_all_at_once_is_a_cancelled_job(self):
+        victim = a_dead_rank(2, error="EOFError", age_s=2.8)
+        assert cancelled(a_case(with_rank(self.all_dead(signal=9, age_s=3.0), victim)))
+
+    def test_one_rank_killed_and_the_others_somewhat_later_is_not(self):
+        first = a_dead_rank(2, signal=9, age_s=4.0)
+        assert not cancelled(a_case(with_rank(self.all_dead(signal=9, age_s=3.0), first)))
+
     @pytest.mark.parametrize(
         "values",
         [

@@ -234,7 +234,7 @@ def _same_exception(one: Death, other: Death) -> bool:
 
 
 def is_cancelled(standings: Standings, settle_s: float) -> bool:
-    """Tell whether somebody ended the whole job: SIGTERM or the like to all ranks at once.
+    """Tell whether somebody ended the whole job: one signal to most ranks, at once.
 
     Ranks that died of the broken connection, left with 0 or had to be killed do not count against
     it; any death that could have a reason of its own does.
@@ -242,9 +242,24 @@ def is_cancelled(standings: Standings, settle_s: float) -> bool:
     deaths = find_deaths(standings)
     if not deaths or len(deaths) < len(standings.by_rank):
         return False
-    ordered = [death for death in deaths if death.kind is DeathKind.TERMINATED]
-    if not ordered or ordered[0].age_s - ordered[-1].age_s > settle_s:
+    if {death.kind for death in deaths} - _COMPATIBLE_WITH_CANCELLING:
         return False
-    own = {death.kind for death in deaths} - _COMPATIBLE_WITH_CANCELLING
+    return _were_asked_to_end(deaths, settle_s) or _were_killed_together(deaths)
+
+
+def _were_asked_to_end(deaths: Sequence[Death], settle_s: float) -> bool:
+    asked = [death for death in deaths if death.kind is DeathKind.TERMINATED]
     begins = deaths[0].kind in {DeathKind.TERMINATED, DeathKind.CLEAN}
-    return not own and begins and 2 * len(ordered) >= len(deaths)
+    return begins and 2 * len(asked) >= len(deaths) and _span_s(asked) <= settle_s
+
+
+def _were_killed_together(deaths: Sequence[Death]) -> bool:
+    """A launcher that follows one rank's death kills the others later, after asking them to end."""
+    killed = [death for death in deaths if death.kind is DeathKind.KILLED]
+    begins = deaths[0].kind is DeathKind.KILLED
+    return begins and 2 * len(killed) > len(deaths) > 1 and _span_s(killed) <= SAME_MOMENT_S
+
+
+def _span_s(deaths: Sequence[Death]) -> float:
+    ages = [death.age_s for death in deaths]
+    return max(ages) - min(ages) if ages else float("inf")
