@@ -13,8 +13,8 @@ def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
     return {"cause": cause, "status": status, "suspects": suspects, **more}
 
 
-def an_answer(verdict=None, seen=("healthy",), incidents=0):
-    return Answer(verdict=verdict, statuses_seen=tuple(seen), incidents=incidents)
+def an_answer(verdict=None, seen=("healthy",), incidents=()):
+    return Answer(verdict=verdict, statuses_seen=tuple(seen), incidents=tuple(incidents))
 
 
 def judged(verdict, expected=STALL, ranks=(3,)):
@@ -78,7 +78,7 @@ def test_a_passing_suspect_is_not_held_against_the_tower():
 
 
 def test_one_incident_on_a_healthy_job_is_wrong():
-    assert not healthy("recovered", incidents=1).is_right
+    assert not healthy("recovered", incidents=["rank 3 hangs"]).is_right
 
 
 def test_a_job_left_under_suspicion_is_wrong():

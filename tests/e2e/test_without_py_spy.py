@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+from tests.e2e.side_by_side import assert_right, read_result, run_drill
 
-CONFIG = Path(__file__).parent / "fast.toml"
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -30,17 +29,8 @@ def python_without_tools(tmp_path: Path) -> Path:
 
 
 def test_a_stopped_rank_is_named_without_stacks_and_the_gap_is_told(python_without_tools: Path):
-    command = [python_without_tools, "-P", "-m", "watchtower", "drill", "sigstop", "--json"]
-    done = subprocess.run(
-        [*command, "--ranks", "4", "--backend", "stdlib", "--config", CONFIG],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=os.environ | {"PATH": "/usr/bin:/bin"},
-        check=False,
-    )
-    assert done.stdout, done.stderr[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["right_rank"], done.stdout
-    assert result["right_cause"], done.stdout
-    assert any("py-spy" in sentence for sentence in result["verdict"]["missing_evidence"])
+    environment = os.environ | {"PATH": "/usr/bin:/bin"}
+    done = run_drill("sigstop", "stdlib", python_without_tools, env=environment)
+    assert_right(done)
+    missing = read_result(done)["verdict"]["missing_evidence"]
+    assert any("py-spy" in sentence for sentence in missing), missing

@@ -18,7 +18,8 @@ class Answer:
 
     verdict: Verdict | None
     statuses_seen: tuple[str, ...]
-    incidents: int
+    incidents: tuple[str, ...]
+    """Summaries of the incidents that were opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,7 @@ def _judge_cause(expected: Expected, ranks: tuple[int, ...], answer: Answer) -> 
 
 def _judge_status(expected: Expected, answer: Answer) -> Judgement:
     status = (answer.verdict or {}).get("status")
-    reasons = []
-    if answer.incidents:
-        reasons.append(f"{answer.incidents} incident(s) on a job with nothing wrong")
+    reasons = [f"incident on a job with nothing wrong: {one}" for one in answer.incidents]
     if status not in expected.statuses:
         reasons.append(f"status {status}, right is {' or '.join(expected.statuses)}")
     if expected.passes and expected.passes not in answer.statuses_seen:

@@ -108,7 +108,7 @@ def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, obj
     answer = Answer(
         verdict=sight.verdict,
         statuses_seen=tuple(sight.statuses),
-        incidents=len(sight.incidents),
+        incidents=tuple(str(one.get("summary")) for one in sight.incidents),
     )
     return Result(
         drill=drill,
