@@ -73,6 +73,11 @@ class TrainingJob:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def kill_at_once(self) -> None:
+        """Kill every rank before any can see a neighbour die and raise over it."""
+        self.signal_all(Signals.SIGSTOP)
+        self.signal_all(Signals.SIGKILL)
+
     def has_ended(self) -> bool:
         """Whether every process of the job is gone."""
         return all(part.exit_code() is not None for part in self._parts)

@@ -25,7 +25,7 @@ def _restart(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
     scene.note("every rank is killed and launched again")
-    scene.job.signal_all(signal.SIGKILL)
+    scene.job.kill_at_once()
     scene.wait_for_end(scene.settings.start_deadline_s)
     scene.launch()
     scene.warm_up()
