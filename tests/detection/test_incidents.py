@@ -199,6 +199,31 @@ def test_nothing_but_steps_or_the_end_hides_an_open_incident(kind):
     assert story.watch.status is Status.HUNG
 
 
+def test_a_start_that_stalls_and_moves_by_turns_is_one_suspicion_and_one_incident():
+    story = Story()
+    for _ in range(8):
+        story.see(stalled(why=Why.STARTUP))
+        story.hear(a_diagnosis(Cause.NEVER_STARTED))
+        story.now += 1
+        story.see(plain(Kind.STARTING))
+        story.now += 1
+    assert story.watch.status is Status.HUNG
+    assert story.kinds().count(IncidentOpened) == 1
+    assert IncidentClosed not in story.kinds()
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.RECOVERED
+
+
+def test_first_steps_clear_a_suspicion_of_the_start():
+    story = Story()
+    story.see(stalled(why=Why.STARTUP))
+    story.hear(a_diagnosis(Cause.INIT_STUCK))
+    story.see(plain(Kind.STARTING), seconds=30)
+    assert story.watch.status is Status.SUSPECT
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+
+
 def test_a_hung_job_that_is_ended_closes_its_incident_as_ended():
     story = Story()
     story.see(stalled())

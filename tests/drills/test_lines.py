@@ -29,6 +29,7 @@ HUNG = {
     "evidence": [{"source": "stacks", "text": "7 ranks wait in all_reduce"}],
     "missing_evidence": ["no collective records"],
     "next_steps": ["look at the storage"],
+    "diagnosed_at": "2026-11-20T10:00:00.000Z",
 }
 
 

@@ -58,6 +58,8 @@ class FramePattern:
     owner: re.Pattern[str] | None
     file: re.Pattern[str] | None
     library: bool | None
+    by_name: bool
+    """The user's own choice of a name is all that speaks for the class."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
         """Tell whether each condition given by the entry holds."""
@@ -82,6 +84,8 @@ class StackReading:
     """Deepest function of the user's own code, or the best there is in a library-only stack."""
     at: str
     """Its position, such as "data.py:88"."""
+    by_name: bool = False
+    """The class rests on names that the user chose."""
 
     @property
     def where(self) -> str:
@@ -99,6 +103,7 @@ def _read_pattern(entry: dict[str, Any]) -> FramePattern:
         owner=regex("owner"),
         file=regex("file"),
         library=entry.get("library"),
+        by_name=entry.get("by_name", False),
     )
 
 
@@ -116,19 +121,25 @@ def position(frame: Frame) -> str:
 
 
 @lru_cache(maxsize=65536)
-def classify_name(function: str, file: str, library: bool) -> FrameClass:
-    """Name the class of a frame; its line does not matter."""
+def find_pattern(function: str, file: str, library: bool) -> FramePattern | None:
+    """Find the first entry of the table that knows a frame; its line does not matter."""
     outer, _, name = function.rpartition(".")
     owner = last_component(outer)
-    for pattern in PATTERNS:
-        if pattern.matches(owner, name, file, library):
-            return pattern.frame_class
-    return FrameClass.NONE if library else FrameClass.USER
+    return next((p for p in PATTERNS if p.matches(owner, name, file, library)), None)
 
 
 def classify_frame(frame: Frame) -> FrameClass:
     """Name the class of a frame."""
-    return classify_name(frame.function, frame.file, frame.library)
+    pattern = find_pattern(frame.function, frame.file, frame.library)
+    if pattern is not None:
+        return pattern.frame_class
+    return FrameClass.NONE if frame.library else FrameClass.USER
+
+
+def _rests_on_names(frames: tuple[Frame, ...], frame_class: FrameClass) -> bool:
+    """Tell whether every frame of a class was recognised by a name that the user chose."""
+    found = (find_pattern(frame.function, frame.file, frame.library) for frame in frames)
+    return all(p.by_name for p in found if p is not None and p.frame_class is frame_class)
 
 
 def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
@@ -145,6 +156,7 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
         what_at=position(meant),
         function=last_component(shown.function),
         at=position(shown),
+        by_name=_rests_on_names(frames, classes[index]),
     )
 
 

@@ -45,12 +45,13 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
     # A stall becomes HUNG not by its kind but by its patience: see `Watch.step`.
-    Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT},
+    # While a job starts, ranks that look for their peers may move by turns: only steps clear it.
+    Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
     # An open incident ends by steps or by the end of the job; nothing else hides it.
     Status.HUNG: {
         Kind.STEPPING: Status.RECOVERED,
         Kind.SLOW: Status.RECOVERED,
-        Kind.STARTING: Status.RECOVERED,
+        Kind.STARTING: Status.HUNG,
         Kind.UNWATCHED: Status.HUNG,
         Kind.STALLED: Status.HUNG,
         Kind.SUSPENDED: Status.HUNG,
@@ -119,7 +120,7 @@ class Watch:
             self.stall = condition.stall
             self._phase = scene.phase
             effects += self._ask_for_diagnosis(scene, now)
-        if status is Status.SUSPECT:
+        if status is Status.SUSPECT and condition.stall is not None:
             status = self._weigh_suspicion(scene, effects, now)
         if status is not self.status:
             effects += self._change(status, condition.reason, now)

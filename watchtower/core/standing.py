@@ -23,6 +23,12 @@ MOVING_BYTES_PER_S = 65536.0
 BUSY_CORES = 0.5
 """CPU use at which a process is working rather than waiting with some background threads."""
 
+FULL_CORE = 0.8
+"""CPU use that one spinning thread has when nobody competes for its core."""
+
+SHARED_CORE = 0.2
+"""Least CPU use of a spinning thread on a crowded machine, if every look finds it running."""
+
 HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
 ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
 
@@ -87,6 +93,16 @@ class Standing:
     def asleep(self) -> bool:
         """Tell whether its main thread waits in the kernel."""
         return self.state in ASLEEP and not self.active
+
+    @property
+    def spins(self) -> bool:
+        """Tell whether its main thread computes without a pause, as far as every look shows."""
+        if self.asleep:
+            return False
+        cores = self.evidence.movement.cpu_cores
+        states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
+        running = all(state is ProcessState.RUNNING for state in states)
+        return cores >= FULL_CORE or (running and cores >= SHARED_CORE)
 
     @property
     def unchanged(self) -> bool:

@@ -67,7 +67,7 @@ def changes(sight: Sight) -> list[tuple[str, str]]:
     if sight.statuses:
         found.append(("status", status_line(sight.statuses[-1])))
     verdict = sight.verdict or {}
-    if verdict.get("cause"):
+    if verdict.get("cause") and verdict.get("diagnosed_at"):
         who = "; ".join(accused(verdict)) or "no rank named"
         found.append(("verdict", f"verdict {clean(verdict['cause'])}: {who}"))
     dumps = (sight.view or {}).get("dumps")

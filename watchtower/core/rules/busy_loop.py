@@ -9,14 +9,7 @@ from watchtower.core.finding import Finding
 from watchtower.core.frames import FrameClass
 from watchtower.core.standing import Standing
 from watchtower.core.testimony import movement_evidence
-from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
-
-FULL_CORE = 0.8
-"""CPU use that one spinning thread has when nobody competes for its core."""
-
-SHARED_CORE = 0.2
-"""Least CPU use of a spinning thread on a crowded machine, if every look finds it running."""
 
 COMPUTING = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
 
@@ -45,9 +38,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
 
 
 def _is_busy(standing: Standing) -> bool:
-    if standing.frame_class not in COMPUTING or standing.asleep:
-        return False
-    cores = standing.evidence.movement.cpu_cores
-    states = [dump.kernel.state for dump in standing.evidence.dumps] + [standing.state]
-    running = all(state is ProcessState.RUNNING for state in states)
-    return cores >= FULL_CORE or (running and cores >= SHARED_CORE)
+    """Tell whether it spins in code of its own; a name such as `Sampler` is no sign of loading."""
+    by_name = standing.reading is not None and standing.reading.by_name
+    loads_by_name = standing.frame_class is FrameClass.DATALOADER and by_name
+    return standing.spins and (standing.frame_class in COMPUTING or loads_by_name)

@@ -15,7 +15,7 @@ from watchtower.wire.verdict import Cause
 
 def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks whose stacks are in an input pipeline."""
-    loading = [item for item in standings.behind if item.frame_class is FrameClass.DATALOADER]
+    loading = [item for item in standings.behind if _is_loading(item)]
     if not loading:
         return None
     stacks = {stack.digest: stack for stack in case.stacks}
@@ -30,6 +30,13 @@ def find(case: Case, standings: Standings) -> Finding | None:
         ],
         next_steps=_advise(loading[0], workers[loading[0].rank]),
     )
+
+
+def _is_loading(standing: Standing) -> bool:
+    """Tell whether it waits for data; one that computes all the time only has such a name."""
+    if standing.reading is None or standing.frame_class is not FrameClass.DATALOADER:
+        return False
+    return not (standing.spins and standing.reading.by_name)
 
 
 def _say_worker(worker: Worker | None) -> str:
