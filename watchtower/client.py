@@ -34,8 +34,7 @@ class TowerClient:
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
-        items: list[dict[str, Any]] = self._json("/api/v1/jobs")["items"]
-        return items
+        return self._items("/api/v1/jobs")
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""
@@ -52,9 +51,7 @@ class TowerClient:
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
         query = {"limit": str(limit)} | ({"job": job} if job else {})
-        answer = self._json(f"/api/v1/incidents?{urllib.parse.urlencode(query)}")
-        items: list[dict[str, Any]] = answer["items"]
-        return items
+        return self._items(f"/api/v1/incidents?{urllib.parse.urlencode(query)}")
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
@@ -64,11 +61,17 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def _items(self, path: str) -> list[dict[str, Any]]:
+        items = self._json(path).get("items")
+        if not isinstance(items, list):
+            raise ClientError(f"{self.url} does not answer like a watchtower tower")
+        return items
+
     def _json(self, path: str) -> dict[str, Any]:
         try:
             answer = json.loads(self._get(path))
         except ValueError:
-            raise ClientError(f"{self.url} does not answer like a watchtower tower") from None
+            answer = None
         if not isinstance(answer, dict):
             raise ClientError(f"{self.url} does not answer like a watchtower tower")
         return answer
