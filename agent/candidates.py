@@ -85,7 +85,7 @@ class Candidate:
             return claim
         if claim is None or claim.rank != view.rank:
             claim = RankClaim(rank=view.rank)
-        local_rank, world_size = known(view.local_rank), known(view.world_size)
+        local_rank, world_size = known(view.local_rank), known(view.world_size) or None
         return replace(
             claim,
             local_rank=claim.local_rank if local_rank is None else local_rank,

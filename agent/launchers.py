@@ -13,10 +13,9 @@ from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from agent.procfs import printable
-from watchtower.wire.bounds import MAX_NAME, MAX_RANK
+from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
-MAX_WORLD_SIZE = MAX_RANK + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
     return RankClaim(
         rank=words["rank"],
         local_rank=known(words["local_rank"]),
-        world_size=known(words["world_size"]),
+        world_size=known(words["world_size"]) or None,
         restart_count=_number(environment.get("TORCHELASTIC_RESTART_COUNT", "")),
     )
 

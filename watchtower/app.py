@@ -55,7 +55,10 @@ def make_app(tower: Tower) -> FastAPI:
 async def tick_forever(tower: Tower, tick_s: float = TICK_S) -> None:
     """Let the tower look at its jobs until cancelled."""
     while True:
-        tower.tick()
+        try:
+            tower.tick()
+        except Exception:  # /readyz tells that the ticks stopped; the next one may work again
+            log.exception("a look at the jobs failed")
         await asyncio.sleep(tick_s)
 
 

@@ -59,9 +59,9 @@ def test_endings_are_told_apart(values, expected):
     assert kind_of(**values) == expected
 
 
-def test_an_exit_whose_code_is_not_known_has_vanished():
+def test_an_exit_without_a_code_left_a_page_that_says_finished():
     assert classify_ending(None) is DeathKind.VANISHED
-    assert classify_ending(Ending(kind=EndingKind.EXIT, age_s=1)) is DeathKind.VANISHED
+    assert classify_ending(Ending(kind=EndingKind.EXIT, age_s=1)) is DeathKind.CLEAN
     assert classify_ending(Ending(kind=EndingKind.OTHER, age_s=1, code=4)) is DeathKind.VANISHED
 
 

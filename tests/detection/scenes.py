@@ -35,6 +35,7 @@ class Rank:
     advanced: int = 0
     interval_s: float = 0.0
     phase: str = ""
+    phase_at: float | None = None
     cpu_cores: float = 0.0
     state: ProcessState = ProcessState.SLEEPING
     ended: Ending | None = None
@@ -46,6 +47,7 @@ class Rank:
             step=self.step,
             age_s=now - self.beat_at,
             phase=self.phase,
+            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
             advanced=self.advanced,
             interval_s=self.interval_s,
         )

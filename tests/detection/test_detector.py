@@ -202,11 +202,48 @@ def test_a_start_in_which_nobody_works_is_a_stall_after_the_grace():
     assert condition.stall.why is Why.STARTUP
 
 
-def test_a_start_in_which_somebody_works_has_half_an_hour():
+def test_a_start_in_which_waiting_ranks_spin_is_a_stall_all_the_same():
     world = World()
     world.report()
-    world.ranks[3].cpu_cores = 0.9
-    assert world.report(300).kind is Kind.STARTING
+    for rank in (0, 1, 3):
+        world.ranks[rank].cpu_cores = 1.0
+    assert world.report(125).stall.why is Why.STARTUP
+
+
+def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
+    world = World()
+    for rank in world.ranks.values():
+        rank.phase, rank.phase_at = "train", world.now - 100
+    world.step(10)
+    assert world.judge().kind is Kind.STEPPING
+    assert world.report(7).kind is Kind.STALLED
+
+
+def test_a_step_before_a_phase_is_no_step_of_that_phase():
+    world = running()
+    for _ in range(5):
+        for rank in world.ranks.values():
+            rank.phase, rank.phase_at = "checkpoint", world.now
+        world.report(1)
+        for rank in world.ranks.values():
+            rank.phase = ""
+        world.step(2)
+    assert "checkpoint" not in world.gen.paces
+
+
+def test_a_death_that_was_stepped_over_is_not_blamed_for_a_later_one():
+    world = running()
+    world.end(2, EndingKind.SIGNAL, 9)
+    world.step(20)
+    world.end(1, EndingKind.SIGNAL, 9)
+    assert world.report(3).stall.ranks == {1}
+
+
+def test_ranks_that_finished_with_an_unknown_code_are_no_deaths():
+    world = running()
+    for rank in (1, 2, 3):
+        world.end(rank, EndingKind.EXIT, None)
+    assert world.report(4).kind is Kind.STEPPING
 
 
 def test_a_rank_that_never_came_is_part_of_the_startup_stall():

@@ -9,7 +9,7 @@ from watchtower.core.fleet import Fleet, FleetFullError
 from watchtower.core.generation import MAX_STACKS
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
-from watchtower.wire.report import EndingKind, RankVitals, Report
+from watchtower.wire.report import Beat, EndingKind, RankVitals, Report
 from watchtower.wire.stacks import Stack
 
 
@@ -89,10 +89,94 @@ def test_a_rank_no_longer_reported_has_ended_in_an_unknown_way():
     fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
     fleet.take_report(a_report("n0", a_rank(1, 11)), 3.0)
     assert fleet.jobs[JOB].generation.ranks[0].is_live
-    fleet.take_report(a_report("n0", a_rank(1, 11)), 7.0)
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 9.0)
     ended = fleet.jobs[JOB].generation.ranks[0].vitals.ended
     assert ended is not None
     assert ended.kind is EndingKind.UNKNOWN
+
+
+def test_a_rank_that_is_reported_again_was_only_out_of_sight():
+    fleet = Fleet(Policy(vanish_s=5))
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    for now in (3.0, 9.0):
+        fleet.take_report(a_report("n0", a_rank(1, 11)), now)
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 10.0)
+    assert fleet.jobs[JOB].generation.number == 1
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+
+
+def test_an_agent_that_was_away_has_time_to_find_its_ranks():
+    fleet = Fleet(Policy(vanish_s=5))
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 100.0)
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+
+
+def test_one_replaced_rank_takes_the_others_that_step_into_the_new_generation():
+    world = World()
+    world.step(5)
+    world.end(3, EndingKind.SIGNAL, 9)
+    world.report(1)
+    world.ranks[3] = replace(world.ranks[3], pid=903, ended=None, step=-1, beat_at=world.now)
+    world.report()
+    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [3])
+    world.step(1)
+    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [0, 1, 2, 3])
+    assert all(record.is_live for record in world.gen.ranks.values())
+
+
+def test_what_runs_beside_a_dead_rank_with_its_environment_is_no_restart():
+    world = World()
+    world.step(5)
+    world.end(3, EndingKind.SIGNAL, 9)
+    tool = replace(world.ranks[2], rank=3, pid=999, has_page=False)
+    world.ranks[99] = tool
+    world.report(3)
+    assert world.gen.number == 1
+    assert not world.gen.ranks[3].is_live
+    assert [key.pid for key in world.gen.rivals] == [999]
+
+
+def test_a_tower_that_just_started_takes_the_rank_with_the_page_for_the_rank():
+    fleet = Fleet(Policy())
+    page = Beat(step=5, age_s=1.0)
+    tool, rank = a_rank(0, 90), a_rank(0, 10, beat=page)
+    fleet.take_report(a_report("n0", tool, rank), 1.0)
+    assert fleet.jobs[JOB].generation.ranks[0].key.pid == 10
+
+
+def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_generation():
+    world = World()
+    world.launch(pids_from=100, absent=frozenset({1, 2, 3}))
+    world.report()
+    world.end(0, EndingKind.EXIT, 1)
+    world.report(1)
+    crashed = world.ranks[0]
+    world.launch(pids_from=100)
+    world.ranks[0] = crashed
+    world.report(1)
+    assert world.gen.number == 1
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+
+
+def test_a_batch_that_arrives_twice_is_one_dump():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait())
+    batch = DumpBatch(
+        version=1,
+        id="b",
+        node="n0",
+        job=JOB,
+        round=1,
+        reason="x",
+        held_s=0,
+        ranks=(dump,),
+        stacks=(),
+    )
+    assert fleet.take_dumps(batch, 5.0)
+    assert fleet.take_dumps(batch, 6.0)
+    assert len(fleet.jobs[JOB].generation.ranks[0].dumps) == 1
 
 
 def test_a_job_that_ended_before_the_tower_looked_is_not_watched():

@@ -181,6 +181,39 @@ def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_o
     assert story.watch.diagnosis is None
 
 
+def test_a_suspect_that_worked_all_along_teaches_a_pause_after_its_incident_too():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(suspects_moving=True))
+    story.see(stalled(), seconds=45)
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed, PauseLearned]
+
+
+def test_a_job_cancelled_during_a_suspicion_opens_no_incident():
+    story = Story()
+    story.see(stalled(), typical_s=30.0)
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=15, typical_s=30.0)
+    story.see(plain(Kind.ENDING), seconds=2, typical_s=0.0)
+    assert story.watch.status is Status.SUSPECT
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_death_on_top_of_a_stall_keeps_the_evidence_of_the_stall():
+    story = Story()
+    story.see(stalled(since=100.0))
+    story.see(stalled(since=105.0, why=Why.DEATH))
+    assert (story.watch.stall.why, story.watch.stall.since) == (Why.DEATH, 100.0)
+
+
+def test_a_job_given_up_and_found_again_is_watched_again():
+    story = Story()
+    story.see(plain(Kind.ENDED))
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+
+
 def test_an_open_incident_takes_newer_diagnoses():
     story = Story()
     story.see(stalled())
@@ -276,6 +309,9 @@ PATIENCE = [
     ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
     ({"peers_waiting": False}, {}, 900, "nobody waits"),
     ({"peers_waiting": False}, {"all_still": True}, 30, "nothing moves"),
+    ({"cause": Cause.INIT_STUCK}, {"starting": True}, 10, "does not move"),
+    ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
+    ({"suspects": ()}, {"starting": True, "all_still": True}, 30, "nothing moves"),
     ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
 ]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from watchtower.core.case import Case
+from watchtower.core.generation import PastGeneration, ProcessKey
 from watchtower.core.pace import Pause
 from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore, StoreError
@@ -96,7 +97,10 @@ def test_what_was_saved_is_there_after_opening_again(path):
     store = SqliteStore(path)
     store.save_pause("llama", Pause(phase="", frame_class="user", length_s=20.0)).result()
     store.save_pause("llama", Pause(phase="", frame_class="user", length_s=30.0)).result()
-    store.save_generation("llama", 3).result()
+    past = PastGeneration(
+        number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
+    )
+    store.save_generation("llama", past).result()
     store.save_incident(an_incident()).result()
     store.save_incident(an_incident(id="02", closed_at=1.0)).result()
     store.close()
@@ -104,7 +108,7 @@ def test_what_was_saved_is_there_after_opening_again(path):
     memory = again.recall()
     again.close()
     assert memory.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
-    assert memory.generations == {"llama": 3}
+    assert memory.generations == {"llama": past}
     assert [incident.id for incident in memory.open_incidents] == ["01A"]
 
 

@@ -71,6 +71,8 @@ def test_enum_values_of_a_newer_release_are_other():
     [
         ("rank", -1, r"`rank` is -1, allowed is 0 to .* - at `\$.ranks\[0\]`"),
         ("job", "x" * 300, r"`job` has 300 characters, at most 256 are allowed"),
+        ("job", "", r"`job` is empty"),
+        ("world_size", 2**40, r"`world_size` is 1099511627776, allowed is 1 to 262144"),
         ("found_age_s", -1.0, r"`found_age_s` is -1.0, an age in seconds is >= 0"),
         ("pid", "many", r"Expected `int`, got `str` - at `\$.ranks\[0\].pid`"),
     ],
@@ -107,7 +109,7 @@ def test_stacks_differ_by_function_file_or_line_and_by_nothing_else():
 ages = st.floats(0, 1e9)
 vitals = st.builds(
     RankVitals,
-    job=st.text(max_size=256),
+    job=st.text(min_size=1, max_size=256),
     rank=st.integers(0, bounds.MAX_RANK),
     pid=st.integers(1, 2**22),
     start_time=st.integers(0, 2**53),

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from watchtower.api.problems import problem
 from watchtower.core.fleet import FleetFullError
+from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
@@ -62,7 +63,10 @@ def ingest_routes(tower: Tower) -> list[Route]:
             batch = decode(await read_body(request, MAX_DUMPS_BYTES), dumps)
         except RefusedError as error:
             return problem(error.status, error.detail)
-        receipt = await tower.take_dumps(batch)
+        try:
+            receipt = await tower.take_dumps(batch)
+        except StoreFailedError as error:
+            return problem(503, str(error))
         return Response(encode(receipt), media_type="application/json")
 
     return [

@@ -17,6 +17,7 @@ _TITLES = {
     405: "Method not allowed",
     413: "Body too large",
     422: "Invalid parameter",
+    500: "Internal error",
     503: "Not available",
 }
 
@@ -60,10 +61,15 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     return problem(422, "; ".join(parts))
 
 
+async def _on_failure(_: Request, error: Exception) -> JSONResponse:
+    return problem(500, f"the tower failed ({type(error).__name__}); its log has the traceback")
+
+
 def install(app: FastAPI) -> None:
     """Make every error of `app` a problem document, in its OpenAPI description too."""
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_failure)
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

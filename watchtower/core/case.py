@@ -80,7 +80,7 @@ class Case:
     moving_cpu_cores: float
     """CPU use (cores, whole process tree) from which a rank counts as moving."""
     ranks: tuple[RankEvidence, ...]
-    """In ascending order, one entry per rank of the world size."""
+    """In ascending order, one entry per rank of the world size; of missing ones the lowest."""
     nodes: tuple[NodeEvidence, ...] = ()
     stacks: tuple[Stack, ...] = ()
     """Every stack that a dump in `ranks` names by its digest."""

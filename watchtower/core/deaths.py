@@ -151,8 +151,10 @@ def classify_ending(ending: Ending | None) -> DeathKind:
     signal = signal_name(ending)
     if signal:
         return _classify_signal(signal)
-    if ending.kind is not EndingKind.EXIT or ending.code is None:
+    if ending.kind is not EndingKind.EXIT:
         return DeathKind.VANISHED
+    if ending.code is None:  # its page says that it finished; old kernels tell no code
+        return DeathKind.CLEAN
     return {0: DeathKind.CLEAN, 1: DeathKind.EXIT_ONE}.get(ending.code, DeathKind.EXIT_CODE)
 
 
@@ -185,7 +187,7 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
 
     Ranks that raised the very same exception share a fault and are named together.
     """
-    everyone = find_deaths(standings)
+    everyone = _without_survived(find_deaths(standings), case, standings)
     deaths = [
         death
         for death in everyone
@@ -201,6 +203,18 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
     return tuple(death for death in alike if _is_first_hand(death, alike))
+
+
+def _without_survived(
+    deaths: Sequence[Death], case: Case, standings: Standings
+) -> tuple[Death, ...]:
+    """Leave out deaths that the others stepped over for a while: they explain no later trouble."""
+    beats = (item.evidence.beat for item in standings.by_rank.values())
+    last_step_s = min((beat.age_s for beat in beats if beat and beat.step >= 0), default=None)
+    if last_step_s is None:
+        return tuple(deaths)
+    patience_s = case.settle_s + 2 * case.typical_step_s
+    return tuple(death for death in deaths if death.age_s - last_step_s <= patience_s)
 
 
 def is_put_to_death(death: Death, deaths: Sequence[Death]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.generation import Generation, NodeRecord, RankRecord
+from watchtower.core.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -103,16 +103,14 @@ class Detector:
 
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
         """Seconds without a beat after which a rank in `phase` is suspect; None: not known yet."""
-        floor = self.policy.suspect_floor_s
-        if phase:
-            learned = pauses.longest_in(phase)
-            if not learned:
-                return self.policy.phase_patience_s
-            return max(floor, self.policy.suspect_factor * learned)
-        pace = gen.pace("")
-        if not pace.is_learned:
+        floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
+        pace = gen.paces.get(phase)
+        if pace is not None and pace.is_learned:
+            return max(floor, factor * pace.typical_s)
+        if not phase:
             return None
-        return max(floor, self.policy.suspect_factor * pace.typical_s)
+        learned = pauses.longest_in(phase)
+        return max(floor, factor * learned) if learned else self.policy.phase_patience_s
 
     def _judge_end(self, gen: Generation, now: float) -> Condition:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
@@ -123,42 +121,40 @@ class Detector:
     def _judge_progress(self, gen: Generation) -> Condition:
         if not any(r.vitals.beat for r in gen.ranks.values()):
             return Condition(kind=Kind.UNWATCHED, reason="no rank has a heartbeat page yet")
-        pace = gen.pace("")
-        if not pace.is_learned:
+        if not gen.is_paced:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
+        pace = gen.pace("")
         if pace.slowdown >= self.policy.slow_factor:
             text = f"a step takes {pace.slowdown:.1f} times as long as before"
             return Condition(kind=Kind.SLOW, reason=text)
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
 
     def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
+        # A step that began after a death shows that the others go on without that rank.
+        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
         dead = {
             rank: record.ended_at
             for rank, record in gen.ranks.items()
             if record.ended_at is not None
             and now - record.ended_at >= self.policy.settle_s
-            and died(record)
+            and last_step <= record.ended_at + patience
+            and has_died(record)
         }
         if not dead:
             return None
         since = min(dead.values())
-        # A step that began after the death shows that the others go on without that rank.
-        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
-        if any(self._last_beat(r) > since + patience for r in seen):
-            return None
         return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
 
     def _find_startup_stall(
         self, gen: Generation, seen: list[RankRecord], now: float
     ) -> Stall | None:
         watched = [r for r in seen if r.vitals.beat is not None]
-        if not watched or gen.pace("").is_learned:
+        if not watched or gen.is_paced:
             return None
         last_step = max((self._last_beat(r) for r in watched if _has_stepped(r)), default=0.0)
         since = max(gen.began_at, last_step, gen.resumed_at)
-        grace = self.policy.startup_grace_s
-        works = any(now - r.moved_at < min(10.0, grace / 2) for r in seen)
-        if now - since <= (self.policy.startup_patience_s if works else grace):
+        if now - since <= self.policy.startup_grace_s:
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late |= set(range(gen.world_size)) - set(gen.ranks)
@@ -207,7 +203,7 @@ class Detector:
         if stall.why is Why.DEATH:
             return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
         if stall.why is Why.STARTUP:
-            return f"no first steps {waited} after the start, nobody works"
+            return f"no first steps {waited} after the start"
         if len(stall.ranks) == 1:
             return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
         return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"
@@ -228,12 +224,6 @@ def _say_ending(ended: Ending | None) -> str:
     if ended is None or ended.code is None:
         return "in an unknown way"
     return f"by signal {ended.code}" if ended.kind is EndingKind.SIGNAL else f"with {ended.code}"
-
-
-def died(record: RankRecord) -> bool:
-    """Whether a rank ended other than by leaving with 0, or we cannot tell."""
-    ended = record.vitals.ended
-    return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code == 0)
 
 
 def _has_stepped(record: RankRecord) -> bool:

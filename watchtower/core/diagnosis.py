@@ -71,6 +71,20 @@ def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] = RULES) -> Diagnosis
     )
 
 
+def failed_diagnosis(case: Case, error: Exception) -> Diagnosis:
+    """What is left to say when `diagnose` itself failed: that, and that the job stands still."""
+    return Diagnosis(
+        cause=Cause.UNKNOWN,
+        confidence=0.0,
+        suspects=(),
+        summary="no diagnosis: it failed, its traceback is in the tower's log",
+        waiting="",
+        step=None,
+        stalled_for_s=case.stalled_for_s,
+        missing_evidence=(f"the diagnosis failed ({type(error).__name__})",),
+    )
+
+
 def _run_rules(
     case: Case, standings: Standings, rules: Sequence[tuple[str, Rule]]
 ) -> tuple[list[Finding], list[str]]:

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.core.generation import Generation, Job, NodeRecord, ProcessKey, RankRecord
+from watchtower.core.generation import (
+    Generation,
+    Job,
+    NodeRecord,
+    PastGeneration,
+    ProcessKey,
+    RankRecord,
+    has_died,
+)
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
@@ -40,8 +48,8 @@ class Fleet:
         self._max_nodes = max_nodes
         self.nodes: dict[str, NodeRecord] = {}
         self.jobs: dict[str, Job] = {}
-        self.last_generations: dict[str, int] = {}
-        """Number of the last generation of jobs that are not live (any more)."""
+        self.past: dict[str, PastGeneration] = {}
+        """The last generation of jobs that are not live (any more)."""
         self.refused_jobs = 0
         """Ranks of new jobs that were not taken because `max_jobs` are known already."""
 
@@ -60,10 +68,8 @@ class Fleet:
             ranks={(vitals.job, vitals.rank) for vitals in report.ranks},
         )
         self.nodes[report.node] = node
-        # Live processes first, then the youngest: a rank that came back must not lose its place
-        # to the remains of its predecessor.
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
-        for vitals in sorted(report.ranks, key=lambda v: (v.ended is not None, -v.start_time)):
+        for vitals in sorted(report.ranks, key=_precedence):
             self._take_vitals(report.node, vitals, reported, now)
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
@@ -76,12 +82,15 @@ class Fleet:
         job = self.jobs.get(batch.job)
         if job is None:
             return False
-        taken_at = now - batch.held_s
+        gen, taken_at = job.generation, now - batch.held_s
+        if not gen.is_new_batch(batch.id):
+            return True
         for dump in batch.ranks:
-            record = job.generation.ranks.get(dump.rank)
+            record = gen.ranks.get(dump.rank)
             if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
-                record.dumps = [*record.dumps, (taken_at, dump)][-2:]
-        job.generation.keep_stacks(batch.stacks)
+                dumps = [*record.dumps, (taken_at, dump)]
+                record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
+        gen.keep_stacks(batch.stacks)
         return True
 
     def drop_old_nodes(self, now: float) -> None:
@@ -95,62 +104,96 @@ class Fleet:
 
     def forget(self, name: str) -> None:
         """Drop a job, remembering only how many generations it had."""
-        job = self.jobs.pop(name)
-        self.last_generations[name] = job.generation.number
+        self.past[name] = PastGeneration(number=self.jobs.pop(name).generation.number)
 
     def _take_vitals(
         self, node: str, vitals: RankVitals, reported: set[ProcessKey], now: float
     ) -> None:
         key = ProcessKey(node, vitals.pid, vitals.start_time)
-        job = self.jobs.get(vitals.job) or self._new_job(vitals, now)
-        if job is None or key in job.retired:
+        job = self.jobs.get(vitals.job) or self._new_job(key, vitals, now)
+        if job is None:
             return
-        record = job.generation.ranks.get(vitals.rank)
+        gen = job.generation
+        record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
-            self._update(job.generation, record, vitals, now)
-            return
-        if record is not None or self._is_over(job.generation, vitals):
-            if vitals.ended is not None:
-                job.retire([key])
-                return
-            if record is not None and self._is_held(record, node, reported, now):
-                job.generation.rivals[key] = (vitals, now)
-                return
+            self._update(gen, record, vitals, now)
+        elif key in job.retired:
+            if record is None and self._goes_on(job.retired[key], vitals, now):
+                del job.retired[key]
+                self._join(gen, key, vitals, now)
+        elif record is None and not self._is_over(gen, now):
+            self._join(gen, key, vitals, now)
+        elif vitals.ended is not None:
+            job.retire([key], now)
+        elif self._is_rival(gen, record, vitals, reported, now):
+            gen.rivals[key] = (vitals, now)
+        else:
             self._begin_generation(job, now)
-        job.generation.rivals.pop(key, None)
-        self._join(job.generation, key, vitals, now)
+            self._join(job.generation, key, vitals, now)
 
-    def _new_job(self, vitals: RankVitals, now: float) -> Job | None:
+    def _goes_on(self, retired_at: float, vitals: RankVitals, now: float) -> bool:
+        """Whether a process of the last generation lives on in this one.
+
+        Most launchers end every rank when one comes back; some replace only that one. Who steps, or
+        is still there after a while, was not ended.
+        """
+        if vitals.ended is not None:
+            return False
+        stepped = vitals.beat is not None and vitals.beat.advanced > 0
+        return stepped or now - retired_at > self._policy.vanish_s
+
+    def _new_job(self, key: ProcessKey, vitals: RankVitals, now: float) -> Job | None:
         if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
             return None  # it ended before this tower looked: history, not a job to watch
         if len(self.jobs) >= self._max_jobs:
             self.refused_jobs += 1
             return None
-        number = self.last_generations.get(vitals.job, 0) + 1
-        began_at = now - vitals.found_age_s
-        job = Job(vitals.job, Generation(vitals.job, number, began_at))
-        self.jobs[vitals.job] = job
-        return job
+        past = self.past.pop(vitals.job, PastGeneration(number=0))
+        is_known = key in past.processes
+        gen = Generation(vitals.job, past.number + (not is_known), now - vitals.found_age_s)
+        if is_known:
+            gen.pace("").recall(past.typical_step_s)
+        self.jobs[vitals.job] = Job(vitals.job, gen)
+        return self.jobs[vitals.job]
 
-    def _is_held(
-        self, record: RankRecord, node: str, reported: set[ProcessKey], now: float
+    def _is_rival(
+        self,
+        gen: Generation,
+        record: RankRecord | None,
+        vitals: RankVitals,
+        reported: set[ProcessKey],
+        now: float,
     ) -> bool:
-        """Whether the process that holds a rank is still there, so that another is its rival."""
+        """Whether a second process only claims a rank that is another's.
+
+        What is run beside a rank inherits its environment, and with it the rank; but a heartbeat
+        page is made by training code alone. A restarted rank has its page after its imports.
+        """
+        before = [record] if record is not None else list(gen.ranks.values())
+        if vitals.beat is None and any(r.vitals.beat is not None for r in before):
+            return True
+        return record is not None and self._is_held(record, reported, now)
+
+    def _is_held(self, record: RankRecord, reported: set[ProcessKey], now: float) -> bool:
         if not record.is_live:
             return False
-        if record.key.node == node:
+        if any(key.node == record.key.node for key in reported):
             return record.key in reported
         holder = self.nodes.get(record.key.node)
         return holder is not None and now - holder.seen_at <= self._policy.silence_s
 
-    @staticmethod
-    def _is_over(generation: Generation, vitals: RankVitals) -> bool:
-        """Whether a rank not seen yet belongs to the next generation: all of this one ended."""
-        return bool(generation.ranks) and not any(True for _ in generation.live())
+    def _is_over(self, gen: Generation, now: float) -> bool:
+        """Whether a rank not seen before belongs to the next generation: this one has ended.
+
+        A rank that crashes at once may be gone before the others have appeared.
+        """
+        if not gen.ranks or any(True for _ in gen.live()):
+            return False
+        is_young = now - gen.began_at < self._policy.startup_grace_s
+        return not (is_young and any(has_died(record) for record in gen.ranks.values()))
 
     def _begin_generation(self, job: Job, now: float) -> None:
-        job.retire(record.key for record in job.generation.ranks.values())
-        job.retire(job.generation.rivals)
+        job.retire((record.key for record in job.generation.ranks.values()), now)
         job.generation = Generation(job.name, job.generation.number + 1, now)
 
     def _join(self, gen: Generation, key: ProcessKey, vitals: RankVitals, now: float) -> None:
@@ -172,6 +215,8 @@ class Fleet:
             gen.resumed_at = now  # the first rank to go on after the whole job was suspended
         record.vitals = vitals
         record.seen_at = now
+        record.missing_since = None
+        record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
         bytes_per_s = movement.write_bytes_per_s + movement.read_bytes_per_s
         if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0:
@@ -180,7 +225,9 @@ class Fleet:
             record.ended_at = now - vitals.ended.age_s
         beat = vitals.beat
         if beat is not None and beat.advanced > 0:
-            gen.pace(beat.phase).note(beat.interval_s)
+            # A step belongs to a phase only when the phase was there before the step began.
+            inside = beat.phase_age_s > beat.age_s + beat.interval_s
+            gen.pace(beat.phase if inside else "").note(beat.interval_s)
 
     def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
         job = self.jobs.get(name)
@@ -197,11 +244,24 @@ class Fleet:
         record = job.generation.ranks.get(rank) if job else None
         if record is None or record.key.node != node or not record.is_live:
             return False
-        if now - record.seen_at < self._policy.vanish_s:
+        if record.missing_since is None:
+            record.missing_since = now
+        if now - record.missing_since < self._policy.vanish_s:
             return True
-        record.ended_at = record.seen_at
-        record.vitals = _without_process(record.vitals, now - record.seen_at)
+        record.ended_at = record.missing_since
+        record.vitals = _without_process(record.vitals, now - record.missing_since)
         return False
+
+
+def _precedence(vitals: RankVitals) -> tuple[bool, bool, int]:
+    """Order processes that claim the same rank: the first one gets it.
+
+    Live ones before the remains of their predecessors, and of those the youngest; with a page
+    before without; of the live ones the oldest, since what a rank starts is younger than the rank.
+    """
+    has_ended = vitals.ended is not None
+    age = -vitals.start_time if has_ended else vitals.start_time
+    return has_ended, vitals.beat is None, age
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

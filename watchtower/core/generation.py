@@ -8,13 +8,19 @@ from typing import NamedTuple
 
 from watchtower.core.pace import Pace
 from watchtower.wire.dumps import RankDump
-from watchtower.wire.report import AgentLimits, RankVitals
+from watchtower.wire.report import AgentLimits, EndingKind, RankVitals
 from watchtower.wire.stacks import Stack
 
 MAX_STACKS = 8192
 """Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
 
-MAX_RETIRED = 4096
+MAX_BATCHES = 8192
+"""Ids of dump batches remembered: two rounds of 4096 nodes."""
+
+MAX_PHASES = 32
+"""Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
+
+MAX_RETIRED = 262_144
 """Processes of earlier generations remembered, so that their last reports are not taken as new."""
 
 
@@ -24,6 +30,16 @@ class ProcessKey(NamedTuple):
     node: str
     pid: int
     start_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastGeneration:
+    """What is worth remembering of a generation, so that a restarted tower knows it again."""
+
+    number: int
+    typical_step_s: float = 0.0
+    processes: frozenset[ProcessKey] = frozenset()
+    """Empty for a job that was forgotten: whatever comes next is a new generation."""
 
 
 @dataclass(slots=True)
@@ -37,6 +53,8 @@ class RankRecord:
     moved_at: float
     """When its process tree was last seen to use CPU or storage."""
     ended_at: float | None = None
+    missing_since: float | None = None
+    """When its node first reported without it."""
     dumps: list[tuple[float, RankDump]] = field(default_factory=list)
     """(taken at, dump), oldest first, the last two."""
 
@@ -76,6 +94,8 @@ class Generation:
     """Second processes that claim a taken rank, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
     stacks: dict[str, Stack] = field(default_factory=dict)
+    batches: dict[str, None] = field(default_factory=dict)
+    """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice."""
     resumed_at: float = float("-inf")
     """When the job last came back from being suspended: ages count from there."""
 
@@ -86,8 +106,32 @@ class Generation:
         return max(said, max(self.ranks, default=-1) + 1)
 
     def pace(self, phase: str) -> Pace:
-        """Step times in `phase`."""
+        """Step times in `phase`. Beyond `MAX_PHASES` names all others share the plain pace."""
+        if phase not in self.paces and len(self.paces) >= MAX_PHASES:
+            phase = ""
         return self.paces.setdefault(phase, Pace())
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether enough steps were seen, in whatever phase, to know what is late."""
+        return any(pace.is_learned for pace in self.paces.values())
+
+    def is_new_batch(self, batch_id: str) -> bool:
+        """Note that a batch of dumps came in; False when it had come before."""
+        if batch_id in self.batches:
+            return False
+        self.batches[batch_id] = None
+        if len(self.batches) > MAX_BATCHES:
+            self.batches.pop(next(iter(self.batches)))
+        return True
+
+    def remember(self) -> PastGeneration:
+        """Say what a later tower needs to know this generation again."""
+        return PastGeneration(
+            number=self.number,
+            typical_step_s=self.pace("").typical_s,
+            processes=frozenset(record.key for record in self.ranks.values()),
+        )
 
     def keep_stacks(self, stacks: Iterable[Stack]) -> None:
         """Keep the stacks that dumps name by digest; when too many, those still named."""
@@ -113,13 +157,23 @@ class Job:
 
     name: str
     generation: Generation
-    retired: dict[ProcessKey, None] = field(default_factory=dict)
+    retired: dict[ProcessKey, float] = field(default_factory=dict)
+    """Processes of earlier generations, and since when they are."""
 
-    def retire(self, keys: Iterable[ProcessKey]) -> None:
+    def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
         """Remember processes that belong to an earlier generation, the newest `MAX_RETIRED`."""
-        self.retired.update(dict.fromkeys(keys))
+        self.retired.update(dict.fromkeys(keys, now))
         while len(self.retired) > MAX_RETIRED:
             self.retired.pop(next(iter(self.retired)))
+
+
+def has_died(record: RankRecord) -> bool:
+    """Whether a rank ended other than in good order, or nothing is known of its end.
+
+    A page that says "finished" is good order also where the kernel does not tell the exit code.
+    """
+    ended = record.vitals.ended
+    return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
 
 
 def digests_of(dump: RankDump) -> Iterator[str]:

@@ -7,7 +7,7 @@ recovered is over, the next one is a new incident.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchtower.core.detector import Condition, Kind, Stall, Why
 from watchtower.core.diagnosis import Diagnosis
@@ -66,7 +66,8 @@ NEXT: dict[Status, dict[Kind, Status]] = {
         Kind.UNWATCHED: Status.RECOVERED,
         Kind.ENDING: Status.RECOVERED,
     },
-    Status.ENDED: dict.fromkeys(Kind, Status.ENDED),
+    # An agent that was away may find ranks again that were given up.
+    Status.ENDED: _QUIET | {Kind.ENDING: Status.ENDED},
 }
 
 TOLD_AT_THE_END = frozenset(
@@ -117,7 +118,7 @@ class Watch:
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
             if self.status not in (Status.SUSPECT, Status.HUNG):
                 effects += self._begin_suspicion(now)
-            self.stall = condition.stall
+            self.stall = self.prolong(condition.stall)
             self._phase = scene.phase
             effects += self._ask_for_diagnosis(scene, now)
         if status is Status.SUSPECT and condition.stall is not None:
@@ -126,6 +127,12 @@ class Watch:
             effects += self._change(status, condition.reason, now)
         self.reason = condition.reason
         return effects
+
+    def prolong(self, stall: Stall) -> Stall:
+        """What began as one stall stays one, whatever comes on top: its dumps stay evidence."""
+        if self.stall is None:
+            return stall
+        return replace(stall, since=min(stall.since, self.stall.since))
 
     def take_diagnosis(self, diagnosis: Diagnosis) -> list[Effect]:
         """Take what `diagnose` made of the case asked for; the stall may be over by then."""
@@ -183,6 +190,8 @@ class Watch:
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
             effects.append(IncidentClosed())
+            if status is Status.RECOVERED and self.diagnosis and self.diagnosis.suspects_moving:
+                effects += self._learn_pause(now)  # it had worked all along
         elif status is Status.ENDED:
             self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
             effects.append(DiagnosisWanted())

@@ -48,6 +48,12 @@ class Pace:
         """How many times longer a step takes now than usual; 1 while nothing changed."""
         return self._median / self.usual_s if self.usual_s > 0 else 1.0
 
+    def recall(self, typical_s: float) -> None:
+        """Begin with what was learned before; steps to come correct it."""
+        if typical_s > 0:
+            self.plain.extend([typical_s] * LEARNED_AFTER)
+            self._measure()
+
     def note(self, interval_s: float) -> None:
         """Take one rank's seconds per step since its previous report."""
         self._tick.append(interval_s)

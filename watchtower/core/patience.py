@@ -55,6 +55,8 @@ def patience_for(diagnosis: Diagnosis, scene: Scene, pauses: Pauses, policy: Pol
 
 
 def _by_movement(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
+    if scene.starting:
+        return _at_start(diagnosis, scene, policy)
     if scene.phase and diagnosis.suspects_moving:
         reason = f"it works in phase {scene.phase}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
@@ -72,6 +74,16 @@ def _by_movement(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience
         length_s = max(policy.moving_floor_s, policy.moving_factor * scene.typical_s)
         return Patience(length_s=length_s, reason=still)
     return Patience(length_s=policy.phase_patience_s, reason="nobody waits for anybody")
+
+
+def _at_start(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
+    """Ranks that wait for others may spin; what counts is whether the awaited one works."""
+    if diagnosis.suspects and not diagnosis.suspects_moving:
+        reason = "the suspect does not move and the others cannot start without it"
+        return Patience(length_s=_still_s(scene, policy), reason=reason)
+    if scene.all_still:
+        return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
+    return Patience(length_s=policy.startup_patience_s, reason="somebody works on the first steps")
 
 
 def _still_s(scene: Scene, policy: Policy) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.detector import Detector, Stall
+from watchtower.core.detector import Detector, Stall, Why
 from watchtower.core.diagnosis import Diagnosis
 from watchtower.core.generation import Generation, NodeRecord, RankRecord
 from watchtower.core.snapshot import dumps_since
@@ -19,9 +19,11 @@ class Scene:
     """One generation during a stall, reduced to what patience and diagnosis timing depend on."""
 
     phase: str = ""
-    """Phase of the top suspect, empty in plain training."""
+    """Phase of the top suspect; empty in plain training, and in a phase that steps like it."""
     typical_s: float = 0.0
-    """Typical plain step."""
+    """Typical step there, 0 while it is not known."""
+    starting: bool = False
+    """The job has not come to its first steps."""
     all_still: bool = False
     """Several ranks are live and none of them moves."""
     dumps_have: int = 0
@@ -49,9 +51,11 @@ def view_scene(
     live = [r for r in gen.live() if not detector.is_silent(nodes.get(r.key.node), now)]
     rounds = [len(dumps_since(record, stall.since)) for record in live]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
+    phase, typical_s = _pace_of(gen, diagnosis)
     return Scene(
-        phase=_phase_of(gen, diagnosis),
-        typical_s=gen.pace("").typical_s,
+        phase=phase,
+        typical_s=typical_s,
+        starting=stall.why is Why.STARTUP,
         all_still=len(live) > 1 and all(now - r.moved_at > STILL_AFTER_S for r in live),
         dumps_have=sum(1 for n in rounds if n),
         dumps_want=len(live),
@@ -59,9 +63,13 @@ def view_scene(
     )
 
 
-def _phase_of(gen: Generation, diagnosis: Diagnosis | None) -> str:
+def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:
+    """Give the phase and the typical step of the top suspect."""
     record: RankRecord | None = None
     if diagnosis is not None and diagnosis.suspects:
         record = gen.ranks.get(diagnosis.suspects[0].rank)
     beat = record.vitals.beat if record else None
-    return beat.phase if beat else ""
+    pace = gen.paces.get(beat.phase) if beat else None
+    if pace is not None and pace.is_learned:
+        return "", pace.typical_s
+    return beat.phase if beat else "", gen.pace("").typical_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.detector import Detector, Stall
@@ -11,6 +12,9 @@ from watchtower.core.generation import Generation, NodeRecord, RankRecord, diges
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import Beat, Ending
 from watchtower.wire.stacks import Stack
+
+MAX_MISSING = 4096
+"""Ranks that never came, listed one by one: a garbage world size must not fill the memory."""
 
 
 def take_case(
@@ -25,9 +29,10 @@ def take_case(
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
+    missing = (rank for rank in range(gen.world_size) if rank not in gen.ranks)
+    known = sorted([*gen.ranks, *islice(missing, MAX_MISSING)])
     ranks = tuple(
-        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, since, now)
-        for rank in range(gen.world_size)
+        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, since, now) for rank in known
     )
     ranks = tuple(
         replace(r, rivals=tuple(rivals[r.rank])) if r.rank in rivals else r for r in ranks

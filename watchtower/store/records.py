@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.case import Case
+from watchtower.core.generation import PastGeneration
 from watchtower.core.pace import Pause
 from watchtower.wire.verdict import Status, Verdict
 
@@ -31,6 +32,6 @@ class Memory:
 
     pauses: dict[str, tuple[Pause, ...]]
     """By job name."""
-    generations: dict[str, int]
-    """Number of the last generation by job name."""
+    generations: dict[str, PastGeneration]
+    """The last generation by job name."""
     open_incidents: tuple[Incident, ...]

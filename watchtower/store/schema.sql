@@ -28,5 +28,7 @@ CREATE TABLE IF NOT EXISTS pauses (
 );
 CREATE TABLE IF NOT EXISTS generations (
     job TEXT PRIMARY KEY,
-    number INTEGER NOT NULL
+    number INTEGER NOT NULL,
+    typical_step_s DOUBLE PRECISION NOT NULL,
+    processes TEXT NOT NULL
 );

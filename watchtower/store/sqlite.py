@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from watchtower.core.case import Case
+from watchtower.core.generation import PastGeneration, ProcessKey
 from watchtower.core.pace import Pause
 from watchtower.store.records import Incident, Memory
 from watchtower.wire.dumps import DumpBatch
@@ -22,8 +23,8 @@ from watchtower.wire.verdict import Status, Verdict
 
 SCHEMA_VERSION = 1
 
-MAX_DUMPS = 20_000
-"""Batches kept: at two rounds a node, some hundred incidents of a large job."""
+MAX_DUMPS = 5_000
+"""Batches kept, some 20 KB each: the last looks at many jobs, or a few looks at a large one."""
 
 _T = TypeVar("_T")
 
@@ -73,9 +74,10 @@ class SqliteStore:
         row = (job, pause.phase, pause.frame_class, pause.length_s)
         return self._write(lambda db: db.execute(_SAVE_PAUSE, row))
 
-    def save_generation(self, job: str, number: int) -> Future[None]:
+    def save_generation(self, job: str, past: PastGeneration) -> Future[None]:
         """Remember a job's last generation."""
-        return self._write(lambda db: db.execute(_SAVE_GENERATION, (job, number)))
+        row = (job, past.number, past.typical_step_s, _encode(sorted(past.processes)))
+        return self._write(lambda db: db.execute(_SAVE_GENERATION, row))
 
     def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases."""
@@ -108,9 +110,19 @@ class SqliteStore:
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
         query = f"SELECT {_INCIDENT}, NULL FROM incidents WHERE closed_at IS NULL"
+        columns = "job, number, typical_step_s, processes"
         return Memory(
             pauses=pauses,
-            generations=dict(self._db.execute("SELECT job, number FROM generations")),
+            generations={
+                job: PastGeneration(
+                    number=number,
+                    typical_step_s=typical_step_s,
+                    processes=_decode(processes, frozenset[ProcessKey]),
+                )
+                for job, number, typical_step_s, processes in self._db.execute(
+                    f"SELECT {columns} FROM generations"
+                )
+            },
             open_incidents=tuple(_incident(row) for row in self._db.execute(query)),
         )
 
@@ -121,8 +133,9 @@ ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
 """
 
 _SAVE_GENERATION = """
-INSERT INTO generations (job, number) VALUES (?, ?)
-ON CONFLICT (job) DO UPDATE SET number = excluded.number
+INSERT INTO generations (job, number, typical_step_s, processes) VALUES (?, ?, ?, ?)
+ON CONFLICT (job) DO UPDATE SET number = excluded.number,
+    typical_step_s = excluded.typical_step_s, processes = excluded.processes
 """
 
 _SAVE_INCIDENT = f"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtower.core.fleet import MAX_JOBS
 from watchtower.tower.tower import Tower
 
 TICK_IS_LATE_S = 10.0
@@ -36,6 +37,8 @@ def check_health(tower: Tower) -> Health:
         for text in filter(None, (node.limits.python_stacks, node.limits.process)):
             said.setdefault(text, []).append(name)
     limits = [_with_nodes(text, names) for text, names in said.items()]
+    if tower.fleet.refused_jobs:
+        limits.append(f"{MAX_JOBS} jobs are known: ranks of further ones are left out")
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:
         limits = [*limits[:MAX_LIMITS_SHOWN], f"and {hidden} more"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from watchtower.store.records import Incident
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
-from watchtower.store.records import Incident
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
@@ -55,13 +55,13 @@ class IncidentDetail:
 
 async def list_incidents(tower: Tower, job: str | None, limit: int) -> list[IncidentSummary]:
     """Read the newest incidents, of one job or of all."""
-    incidents = await asyncio.wrap_future(tower.store.incidents(job, limit))
+    incidents = await asyncio.wrap_future(tower.archive.store.incidents(job, limit))
     return [_summarize(incident) for incident in incidents]
 
 
 async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     """Read one incident; None when there is none of that id."""
-    incident = await asyncio.wrap_future(tower.store.incident(incident_id))
+    incident = await asyncio.wrap_future(tower.archive.store.incident(incident_id))
     if incident is None:
         return None
     verdict = incident.verdict
@@ -82,7 +82,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
     """The verdict of a job's latest incident, also when the job is long gone."""
-    incidents = await asyncio.wrap_future(tower.store.incidents(job, 1))
+    incidents = await asyncio.wrap_future(tower.archive.store.incidents(job, 1))
     return incidents[0].verdict if incidents else None
 
 

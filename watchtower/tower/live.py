@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
+from watchtower.core.detector import Kind
 from watchtower.core.diagnosis import Diagnosis
 from watchtower.core.incidents import Watch
 from watchtower.core.pace import Pauses
@@ -34,6 +35,10 @@ class LiveJob:
     is_asked_again: bool = False
     """Evidence came in while a diagnosis was under way."""
     ended_at: float | None = None
+    lost_at: float | None = None
+    """Since when no agent reports this job."""
+    remembered: tuple[int, bool] | None = None
+    """What of this generation was stored last: number of ranks, whether the pace is known."""
     failures: int = 0
     """Ticks in a row that raised; logged when it starts."""
 
@@ -42,10 +47,26 @@ class LiveJob:
         """Start to watch a generation."""
         return cls(name, generation, Watch(policy=policy, pauses=pauses), pauses)
 
+    @property
+    def has_left_open(self) -> bool:
+        """Whether an incident is open that the present watch has not found (yet) itself."""
+        is_open = self.incident is not None and self.incident.closed_at is None
+        return is_open and self.watch.status is not Status.HUNG
+
+    def question(self) -> tuple[float, bool]:
+        """What a diagnosis asked for now would be about: this suspicion, or the end of the job."""
+        return self.watch.suspect_since, self.watch.status is Status.ENDED
+
+    def note_condition(self, kind: Kind, now: float) -> None:
+        """Remember since when the job is over, or out of sight."""
+        self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
+        self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
+
     def verdict(self, step: int | None, now: float) -> Verdict:
         """What is to be said of this job now."""
         watch = self.watch
-        if watch.status in (Status.RECOVERED, Status.ENDED) and self.incident is not None:
+        is_over = watch.status in (Status.RECOVERED, Status.ENDED)
+        if self.incident is not None and (is_over or self.has_left_open):
             return self.incident.verdict
         if watch.status in (Status.SUSPECT, Status.HUNG) and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
@@ -67,16 +88,18 @@ class LiveJob:
         """Open an incident with the present diagnosis."""
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
-        ident, status = make_id(wall), self.watch.status
+        left = self.incident if self.incident and self.incident.closed_at is None else None
+        ident, status = left.id if left else make_id(wall), self.watch.status
+        opened_at = left.opened_at if left else wall
         verdict = replace(
-            self._diagnosed(status, diagnosis, now), incident=ident, opened_at=rfc3339(wall)
+            self._diagnosed(status, diagnosis, now), incident=ident, opened_at=rfc3339(opened_at)
         )
         self.incident = Incident(
             id=ident,
             job=self.name,
             generation=self.generation,
             status=status,
-            opened_at=wall,
+            opened_at=opened_at,
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=verdict,
@@ -85,22 +108,25 @@ class LiveJob:
         return self.incident
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
-        """Bring the open incident up to date with the present diagnosis."""
+        """Bring the open incident up to date; its evidence only where the conclusion changed."""
         if self.incident is None or self.watch.diagnosis is None:
             return None
+        before = self.incident.verdict
         verdict = self._diagnosed(self.watch.status, self.watch.diagnosis, now)
-        self.incident = replace(self.incident, verdict=verdict, updated_at=wall, case=self.case)
+        is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
+        case = None if is_same else self.case
+        self.incident = replace(self.incident, verdict=verdict, updated_at=wall, case=case)
         return self.incident
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
         if self.incident is None or self.incident.closed_at is not None:
             return None
-        self.incident = replace(
-            self.incident,
-            status=status,
-            updated_at=wall,
-            closed_at=wall,
-            verdict=replace(self.incident.verdict, status=status),
-        )
+        self.incident = close(self.incident, status, wall)
         return self.incident
+
+
+def close(incident: Incident, status: Status, wall: float) -> Incident:
+    """The same incident, over."""
+    verdict = replace(incident.verdict, status=status)
+    return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

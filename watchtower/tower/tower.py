@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from watchtower.core.case import Case
 from watchtower.core.detector import Condition, Detector, Kind
-from watchtower.core.diagnosis import diagnose
+from watchtower.core.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -31,8 +31,9 @@ from watchtower.core.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.scene import Scene, view_scene
 from watchtower.core.snapshot import dumps_since, take_case
-from watchtower.store.records import Incident, Memory
+from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.archive import Archive
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
@@ -46,6 +47,12 @@ log = logging.getLogger("watchtower.tower")
 
 FORGET_AFTER_S = 3600.0
 """An ended job stays in the live views this long; its incidents stay in the store."""
+
+FORGET_LOST_AFTER_S = 6 * 3600.0
+"""A job whose agents all went silent is given up after this long."""
+
+JUDGE_WITHIN_S = 0.1
+"""Dumps of thousands of nodes that arrive together are judged together."""
 
 
 @dataclass(slots=True)
@@ -68,8 +75,8 @@ class Tower:
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
-        self.fleet.last_generations.update(memory.generations)
-        self.store = store
+        self.fleet.past.update(memory.generations)
+        self.archive = Archive(store, memory, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
@@ -78,7 +85,7 @@ class Tower:
         self._orders = OrderBook()
         self._thinker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="diagnose")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._close_left_open(memory.open_incidents)
+        self._dirty: set[str] = set()
 
     async def close(self) -> None:
         """Finish running diagnoses, or leave them."""
@@ -102,12 +109,15 @@ class Tower:
         )
 
     async def take_dumps(self, batch: DumpBatch) -> DumpReceipt:
-        """Take one batch of dumps: kept durably before it is acknowledged."""
-        await asyncio.wrap_future(self.store.save_dumps(batch, self.clock.wall()))
+        """Take one batch of dumps: kept durably before it is acknowledged.
+
+        Raises StoreFailedError when it cannot be kept; it is evidence all the same, and the agent
+        sends it again.
+        """
+        if self.fleet.take_dumps(batch, self.clock.now()):
+            self._judge_soon(batch.job)
+        await self.archive.keep_dumps(batch)
         self.counters.dumps += 1
-        now = self.clock.now()
-        if self.fleet.take_dumps(batch, now):
-            self._tick_job(self.fleet.jobs[batch.job], now)
         return DumpReceipt(id=batch.id)
 
     def tick(self) -> None:
@@ -119,8 +129,19 @@ class Tower:
             self._tick_job(job, now)
             self._forget_old(job, now)
         self.fleet.drop_old_nodes(now)
+        self.archive.give_up_left_open(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
+
+    def _judge_soon(self, name: str) -> None:
+        if not self._dirty:
+            asyncio.get_running_loop().call_later(JUDGE_WITHIN_S, self._judge_dirty)
+        self._dirty.add(name)
+
+    def _judge_dirty(self) -> None:
+        names, self._dirty = self._dirty, set()
+        for name in names & self.fleet.jobs.keys():
+            self._tick_job(self.fleet.jobs[name], self.clock.now())
 
     def _tick_job(self, job: Job, now: float) -> None:
         live = self._live_job(job)
@@ -142,10 +163,12 @@ class Tower:
             text = f"generation {job.generation.number} began"
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
-        begun = LiveJob.begin(job.name, job.generation.number, pauses, self.policy)
+        number = job.generation.number
+        begun = LiveJob.begin(job.name, number, pauses, self.policy)
+        begun.incident = self.archive.claim_left_open(job.name, number)
         self.live[job.name] = begun
-        self.store.save_generation(job.name, job.generation.number)
-        log.info("job %s: generation %d seen", job.name, job.generation.number)
+        log.info("job %s: generation %d seen", job.name, number)
+        self.archive.remember(job.generation, begun)
         return begun
 
     def _step(self, gen: Generation, live: LiveJob, now: float) -> None:
@@ -153,15 +176,19 @@ class Tower:
         live.scene = self._scene(gen, live, condition, now)
         effects = live.watch.step(condition, live.scene, now)
         self._carry_out(live, gen, effects, now)
-        if condition.kind is Kind.ENDED and live.ended_at is None:
-            live.ended_at = now
+        if live.has_left_open and condition.kind in (Kind.STEPPING, Kind.SLOW, Kind.ENDED):
+            # Of the tower's last run: the job went on, or ended, before it was found hung again.
+            status = Status.ENDED if condition.kind is Kind.ENDED else Status.RECOVERED
+            self.archive.keep(live.close_incident(status, self.clock.wall()))
+        live.note_condition(condition.kind, now)
+        if gen.is_paced:
+            self.archive.remember(gen, live)
 
     def _scene(self, gen: Generation, live: LiveJob, condition: Condition, now: float) -> Scene:
         if condition.stall is None:
             return Scene()
-        diagnosis = live.watch.diagnosis
-        nodes = self.fleet.nodes
-        return view_scene(gen, nodes, self.detector, condition.stall, diagnosis, now)
+        stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
+        return view_scene(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
@@ -175,7 +202,7 @@ class Tower:
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.store.save_pause(live.name, pause)
+                    self.archive.keep_pause(live.name, pause)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
                     self._keep_incident(live, effect, now)
 
@@ -185,12 +212,12 @@ class Tower:
         wall = self.clock.wall()
         match effect:
             case IncidentOpened():
-                self.counters.incidents += 1
-                self._save(live.open_incident(now, wall))
+                self.counters.incidents += not live.has_left_open
+                self.archive.keep(live.open_incident(now, wall))
             case IncidentUpdated():
-                self._save(live.update_incident(now, wall))
+                self.archive.keep(live.update_incident(now, wall))
             case IncidentClosed():
-                self._save(live.close_incident(live.watch.status, wall))
+                self.archive.keep(live.close_incident(live.watch.status, wall))
 
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
@@ -205,25 +232,27 @@ class Tower:
         if live.is_diagnosing:
             live.is_asked_again = True
             return
-        live.is_diagnosing, live.is_asked_again = True, False
         case = take_case(gen, self.fleet.nodes, self.detector, live.watch.stall, now)
+        live.is_diagnosing, live.is_asked_again = True, False
         task = asyncio.get_running_loop().create_task(self._diagnose(live, gen, case))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, case: Case) -> None:
         loop = asyncio.get_running_loop()
-        suspicion = live.watch.suspect_since
+        asked = live.question()
         try:
             diagnosis = await loop.run_in_executor(self._thinker, diagnose, case)
-        except Exception:
+        except Exception as error:
             log.exception("job %s: the diagnosis failed", live.name)
-            return
+            diagnosis = failed_diagnosis(case, error)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
         self.counters.diagnoses += 1
-        if suspicion == live.watch.suspect_since:  # else it speaks of a stall that is over
+        if self.live.get(live.name) is not live:
+            return  # another generation has begun
+        if asked == live.question():  # else it speaks of a stall that is over
             live.case = case
             live.diagnosed_at = self.clock.wall()
             self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis), now)
@@ -246,27 +275,10 @@ class Tower:
 
     def _forget_old(self, job: Job, now: float) -> None:
         live = self.live[job.name]
-        if live.ended_at is not None and now - live.ended_at > FORGET_AFTER_S:
+        ended = live.ended_at is not None and now - live.ended_at > FORGET_AFTER_S
+        lost = live.lost_at is not None and now - live.lost_at > FORGET_LOST_AFTER_S
+        if ended or lost:
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, self.clock.wall()))
             self.fleet.forget(job.name)
             self._orders.drop(job.name)
             del self.live[job.name]
-
-    def _save(self, incident: Incident | None) -> None:
-        if incident is not None:
-            self.store.save_incident(incident).add_done_callback(_log_failure)
-
-    def _close_left_open(self, incidents: tuple[Incident, ...]) -> None:
-        """A tower that stopped in the middle of an incident cannot say how it went on."""
-        wall = self.clock.wall()
-        for incident in incidents:
-            lost = Status.MONITORING_LOST
-            verdict = replace(incident.verdict, status=lost)
-            self._save(
-                replace(incident, status=lost, verdict=verdict, updated_at=wall, closed_at=wall)
-            )
-
-
-def _log_failure(future: Future[None]) -> None:
-    error = future.exception()
-    if error is not None:
-        log.error("an incident could not be stored: %s; check the data folder's space", error)

@@ -24,8 +24,11 @@ MAX_STACKS = 4096
 MAX_PAUSES = 16
 """Learned pauses sent back in one reply, and orders likewise."""
 
-MAX_RANK = 4_194_304
-"""Four million ranks: far above any job, low enough to catch a garbage page."""
+MAX_WORLD_SIZE = 262_144
+"""Twice the largest job designed for, low enough to catch a garbage environment."""
+
+MAX_RANK = MAX_WORLD_SIZE - 1
+"""Ranks count from 0."""
 
 
 def check_text(field: str, value: str, limit: int = MAX_NAME) -> None:

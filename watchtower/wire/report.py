@@ -13,6 +13,7 @@ from enum import Enum
 from watchtower.wire.bounds import (
     MAX_RANKS_PER_NODE,
     MAX_TEXT,
+    MAX_WORLD_SIZE,
     check_age,
     check_count,
     check_rank,
@@ -144,6 +145,10 @@ class RankVitals:
         check_text("job", self.job)
         check_text("wchan", self.wchan)
         check_rank(self.rank)
+        if not self.job:
+            raise ValueError("`job` is empty, a rank needs the name of its job")
+        if self.world_size is not None and not 0 < self.world_size <= MAX_WORLD_SIZE:
+            raise ValueError(f"`world_size` is {self.world_size}, allowed is 1 to {MAX_WORLD_SIZE}")
         check_age("found_age_s", self.found_age_s)
 
 

@@ -1,0 +1,149 @@
+"""A real tower with a real store under a clock that the test moves; nodes are imagined."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
+from tests.detection.scenes import JOB, World
+from watchtower.store.records import Incident
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+from watchtower.tower.live import LiveJob
+from watchtower.tower.tower import Tower
+from watchtower.tower.views import live_verdict
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
+from watchtower.wire.report import ProcessState, Report
+from watchtower.wire.stacks import Stack
+from watchtower.wire.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class WorldClock(Clock):
+    """The clock of an imagined world."""
+
+    world: World = field(default_factory=World)
+
+    def now(self) -> float:
+        return self.world.now
+
+    def wall(self) -> float:
+        return 1.7e9 + self.world.now
+
+
+class Simulation:
+    """Nodes of a `World` that report to a tower, once a second."""
+
+    def __init__(self, path: Path, world: World | None = None) -> None:
+        self.world = world or World()
+        self._path = path
+        self._batches = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.store = SqliteStore(self._path)
+        clock = WorldClock(world=self.world)
+        self.tower = Tower(self.world.policy, self.store, self.store.recall(), clock)
+
+    async def restart_tower(self) -> None:
+        """End the tower as kill -9 would, and start another one on the same data."""
+        await self.tower.close()
+        self.store.close()
+        self._start()
+
+    async def close(self) -> None:
+        await self.tower.close()
+        self.store.close()
+
+    @property
+    def live(self) -> LiveJob:
+        return self.tower.live[JOB]
+
+    @property
+    def verdict(self) -> Verdict:
+        verdict = live_verdict(self.tower, JOB)
+        assert verdict is not None
+        return verdict
+
+    @property
+    def status(self) -> str:
+        return self.verdict.status.value
+
+    async def incidents(self) -> list[Incident]:
+        """Incidents as stored, oldest first."""
+        stored = await asyncio.wrap_future(self.store.incidents(JOB))
+        return stored[::-1]
+
+    async def report(self, seconds: float = 0.0) -> None:
+        """Let every node report and the tower look, now or once a second for `seconds`."""
+        for _ in range(max(1, round(seconds))):
+            self.world.now += 1.0 if seconds else 0.0
+            for node in sorted({r.node for r in self.world.ranks.values()} - self.world.silent):
+                ranks = [r for r in self.world.ranks.values() if r.node == node]
+                vitals = tuple(r.vitals(self.world.size, self.world.now) for r in ranks)
+                report = Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=vitals)
+                self.tower.take_report(report)
+            for rank in self.world.ranks.values():
+                rank.advanced = 0
+            self.tower.tick()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for diagnoses under way."""
+        while tasks := list(self.tower._tasks):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+
+    async def step(self, times: int, step_s: float = 1.0) -> None:
+        """Let all ranks that live beat `times` steps of whole seconds."""
+        for _ in range(times):
+            if step_s > 1:
+                await self.report(step_s - 1)
+            self.world.now += min(step_s, 1.0)
+            for rank in self.world.ranks.values():
+                if rank.ended is None:
+                    rank.advanced, rank.interval_s = 1, self.world.now - rank.beat_at
+                    rank.step, rank.beat_at = rank.step + 1, self.world.now
+            await self.report()
+
+    async def dump(self, behind: int, stack: str = FETCHING, rounds: int = 2) -> None:
+        """Send dumps of all ranks: one is elsewhere, the others wait in all_reduce."""
+        for number in range(1, rounds + 1):
+            for node in sorted({r.node for r in self.world.ranks.values()}):
+                await self.tower.take_dumps(self.batch(node, number, behind, stack))
+
+    def batch(self, node: str, number: int, behind: int, stack: str = FETCHING) -> DumpBatch:
+        """One node's dumps."""
+        self._batches += 1
+        stacks: dict[str, Stack] = {}
+        dumps = []
+        for rank in self.world.ranks.values():
+            if rank.node != node or rank.ended is not None:
+                continue
+            taken = a_stack(stack if rank.rank == behind else IN_ALL_REDUCE)
+            stacks[taken.digest] = taken
+            thread = ThreadDump(name="MainThread", digest=taken.digest, main=True)
+            kernel = KernelWait(state=ProcessState.SLEEPING)
+            dumps.append(
+                RankDump(
+                    rank=rank.rank,
+                    pid=rank.pid,
+                    start_time=rank.pid * 10,
+                    kernel=kernel,
+                    threads=(thread,),
+                )
+            )
+        return DumpBatch(
+            version=1,
+            id=f"batch-{self._batches}",
+            node=node,
+            job=JOB,
+            round=number,
+            reason="deadline",
+            held_s=0.0,
+            ranks=tuple(dumps),
+            stacks=tuple(stacks.values()),
+        )
