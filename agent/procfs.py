@@ -83,7 +83,8 @@ def parse_fields(raw: bytes) -> dict[str, str]:
 
 def printable(text: str, limit: int) -> str:
     """Cut a name that somebody else chose, and take out what would play tricks on a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text[:limit])
+    # As the heartbeat page does it: the same name from both must stay the same name.
+    return "".join(char if char.isprintable() else " " for char in text[:limit]).strip()
 
 
 class Proc:

@@ -14,6 +14,20 @@ from watchtower.client import ClientError, TowerClient
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""
 
+URGENT_FIRST = (
+    "hung",
+    "suspect",
+    "slow",
+    "monitoring_lost",
+    "suspended",
+    "recovered",
+    "healthy",
+    "ended",
+)
+
+WIDEST = 60
+"""Characters of a name in a table; one long name must not push all others off the screen."""
+
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -83,11 +97,16 @@ def _jobs_text(jobs: list[dict[str, Any]]) -> str:
     if not jobs:
         return "no agent reports a job"
     rows = [("JOB", "STATUS", "STEP", "RANKS", "GEN", "DETAIL")]
-    for job in jobs:
+    for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
         cells = (job["job"], job["status"], step, job["world_size"], job["generation"])
         rows.append((*map(str, cells), job["detail"]))
     return _table(rows)
+
+
+def _urgency(job: dict[str, Any]) -> int:
+    status = job["status"]
+    return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
 
 
 def _incidents_text(incidents: list[dict[str, Any]]) -> str:
@@ -109,10 +128,14 @@ def _stack_text(stack: dict[str, Any]) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    cleaned = [[_clean(cell) for cell in row] for row in rows]
+    cleaned = [[*map(_shorten, map(_clean, row[:-1])), _clean(row[-1])] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cleaned]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
 def _clean(text: str) -> str:

@@ -22,6 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Run = args.run
     try:
         return run(args)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not try to write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ClientError, ConfigError, OSError) as error:
         print(f"watchtower: {error}", file=sys.stderr)
         return 2

@@ -29,6 +29,10 @@ class TowerClient:
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660."""
+        if not url.startswith(("http://", "https://")):
+            raise ClientError(
+                f"`{url}` is no address of a tower: it begins with http:// or https://"
+            )
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
 

@@ -166,7 +166,7 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
-        (EndingKind.EXIT, 0, "every rank has ended with 0"),
+        (EndingKind.EXIT, 0, "finished: every rank left with 0"),
         (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
         (EndingKind.UNKNOWN, None, "every rank has ended in an unknown way"),
     ],

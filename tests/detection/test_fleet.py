@@ -179,6 +179,42 @@ def test_a_batch_that_arrives_twice_is_one_dump():
     assert len(fleet.jobs[JOB].generation.ranks[0].dumps) == 1
 
 
+def test_a_node_that_goes_by_another_name_has_the_same_ranks():
+    world = World(per_node=4)
+    world.step(5)
+    for rank in world.ranks.values():
+        rank.node = "renamed"
+    world.report(20)
+    assert world.gen.number == 1
+    assert {r.key.node for r in world.gen.ranks.values()} == {"renamed"}
+    assert len(world.gen.ranks) == 4
+    assert world.gen.rivals == {}
+
+
+def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
+    fleet = Fleet(Policy(vanish_s=5))
+
+    def report(agent: str, now: float) -> None:
+        job = f"job-of-{agent}"
+        vitals = a_rank(0, ord(agent), job=job)
+        fleet.take_report(replace(a_report("n0", vitals), agent_id=agent), now)
+
+    for now in range(10):
+        report("a", now)
+        report("b", now + 0.5)
+    assert fleet.nodes["n0"].shared_at > 0
+    for now in range(10, 60):
+        report("b", now)
+    assert fleet.jobs["job-of-a"].generation.ranks[0].is_live
+
+
+def test_a_restarted_agent_is_no_second_one():
+    fleet = Fleet(Policy())
+    for agent in ("a", "a", "b", "b", "c"):
+        fleet.take_report(replace(a_report("n0", a_rank(0, 10)), agent_id=agent), 1.0)
+    assert fleet.nodes["n0"].shared_at < 0
+
+
 def test_a_job_that_ended_before_the_tower_looked_is_not_watched():
     world = World()
     world.end(0)

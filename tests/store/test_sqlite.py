@@ -140,6 +140,20 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
         SqliteStore(path)
 
 
+def test_a_second_tower_on_the_same_folder_is_refused(store, path):
+    with pytest.raises(StoreError, match="another tower uses"):
+        SqliteStore(path)
+
+
+def test_a_damaged_file_is_named_with_what_to_do(path):
+    store = SqliteStore(path)
+    store.save_incident(an_incident(case=a_case())).result()
+    store._thread.submit(store._db.execute, "UPDATE incidents SET verdict = '{'").result()
+    with pytest.raises(StoreError, match=r"is damaged: .*; move it away"):
+        store.recall()
+    store.close()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot open the store"):

@@ -78,7 +78,7 @@ class Detector:
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
-        seen = [r for r in live if not self.is_silent(nodes.get(r.key.node), now)]
+        seen = [r for r in live if self.is_seen(r, nodes, now)]
         if not seen:
             return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
         if all(r.vitals.state is ProcessState.STOPPED for r in seen):
@@ -101,6 +101,13 @@ class Detector:
         limit = self.policy.silence_s
         return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
 
+    def is_seen(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
+        """Whether a rank is reported: its node is, and with it this rank, not only others."""
+        node = nodes.get(record.key.node)
+        if node is None or self.is_silent(node, now):
+            return False
+        return now - record.seen_at <= 2 * max(self.policy.silence_s, 3 * node.interval_s)
+
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
         """Seconds without a beat after which a rank in `phase` is suspect; None: not known yet."""
         floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
@@ -120,7 +127,10 @@ class Detector:
 
     def _judge_progress(self, gen: Generation) -> Condition:
         if not any(r.vitals.beat for r in gen.ranks.values()):
-            return Condition(kind=Kind.UNWATCHED, reason="no rank has a heartbeat page yet")
+            return Condition(
+                kind=Kind.UNWATCHED,
+                reason="not watched: no rank has a heartbeat page (yet); is beat() called?",
+            )
         if not gen.is_paced:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         pace = gen.pace("")
@@ -217,6 +227,8 @@ def _explain_end(gen: Generation) -> str:
     (words,) = ends
     if words == f"by signal {SIGTERM}":
         return "cancelled: SIGTERM ended every rank"
+    if words == "with 0":
+        return "finished: every rank left with 0"
     return f"every rank has ended {words}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watchtower.core.claims import Claim, precedence
 from watchtower.core.generation import (
     Generation,
     Job,
@@ -16,7 +17,6 @@ from watchtower.core.generation import (
     PastGeneration,
     ProcessKey,
     RankRecord,
-    has_died,
 )
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import DumpBatch
@@ -67,10 +67,13 @@ class Fleet:
             limits=report.limits,
             ranks={(vitals.job, vitals.rank) for vitals in report.ranks},
         )
+        if previous is not None:
+            _compare_agents(node, previous, now)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
-        for vitals in sorted(report.ranks, key=_precedence):
-            self._take_vitals(report.node, vitals, reported, now)
+        for vitals in sorted(report.ranks, key=precedence):
+            key = ProcessKey(report.node, vitals.pid, vitals.start_time)
+            self._take_vitals(Claim(key, vitals, reported, self.nodes, self._policy, now))
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
         for name, rank in (previous.ranks if previous else set()) - node.ranks:
@@ -106,107 +109,68 @@ class Fleet:
         """Drop a job, remembering only how many generations it had."""
         self.past[name] = PastGeneration(number=self.jobs.pop(name).generation.number)
 
-    def _take_vitals(
-        self, node: str, vitals: RankVitals, reported: set[ProcessKey], now: float
-    ) -> None:
-        key = ProcessKey(node, vitals.pid, vitals.start_time)
-        job = self.jobs.get(vitals.job) or self._new_job(key, vitals, now)
+    def _take_vitals(self, claim: Claim) -> None:
+        vitals, key = claim.vitals, claim.key
+        job = self.jobs.get(vitals.job) or self._new_job(claim)
         if job is None:
             return
         gen = job.generation
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
-            self._update(gen, record, vitals, now)
+            self._update(gen, record, vitals, claim.now)
         elif key in job.retired:
-            if record is None and self._goes_on(job.retired[key], vitals, now):
+            if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
-                self._join(gen, key, vitals, now)
-        elif record is None and not self._is_over(gen, now):
-            self._join(gen, key, vitals, now)
-        elif vitals.ended is not None:
-            job.retire([key], now)
-        elif self._is_rival(gen, record, vitals, reported, now):
-            gen.rivals[key] = (vitals, now)
+                self._join(gen, claim)
+        elif record is None and not claim.comes_after(gen):
+            self._join(gen, claim)
         else:
-            self._begin_generation(job, now)
-            self._join(job.generation, key, vitals, now)
+            self._weigh_claim(job, record, claim)
 
-    def _goes_on(self, retired_at: float, vitals: RankVitals, now: float) -> bool:
-        """Whether a process of the last generation lives on in this one.
+    def _weigh_claim(self, job: Job, record: RankRecord | None, claim: Claim) -> None:
+        """Take in a process whose rank, or whose whole job, was another's until now."""
+        gen = job.generation
+        if record is not None and claim.is_renamed(record):
+            gen.rivals.pop(claim.key, None)
+            record.key = claim.key
+            self._update(gen, record, claim.vitals, claim.now)
+        elif claim.vitals.ended is not None:
+            job.retire([claim.key], claim.now)
+        elif claim.is_rival(gen, record):
+            gen.rivals[claim.key] = (claim.vitals, claim.now)
+        else:
+            job.retire((r.key for r in gen.ranks.values()), claim.now)
+            job.generation = Generation(job.name, gen.number + 1, claim.now)
+            self._join(job.generation, claim)
 
-        Most launchers end every rank when one comes back; some replace only that one. Who steps, or
-        is still there after a while, was not ended.
-        """
-        if vitals.ended is not None:
-            return False
-        stepped = vitals.beat is not None and vitals.beat.advanced > 0
-        return stepped or now - retired_at > self._policy.vanish_s
-
-    def _new_job(self, key: ProcessKey, vitals: RankVitals, now: float) -> Job | None:
+    def _new_job(self, claim: Claim) -> Job | None:
+        vitals = claim.vitals
         if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
             return None  # it ended before this tower looked: history, not a job to watch
         if len(self.jobs) >= self._max_jobs:
             self.refused_jobs += 1
             return None
         past = self.past.pop(vitals.job, PastGeneration(number=0))
-        is_known = key in past.processes
-        gen = Generation(vitals.job, past.number + (not is_known), now - vitals.found_age_s)
+        is_known = claim.key in past.processes
+        began_at = claim.now - vitals.found_age_s
+        gen = Generation(vitals.job, past.number + (not is_known), began_at)
         if is_known:
             gen.pace("").recall(past.typical_step_s)
         self.jobs[vitals.job] = Job(vitals.job, gen)
         return self.jobs[vitals.job]
 
-    def _is_rival(
-        self,
-        gen: Generation,
-        record: RankRecord | None,
-        vitals: RankVitals,
-        reported: set[ProcessKey],
-        now: float,
-    ) -> bool:
-        """Whether a second process only claims a rank that is another's.
-
-        What is run beside a rank inherits its environment, and with it the rank; but a heartbeat
-        page is made by training code alone. A restarted rank has its page after its imports.
-        """
-        before = [record] if record is not None else list(gen.ranks.values())
-        if vitals.beat is None and any(r.vitals.beat is not None for r in before):
-            return True
-        return record is not None and self._is_held(record, reported, now)
-
-    def _is_held(self, record: RankRecord, reported: set[ProcessKey], now: float) -> bool:
-        if not record.is_live:
-            return False
-        if any(key.node == record.key.node for key in reported):
-            return record.key in reported
-        holder = self.nodes.get(record.key.node)
-        return holder is not None and now - holder.seen_at <= self._policy.silence_s
-
-    def _is_over(self, gen: Generation, now: float) -> bool:
-        """Whether a rank not seen before belongs to the next generation: this one has ended.
-
-        A rank that crashes at once may be gone before the others have appeared.
-        """
-        if not gen.ranks or any(True for _ in gen.live()):
-            return False
-        is_young = now - gen.began_at < self._policy.startup_grace_s
-        return not (is_young and any(has_died(record) for record in gen.ranks.values()))
-
-    def _begin_generation(self, job: Job, now: float) -> None:
-        job.retire((record.key for record in job.generation.ranks.values()), now)
-        job.generation = Generation(job.name, job.generation.number + 1, now)
-
-    def _join(self, gen: Generation, key: ProcessKey, vitals: RankVitals, now: float) -> None:
+    def _join(self, gen: Generation, claim: Claim) -> None:
+        gen.rivals.pop(claim.key, None)
         record = RankRecord(
-            key=key,
-            vitals=vitals,
-            seen_at=now,
-            first_seen_at=now - vitals.found_age_s,
-            moved_at=now,
+            key=claim.key,
+            vitals=claim.vitals,
+            seen_at=claim.now,
+            first_seen_at=claim.now - claim.vitals.found_age_s,
+            moved_at=claim.now,
         )
-        gen.ranks[vitals.rank] = record
+        gen.ranks[claim.vitals.rank] = record
         gen.began_at = min(gen.began_at, record.first_seen_at)
-        self._update(gen, record, vitals, now)
+        self._update(gen, record, claim.vitals, claim.now)
 
     def _update(self, gen: Generation, record: RankRecord, vitals: RankVitals, now: float) -> None:
         if record.vitals.state is ProcessState.STOPPED is not vitals.state and all(
@@ -215,6 +179,7 @@ class Fleet:
             gen.resumed_at = now  # the first rank to go on after the whole job was suspended
         record.vitals = vitals
         record.seen_at = now
+        record.reporter = self.nodes[record.key.node].agent_id
         record.missing_since = None
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
@@ -244,6 +209,9 @@ class Fleet:
         record = job.generation.ranks.get(rank) if job else None
         if record is None or record.key.node != node or not record.is_live:
             return False
+        holder = self.nodes[node]
+        if record.reporter != holder.agent_id and holder.shared_at > record.seen_at:
+            return True  # it is another agent's under the same name: that one may be gone
         if record.missing_since is None:
             record.missing_since = now
         if now - record.missing_since < self._policy.vanish_s:
@@ -253,15 +221,13 @@ class Fleet:
         return False
 
 
-def _precedence(vitals: RankVitals) -> tuple[bool, bool, int]:
-    """Order processes that claim the same rank: the first one gets it.
-
-    Live ones before the remains of their predecessors, and of those the youngest; with a page
-    before without; of the live ones the oldest, since what a rank starts is younger than the rank.
-    """
-    has_ended = vitals.ended is not None
-    age = -vitals.start_time if has_ended else vitals.start_time
-    return has_ended, vitals.beat is None, age
+def _compare_agents(node: NodeRecord, previous: NodeRecord, now: float) -> None:
+    """Notice two agents that report under one name; one that was restarted never comes back."""
+    node.previous_agent, node.shared_at = previous.previous_agent, previous.shared_at
+    if node.agent_id != previous.agent_id:
+        if node.agent_id == previous.previous_agent:
+            node.shared_at = now
+        node.previous_agent = previous.agent_id
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

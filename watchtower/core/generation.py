@@ -53,6 +53,8 @@ class RankRecord:
     moved_at: float
     """When its process tree was last seen to use CPU or storage."""
     ended_at: float | None = None
+    reporter: str = ""
+    """Agent that reported it last."""
     missing_since: float | None = None
     """When its node first reported without it."""
     dumps: list[tuple[float, RankDump]] = field(default_factory=list)
@@ -78,6 +80,9 @@ class NodeRecord:
     seen_at: float
     interval_s: float
     limits: AgentLimits
+    shared_at: float = float("-inf")
+    """When two agents were last seen to report under this name by turns."""
+    previous_agent: str = ""
     ranks: set[tuple[str, int]] = field(default_factory=set)
     """(job, rank) of what it reports, and of what it stopped to report only just now."""
 

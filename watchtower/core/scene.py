@@ -48,7 +48,7 @@ def view_scene(
     now: float,
 ) -> Scene:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
-    live = [r for r in gen.live() if not detector.is_silent(nodes.get(r.key.node), now)]
+    live = [r for r in gen.live() if detector.is_seen(r, nodes, now)]
     rounds = [len(dumps_since(record, stall.since)) for record in live]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)

@@ -68,10 +68,10 @@ def _rank_evidence(
     if record is None:
         return RankEvidence(rank=rank, presence=Presence.MISSING)
     vitals = record.vitals
-    node = nodes.get(record.key.node)
     presence = Presence.ENDED
     if record.is_live:
-        presence = Presence.SILENT if detector.is_silent(node, now) else Presence.LIVE
+        is_seen = detector.is_seen(record, nodes, now)
+        presence = Presence.LIVE if is_seen else Presence.SILENT
     return RankEvidence(
         rank=rank,
         presence=presence,

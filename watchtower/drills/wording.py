@@ -103,10 +103,10 @@ def outcome_lines(result: Result) -> list[str]:
     return lines
 
 
-def closing(drill_count: int) -> list[str]:
-    """How to go on after a drill."""
+def closing(drill_count: int, program: str = "watchtower") -> list[str]:
+    """How to go on after a drill; `program` is what to type for it."""
     return [
-        f"More: `watchtower drill --list` names all {drill_count} drills, healthy jobs among them.",
+        f"More: `{program} drill --list` names all {drill_count} drills, healthy jobs among them.",
         "Your own jobs: one `beat(step)` in the training loop, `watchtower-agent run` on every"
         " node, `watchtower serve` on one. The README shows how.",
     ]

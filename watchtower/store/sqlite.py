@@ -5,12 +5,13 @@ Opening a file of another schema version is refused with a sentence; nothing is 
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import msgspec
 
@@ -40,26 +41,41 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, max_dumps: int = MAX_DUMPS) -> None:
         """Open or make the file. Raises StoreError."""
+        self._path = path
         self._max_dumps = max_dumps
+        self._lock: TextIO | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
+            self._lock = _lock(path)
             self._db = self._thread.submit(_open, path).result()
         except (sqlite3.Error, OSError) as error:
-            self._thread.shutdown()
-            text = f"cannot open the store {path}: {error}; check the folder's owner and free space"
-            raise StoreError(text) from error
+            self._release()
+            what = "check the folder's owner and free space"
+            if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
+                what = "move the file away to begin an empty one"
+            raise StoreError(f"cannot open the store {path}: {error}; {what}") from error
         except StoreError:
-            self._thread.shutdown()
+            self._release()
             raise
 
     def close(self) -> None:
         """Finish what was asked for and close the file."""
         self._thread.submit(self._db.close).result()
+        self._release()
+
+    def _release(self) -> None:
         self._thread.shutdown()
+        if self._lock is not None:
+            self._lock.close()
 
     def recall(self) -> Memory:
-        """Read what a starting tower needs to know."""
-        return self._thread.submit(self._recall).result()
+        """Read what a starting tower needs to know. Raises StoreError."""
+        try:
+            return self._thread.submit(self._recall).result()
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            raise StoreError(
+                f"the store {self._path} is damaged: {error}; move it away to begin an empty one"
+            ) from error
 
     def save_incident(self, incident: Incident) -> Future[None]:
         """Insert an incident, or bring it up to date. A missing case keeps the stored one."""
@@ -146,8 +162,21 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 """
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _lock(path: Path) -> TextIO:
+    """Take the store for this process alone; the kernel gives it back however we end."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_suffix(".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise StoreError(
+            f"another tower uses {path.parent}: give each its own --data-dir"
+        ) from None
+    return lock
+
+
+def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path)
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version not in (0, SCHEMA_VERSION):

@@ -10,6 +10,9 @@ from watchtower.tower.tower import Tower
 TICK_IS_LATE_S = 10.0
 """A tower that has not judged for this long would miss what it exists for."""
 
+SHARED_S = 60.0
+"""Two agents under one name show within two reports; after a minute without it is settled."""
+
 MAX_LIMITS_SHOWN = 50
 """Sentences of agents listed; the rest is counted."""
 
@@ -37,6 +40,9 @@ def check_health(tower: Tower) -> Health:
         for text in filter(None, (node.limits.python_stacks, node.limits.process)):
             said.setdefault(text, []).append(name)
     limits = [_with_nodes(text, names) for text, names in said.items()]
+    shared = [name for name, node in sorted(nodes.items()) if now - node.shared_at < SHARED_S]
+    if shared:
+        limits.append(_with_nodes("two agents report under this name: give each its own", shared))
     if tower.fleet.refused_jobs:
         limits.append(f"{MAX_JOBS} jobs are known: ranks of further ones are left out")
     hidden = len(limits) - MAX_LIMITS_SHOWN

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from watchtower.store.records import Incident
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
+from watchtower.store.records import Incident
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
