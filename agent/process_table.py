@@ -60,12 +60,6 @@ class ProcessTable:
         stats = {pid: stat for pid in sorted(pids - known) if (stat := self._proc.stat(pid))}
         return self._add(stats), gone
 
-    def forget(self, pid: int, start_time: int) -> None:
-        """Drop a process known to be gone, so that another one with its pid is seen as new."""
-        process = self._processes.get(pid)
-        if process is not None and process.start_time == start_time:
-            self._remove(pid)
-
     def _add(self, stats: dict[int, Stat]) -> list[Process]:
         new: list[Process] = []
         for pid, stat in stats.items():

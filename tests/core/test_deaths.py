@@ -10,8 +10,9 @@ from tests.core.builders import (
     standings_of,
     with_rank,
 )
-from watchtower.core.deaths import DeathKind, classify_ending, find_culprits
-from watchtower.core.nofault import all_stopped, cancelled
+from watchtower.core.crowd import take_standings
+from watchtower.core.deaths import DeathKind, classify_ending, find_culprits, is_cancelled
+from watchtower.core.holding import is_suspended
 from watchtower.core.ranksets import format_ranks
 from watchtower.wire.report import Ending, EndingKind
 
@@ -111,6 +112,14 @@ def test_a_process_that_vanished_has_no_exception_to_share():
 
 def test_ranks_that_left_with_0_are_no_culprits():
     assert culprits(a_dead_rank(1, code=0)) == ""
+
+
+def cancelled(case):
+    return is_cancelled(take_standings(case), case.settle_s)
+
+
+def all_stopped(case):
+    return is_suspended(take_standings(case))
 
 
 class TestCancelled:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -168,3 +170,13 @@ def test_ddp_waiters_count_as_waiting():
     answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
     assert "7 ranks wait for it in backward" in answer.summary
+
+
+def test_a_loss_that_became_nan_is_told_but_decides_nothing():
+    built = a_rank(3, FETCHING)
+    beat = replace(built.evidence.beat, loss_is_bad=True)
+    built = replace(built, evidence=replace(built.evidence, beat=beat))
+    answer = diagnose(a_case(with_rank(ranks_in(8), built)))
+    assert answer.cause is diagnose(a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))).cause
+    assert answer.evidence[-1].text == "rank 3 reported a NaN or infinite loss"
+    assert answer.evidence[-1].weight == 0

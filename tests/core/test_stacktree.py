@@ -1,19 +1,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, frames
+from tests.core.builders import a_stack, frames
 from tests.core.strategies import STACKS
 from watchtower.core.stacktree import (
-    describe_class,
     describe_frames,
     group_stacks,
     merge_stacks,
-    walk_tree,
 )
 
 stacks = st.dictionaries(
     st.integers(0, 60), st.sampled_from([a_stack(text) for text in STACKS]), max_size=30
 )
+
+
+def walk_tree(node, depth=0):
+    """Give each node below the root with its depth, callers before what they call."""
+    for child in node.children:
+        yield depth, child
+        yield from walk_tree(child, depth + 1)
 
 
 @given(stacks, st.randoms(use_true_random=False))
@@ -53,15 +58,6 @@ def test_callers_come_before_what_they_call():
     tree = merge_stacks({0: a_stack("b x.py:2 < a x.py:1"), 1: a_stack("a x.py:1")})
     walked = [(depth, node.frame.function, sorted(node.ranks)) for depth, node in walk_tree(tree)]
     assert walked == [(0, "a", [0, 1]), (1, "b", [0])]
-
-
-def test_a_class_is_said_in_one_line():
-    waiting, fetching = a_stack(IN_ALL_REDUCE), a_stack(FETCHING)
-    largest, other = group_stacks({0: waiting, 1: fetching, 2: waiting})
-    assert describe_class(largest) == "2 ranks in all_reduce ring.py:88"
-    assert describe_class(other) == "1 rank in read data.py:31"
-    (nothing,) = group_stacks({0: a_stack("")})
-    assert describe_class(nothing) == "1 rank in no Python frame"
 
 
 def test_a_stack_is_one_line_and_long_ones_are_cut():

@@ -39,8 +39,6 @@ class RankEvidence:
     pid: int | None = None
     gpu: int | None = None
     """Local rank: the device index by the launchers' convention, not a measurement."""
-    found_for_s: float = 0.0
-    """Seconds since the process was first seen."""
     beat: Beat | None = None
     """Ages in it are as of the moment of the case. Null without a heartbeat page."""
     state: ProcessState = ProcessState.OTHER

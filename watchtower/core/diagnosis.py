@@ -19,6 +19,7 @@ from watchtower.core.nofault import explain_without_fault, summarise_unknown
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.rules import RULES, Rule
 from watchtower.core.standing import Standing
+from watchtower.core.testimony import bad_loss_evidence
 from watchtower.core.weighing import MIN_CONFIDENCE
 from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
 
@@ -127,7 +128,8 @@ def _write(
     case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
 ) -> Diagnosis:
     waiting = standings.waiting_without(item.rank for item in accused)
-    evidence = sorted(dict.fromkeys(finding.evidence), key=lambda item: -item.weight)
+    seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
+    evidence = sorted(seen, key=lambda item: -item.weight)
     return Diagnosis(
         cause=finding.cause,
         confidence=finding.confidence,

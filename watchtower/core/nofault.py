@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.case import Case
-from watchtower.core.crowd import Standings, take_standings
+from watchtower.core.crowd import Standings
 from watchtower.core.deaths import DeathKind, find_deaths, is_cancelled
 from watchtower.core.finding import Finding
 from watchtower.core.holding import is_suspended
@@ -14,16 +14,6 @@ from watchtower.core.standing import Place
 from watchtower.core.testimony import name_wait
 
 MAX_CANDIDATES = 3
-
-
-def all_stopped(case: Case) -> bool:
-    """Tell whether every live rank is stopped or traced: the job is suspended."""
-    return is_suspended(take_standings(case))
-
-
-def cancelled(case: Case) -> bool:
-    """Tell whether the whole job was ended from outside: SIGTERM or the like to all ranks."""
-    return is_cancelled(take_standings(case), case.settle_s)
 
 
 def finished(standings: Standings) -> bool:

@@ -78,7 +78,6 @@ def _rank_evidence(
         node=record.key.node,
         pid=vitals.pid,
         gpu=vitals.local_rank,
-        found_for_s=max(0.0, now - record.first_seen_at),
         beat=_aged_beat(vitals.beat, now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,

@@ -6,11 +6,10 @@ else, so that 16,384 ranks cost as much as the handful of different stacks among
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.frames import last_component, position, read_stack
-from watchtower.core.ranksets import count_ranks
+from watchtower.core.frames import last_component, position
 from watchtower.wire.stacks import Frame, Stack
 
 
@@ -71,20 +70,6 @@ def _build(frame: Frame | None, paths: list[tuple[frozenset[int], tuple[Frame, .
         ranks=frozenset().union(*(ranks for ranks, _ in paths)),
         children=tuple(children),
     )
-
-
-def walk_tree(node: StackNode, depth: int = 0) -> Iterator[tuple[int, StackNode]]:
-    """Give each node below the root with its depth, callers before what they call."""
-    for child in node.children:
-        yield depth, child
-        yield from walk_tree(child, depth + 1)
-
-
-def describe_class(item: StackClass) -> str:
-    """Say "7 ranks in all_reduce ring.py:120"."""
-    reading = read_stack(item.frames)
-    place = "no Python frame" if reading is None else f"{reading.what} {reading.what_at}"
-    return f"{count_ranks(len(item.ranks))} in {place}"
 
 
 def describe_frames(frames: tuple[Frame, ...], limit: int = 6) -> str:

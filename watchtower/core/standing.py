@@ -123,6 +123,11 @@ class Standing:
         return None if beat is None or beat.step < 0 else beat.step
 
     @property
+    def has_bad_loss(self) -> bool:
+        """Tell whether its training loop reported a NaN or infinite loss."""
+        return self.evidence.beat is not None and self.evidence.beat.loss_is_bad
+
+    @property
     def phase(self) -> str:
         """Phase word of its heartbeat page."""
         return "" if self.evidence.beat is None else self.evidence.beat.phase

@@ -100,6 +100,15 @@ def _name_call(reading: StackReading, presumed: bool) -> str:
     return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class) or clean(reading.what, 80)
 
 
+def bad_loss_evidence(standings: Standings) -> tuple[Evidence, ...]:
+    """Tell of ranks whose loss became NaN or infinite; it explains no wait and weighs nothing."""
+    bad = [item for item in standings.by_rank.values() if item.has_bad_loss]
+    if not bad:
+        return ()
+    text = f"{name_ranks(item.rank for item in bad)} reported a NaN or infinite loss"
+    return (Evidence(source="heartbeat", text=text, ranks=ranks_of(bad), weight=0.0),)
+
+
 def say_likewise(suspects: Sequence[Standing]) -> str:
     """Say "; likewise ranks 4-6" of the suspects after the first."""
     rest = suspects[1:]
