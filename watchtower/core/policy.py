@@ -38,10 +38,13 @@ class Policy:
         60, 0.1, 86400, "A suspect in a marked phase without any movement for this long is hung."
     )
     startup_grace_s: float = _setting(
-        120, 0.1, 86400, "Before the first steps: suspect after this long when nobody works."
+        120, 0.1, 86400, "Before the first steps: suspect after this long without one."
     )
     startup_patience_s: float = _setting(
-        1800, 0.1, 86400, "Before the first steps: suspect after this long while somebody works."
+        1800,
+        0.1,
+        86400,
+        "Before the first steps: a suspect that works is hung this long after suspicion.",
     )
     settle_s: float = _setting(
         2, 0.1, 600, "Wait this long after a death: the victims often die louder than the culprit."

@@ -21,9 +21,6 @@ MAX_CHILDREN = 64
 MAX_STACKS = 4096
 """Distinct stacks in one batch of dumps."""
 
-MAX_PAUSES = 16
-"""Learned pauses sent back in one reply, and orders likewise."""
-
 MAX_WORLD_SIZE = 262_144
 """Twice the largest job designed for, low enough to catch a garbage environment."""
 

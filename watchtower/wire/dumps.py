@@ -1,4 +1,5 @@
-"""Dumps: evidence taken from ranks at one moment. Unlike reports they are delivered exactly once.
+"""Dumps: evidence taken from ranks at one moment. Unlike reports they are sent until acknowledged;
+a batch that arrives twice counts once.
 
 A failed dump is a value too: "this rank did not answer while 511 others did" is evidence.
 """
