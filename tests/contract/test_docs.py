@@ -10,8 +10,8 @@ import pytest
 
 from watchtower.cli import make_parser
 from watchtower.config import TowerConfig
+from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.policy import Policy
-from watchtower.core.rules import RULES
 from watchtower.drills.settings import DrillSettings
 from watchtower.wire.verdict import Cause
 
@@ -76,7 +76,9 @@ def test_no_file_attracts_everything(tree):
 
 
 def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
-    files = {path.stem for path in (ROOT / "watchtower/core/rules").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (ROOT / "watchtower/core/diagnosis/rules").glob("*.py")} - {
+        "__init__"
+    }
     assert {name for name, _ in RULES} == files
     assert files <= {cause.value for cause in Cause}
 
@@ -84,7 +86,7 @@ def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
 def test_facts_name_nothing_of_our_own_drills():
     programs = ROOT / "watchtower/drills/programs"
     modules = {path.stem for path in programs.glob("*.py")} - {"data", "model", "checkpoint"}
-    for path in (ROOT / "watchtower/core/facts").glob("*.toml"):
+    for path in (ROOT / "watchtower/core/diagnosis/facts").glob("*.toml"):
         text = path.read_text("utf-8")
         for module in modules:
             assert f"{module}.py" not in text, f"{path.name} names {module}.py"

@@ -9,7 +9,7 @@ from tests.core.builders import (
     standings_of,
     with_rank,
 )
-from watchtower.core.crowd import find_crowd
+from watchtower.core.diagnosis.crowd import find_crowd
 from watchtower.core.ranksets import format_ranks
 
 

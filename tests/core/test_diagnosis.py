@@ -14,9 +14,9 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis import diagnose
-from watchtower.core.finding import Finding, Tier
-from watchtower.core.rules import RULES
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.rules import RULES
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 

@@ -11,7 +11,7 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.case import NodeEvidence
-from watchtower.core.gaps import MAX_GAPS, find_gaps
+from watchtower.core.diagnosis.gaps import MAX_GAPS, find_gaps
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentLimits
 

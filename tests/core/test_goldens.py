@@ -33,6 +33,6 @@ def test_golden(folder, update_golden):
 
 def test_every_cause_that_a_rule_gives_has_a_golden():
     causes = {json.loads((folder / "truth.json").read_text("utf-8"))["cause"] for folder in GOLDENS}
-    rules = Path(__file__).parents[2] / "watchtower/core/rules"
+    rules = Path(__file__).parents[2] / "watchtower/core/diagnosis/rules"
     named = {path.stem for path in rules.glob("*.py")} & {cause.value for cause in Cause}
     assert named <= causes

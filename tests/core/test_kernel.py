@@ -1,7 +1,7 @@
 import pytest
 
 from tests.core.builders import a_kernel
-from watchtower.core.kernel import read_kernel_wait
+from watchtower.core.diagnosis.kernel import read_kernel_wait
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.core.builders import (
     standings_of,
 )
 from watchtower.core.case import Presence
-from watchtower.core.standing import Place, Shape
+from watchtower.core.diagnosis.standing import Place, Shape
 from watchtower.wire.report import ProcessState
 
 ON_DEVICE = "synchronize @torch/cuda/__init__.py:900 < train /job/main.py:3"
@@ -124,7 +124,7 @@ def test_training_in_another_thread_than_the_main_one_is_found():
 
 
 def test_a_dump_without_a_main_thread_shows_its_first():
-    from watchtower.core.standing import find_thread
+    from watchtower.core.diagnosis.standing import find_thread
     from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 
     thread = ThreadDump(name="a", digest="x")

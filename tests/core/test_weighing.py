@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.weighing import MAX_CONFIDENCE, weigh
+from watchtower.core.diagnosis.weighing import MAX_CONFIDENCE, weigh
 from watchtower.wire.verdict import Evidence
 
 

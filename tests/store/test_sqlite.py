@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from watchtower.core.case import Case
-from watchtower.core.generation import PastGeneration, ProcessKey
-from watchtower.core.pace import Pause
+from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore, StoreError
 from watchtower.wire.dumps import DumpBatch

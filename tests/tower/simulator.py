@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
-from tests.detection.scenes import JOB, World
+from tests.core.detection.scenes import JOB, World
 from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.detection.scenes import JOB, World
+from tests.core.detection.scenes import JOB, World
 from tests.tower.simulator import Simulation
 from watchtower.tower.archive import StoreFailedError
 from watchtower.wire.report import EndingKind

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower.api.problems import problem
-from watchtower.core.fleet import FleetFullError
+from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION

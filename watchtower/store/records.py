@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.case import Case
-from watchtower.core.generation import PastGeneration
-from watchtower.core.pace import Pause
+from watchtower.core.fleet.generation import PastGeneration
+from watchtower.core.fleet.pace import Pause
 from watchtower.wire.verdict import Status, Verdict
 
 

@@ -16,8 +16,8 @@ from typing import TextIO, TypeVar
 import msgspec
 
 from watchtower.core.case import Case
-from watchtower.core.generation import PastGeneration, ProcessKey
-from watchtower.core.pace import Pause
+from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Incident, Memory
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict

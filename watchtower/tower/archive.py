@@ -6,8 +6,8 @@ import asyncio
 import logging
 from concurrent.futures import Future
 
-from watchtower.core.generation import Generation
-from watchtower.core.pace import Pause
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock

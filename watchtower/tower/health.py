@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.fleet import MAX_JOBS
+from watchtower.core.fleet.fleet import MAX_JOBS
 from watchtower.tower.tower import Tower
 
 TICK_IS_LATE_S = 10.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
-from watchtower.core.detector import Kind
-from watchtower.core.diagnosis import Diagnosis
-from watchtower.core.incidents import Watch
-from watchtower.core.pace import Pauses
+from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.incidents import Watch
+from watchtower.core.detection.scene import Scene
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.core.scene import Scene
 from watchtower.store.records import Incident
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict

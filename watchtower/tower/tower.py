@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from watchtower.core.case import Case
-from watchtower.core.detector import Condition, Detector, Kind
-from watchtower.core.diagnosis import diagnose, failed_diagnosis
-from watchtower.core.effects import (
+from watchtower.core.detection.detector import Condition, Detector, Kind
+from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
     Effect,
@@ -25,12 +24,13 @@ from watchtower.core.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.fleet import Fleet
-from watchtower.core.generation import Generation, Job
-from watchtower.core.pace import Pauses
+from watchtower.core.detection.scene import Scene, view_scene
+from watchtower.core.detection.snapshot import dumps_since, take_case
+from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation, Job
+from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.core.scene import Scene, view_scene
-from watchtower.core.snapshot import dumps_since, take_case
 from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.archive import Archive

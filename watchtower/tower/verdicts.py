@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis import Diagnosis
+from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Cause, Status, Verdict
 

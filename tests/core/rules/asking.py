@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.core.builders import a_case, standings_of
-from watchtower.core.diagnosis import diagnose
-from watchtower.core.rules import RULES
-from watchtower.core.weighing import MIN_CONFIDENCE
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.rules import RULES
+from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 
 
 def ask(name, built, **values):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
 from tests.core.strategies import FAULTS
-from watchtower.core import rules
-from watchtower.core.rules import RULES
+from watchtower.core.diagnosis import rules
+from watchtower.core.diagnosis.rules import RULES
 from watchtower.wire.verdict import Cause
 
 

@@ -256,7 +256,7 @@ class TestBehindCollective:
 
     def test_loses_to_a_finer_cause_and_is_then_no_alternative(self):
         from tests.core.builders import a_case
-        from watchtower.core.diagnosis import diagnose
+        from watchtower.core.diagnosis.diagnosis import diagnose
 
         said = diagnose(a_case(job_with(a_rank(3, FETCHING))))
         assert said.cause.value == "dataloader_stall"

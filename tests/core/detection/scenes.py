@@ -1,0 +1,151 @@
+"""A small world for detection tests: nodes report ranks, time is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from watchtower.core.detection.detector import Condition, Detector
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.pace import Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.report import (
+    Beat,
+    Ending,
+    EndingKind,
+    Movement,
+    ProcessState,
+    RankVitals,
+    Report,
+)
+
+JOB = "llama"
+
+
+@dataclass
+class Rank:
+    """One imagined rank process; a test changes it, `World.report` tells of it."""
+
+    rank: int
+    node: str
+    pid: int
+    step: int = -1
+    beat_at: float = 0.0
+    started_at: float = 0.0
+    advanced: int = 0
+    interval_s: float = 0.0
+    phase: str = ""
+    phase_at: float | None = None
+    cpu_cores: float = 0.0
+    state: ProcessState = ProcessState.SLEEPING
+    ended: Ending | None = None
+    ended_at: float = 0.0
+    has_page: bool = True
+
+    def vitals(self, world_size: int, now: float) -> RankVitals:
+        beat = Beat(
+            step=self.step,
+            age_s=now - self.beat_at,
+            phase=self.phase,
+            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
+            advanced=self.advanced,
+            interval_s=self.interval_s,
+        )
+        return RankVitals(
+            job=JOB,
+            rank=self.rank,
+            pid=self.pid,
+            start_time=self.pid * 10,
+            world_size=world_size,
+            found_age_s=now - self.started_at,
+            beat=beat if self.has_page else None,
+            state=self.state,
+            movement=Movement(cpu_cores=self.cpu_cores),
+            ended=replace(self.ended, age_s=now - self.ended_at) if self.ended else None,
+        )
+
+
+@dataclass
+class World:
+    """Ranks on nodes, a fleet that hears of them, and a detector that judges."""
+
+    size: int = 4
+    per_node: int = 2
+    policy: Policy = field(default_factory=Policy)
+    now: float = 1000.0
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.policy)
+        self.detector = Detector(self.policy)
+        self.pauses = Pauses()
+        if not self.ranks:
+            self.launch(pids_from=100)
+
+    def launch(self, pids_from: int, absent: frozenset[int] = frozenset()) -> None:
+        """Start every rank as a new process."""
+        self.ranks = {
+            r: Rank(
+                rank=r,
+                node=f"n{r // self.per_node}",
+                pid=pids_from + r,
+                beat_at=self.now,
+                started_at=self.now,
+            )
+            for r in range(self.size)
+            if r not in absent
+        }
+
+    @property
+    def gen(self) -> Generation:
+        return self.fleet.jobs[JOB].generation
+
+    def report(self, seconds: float = 0.0) -> Condition:
+        """Let every node report at once a second for `seconds`, and once at least; judge last."""
+        condition = self._report_once()
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            condition = self._report_once()
+        return condition
+
+    def _report_once(self) -> Condition:
+        nodes = {r.node for r in self.ranks.values()}
+        for node in sorted(nodes - self.silent):
+            mine = [r.vitals(self.size, self.now) for r in self.ranks.values() if r.node == node]
+            report = Report(
+                version=1, node=node, agent_id=f"a-{node}", interval_s=1.0, ranks=tuple(mine)
+            )
+            self.fleet.take_report(report, self.now)
+        for rank in self.ranks.values():
+            rank.advanced = 0
+        for pace in self.gen.paces.values():
+            pace.end_tick()
+        return self.judge()
+
+    def judge(self) -> Condition:
+        return self.detector.judge(self.gen, self.fleet.nodes, self.pauses, self.now)
+
+    def step(
+        self, times: int = 1, step_s: float = 1.0, but: frozenset[int] = frozenset()
+    ) -> Condition:
+        """All ranks (but some) beat a step, `times` times, reporting once a second meanwhile."""
+        condition = self.judge() if JOB in self.fleet.jobs else self.report()
+        for _ in range(times):
+            end = self.now + step_s
+            while self.now + 1.0 < end:
+                self.now += 1.0
+                condition = self._report_once()
+            self.now = end
+            for r, rank in self.ranks.items():
+                if r in but or rank.ended:
+                    continue
+                rank.advanced, rank.interval_s = 1, self.now - rank.beat_at
+                rank.step, rank.beat_at = rank.step + 1, self.now
+            condition = self._report_once()
+        return condition
+
+    def end(self, rank: int, kind: EndingKind = EndingKind.EXIT, code: int | None = 0) -> None:
+        """End a rank's process now."""
+        self.ranks[rank].ended = Ending(kind=kind, age_s=0.0, code=code)
+        self.ranks[rank].ended_at = self.now

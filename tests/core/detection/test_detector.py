@@ -1,0 +1,273 @@
+"""What a job is doing, told as timelines of reports."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.detection.scenes import World
+from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.fleet.pace import Pause
+from watchtower.core.policy import Policy
+from watchtower.wire.report import EndingKind, ProcessState
+
+
+def running(**changes) -> World:
+    """Four ranks on two nodes, ten steps of one second in."""
+    world = World(**changes)
+    world.step(10)
+    return world
+
+
+def test_a_stepping_job_is_stepping():
+    assert running().judge().kind is Kind.STEPPING
+
+
+def test_a_rank_is_late_after_the_floor_and_five_typical_steps():
+    world = running()
+    assert world.report(5).kind is Kind.STEPPING
+    condition = world.report(1)
+    assert condition.kind is Kind.STALLED
+    assert condition.stall.why is Why.OVERDUE
+    assert condition.stall.ranks == {0, 1, 2, 3}
+
+
+def test_long_steps_have_longer_deadlines():
+    world = World()
+    world.step(10, step_s=8.0)
+    assert world.report(39).kind is Kind.STEPPING
+    assert world.report(2).kind is Kind.STALLED
+
+
+def test_one_rank_that_stopped_alone_is_the_stall():
+    world = running()
+    assert world.step(7, but=frozenset({2})).stall.ranks == {2}
+
+
+def test_a_late_report_does_not_make_a_rank_late():
+    world = running()
+    world.now += 9.0
+    assert world.judge().kind is Kind.STEPPING
+
+
+def test_a_stall_goes_on_until_the_next_step():
+    world = running()
+    for _ in range(30):
+        condition = world.report(1)
+    assert condition.kind is Kind.STALLED
+    assert world.step().kind is Kind.STEPPING
+
+
+def test_a_marked_phase_has_patience():
+    world = running()
+    for rank in world.ranks.values():
+        rank.phase, rank.cpu_cores = "checkpoint", 0.5
+    assert world.report(600).kind is Kind.STEPPING
+    assert world.report(310).kind is Kind.STALLED
+
+
+def test_a_marked_phase_in_which_nothing_moves_has_less():
+    world = running()
+    for rank in world.ranks.values():
+        rank.phase = "checkpoint"
+    assert world.report(50).kind is Kind.STEPPING
+    assert world.report(15).kind is Kind.STALLED
+
+
+def test_a_learned_phase_is_suspect_after_some_of_its_lengths():
+    world = running()
+    world.pauses.learn(Pause(phase="eval", frame_class="user", length_s=4.0))
+    for rank in world.ranks.values():
+        rank.phase, rank.cpu_cores = "eval", 0.5
+    assert world.report(19).kind is Kind.STEPPING
+    assert world.report(2).kind is Kind.STALLED
+
+
+def test_silence_of_every_agent_is_no_stall():
+    world = running()
+    world.silent = {"n0", "n1"}
+    world.report(9)
+    assert world.judge().kind is Kind.STEPPING
+    world.now += 5
+    assert world.judge().kind is Kind.LOST
+
+
+def test_silence_of_one_agent_is_lost_sight_while_the_others_step():
+    world = running()
+    world.silent = {"n1"}
+    condition = world.step(12)
+    assert condition.kind is Kind.LOST
+    assert "n1" in condition.reason
+
+
+def test_silence_of_one_agent_does_not_hide_a_stall_of_the_others():
+    world = running()
+    world.silent = {"n1"}
+    condition = world.report(15)
+    assert condition.kind is Kind.STALLED
+    assert condition.stall.ranks == {0, 1}
+
+
+def test_a_job_whose_ranks_are_all_stopped_is_suspended():
+    world = running()
+    for rank in world.ranks.values():
+        rank.state = ProcessState.STOPPED
+    assert world.report(30).kind is Kind.SUSPENDED
+
+
+def test_after_a_suspension_ages_count_anew():
+    world = running()
+    for rank in world.ranks.values():
+        rank.state = ProcessState.STOPPED
+    world.report(30)
+    for rank in world.ranks.values():
+        rank.state = ProcessState.SLEEPING
+    assert world.report(4).kind is Kind.STEPPING
+    assert world.report(3).kind is Kind.STALLED
+
+
+def test_one_rank_that_goes_on_after_a_stop_excuses_nobody():
+    world = running()
+    world.ranks[2].state = ProcessState.STOPPED
+    world.report(8)
+    world.ranks[2].state = ProcessState.SLEEPING
+    assert world.report(1).kind is Kind.STALLED
+
+
+def test_a_death_is_a_stall_after_the_settle_time():
+    world = running()
+    world.end(2, EndingKind.SIGNAL, 9)
+    assert world.report(1).kind is Kind.STEPPING
+    condition = world.report(1)
+    assert condition.stall.why is Why.DEATH
+    assert condition.stall.ranks == {2}
+
+
+def test_a_death_that_the_others_step_over_is_no_stall():
+    world = running()
+    world.end(2, EndingKind.SIGNAL, 9)
+    world.step(8)
+    assert world.judge().kind is Kind.STEPPING
+
+
+def test_leaving_with_0_is_no_death():
+    world = running()
+    world.end(2)
+    assert world.report(4).kind is Kind.STEPPING
+
+
+def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
+    world = running()
+    for rank in range(4):
+        world.end(rank)
+    assert world.report().kind is Kind.ENDING
+    assert world.report(3).kind is Kind.ENDED
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (EndingKind.EXIT, 0, "finished: every rank left with 0"),
+        (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
+        (EndingKind.UNKNOWN, None, "every rank has ended in an unknown way"),
+    ],
+)
+def test_the_end_is_told_as_what_it_was(kind, code, said):
+    world = running()
+    for rank in range(4):
+        world.end(rank, kind, code)
+    assert world.report(3).reason == said
+
+
+def test_a_mixed_end_is_counted():
+    world = running()
+    world.end(0, EndingKind.SIGNAL, 9)
+    for rank in range(1, 4):
+        world.end(rank)
+    assert world.report(3).reason == "every rank has ended: 3 ranks with 0, 1 rank by signal 9"
+
+
+def test_ranks_that_leave_one_after_the_other_are_no_stall():
+    world = running()
+    for rank in range(3):
+        world.end(rank)
+        assert world.report(1).kind is Kind.STEPPING
+    world.end(3)
+    assert world.report(3).kind is Kind.ENDED
+
+
+def test_a_start_in_which_nobody_works_is_a_stall_after_the_grace():
+    world = World()
+    assert world.report(119).kind is Kind.STARTING
+    condition = world.report(3)
+    assert condition.stall.why is Why.STARTUP
+
+
+def test_a_start_in_which_waiting_ranks_spin_is_a_stall_all_the_same():
+    world = World()
+    world.report()
+    for rank in (0, 1, 3):
+        world.ranks[rank].cpu_cores = 1.0
+    assert world.report(125).stall.why is Why.STARTUP
+
+
+def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
+    world = World()
+    for rank in world.ranks.values():
+        rank.phase, rank.phase_at = "train", world.now - 100
+    world.step(10)
+    assert world.judge().kind is Kind.STEPPING
+    assert world.report(7).kind is Kind.STALLED
+
+
+def test_a_step_before_a_phase_is_no_step_of_that_phase():
+    world = running()
+    for _ in range(5):
+        for rank in world.ranks.values():
+            rank.phase, rank.phase_at = "checkpoint", world.now
+        world.report(1)
+        for rank in world.ranks.values():
+            rank.phase = ""
+        world.step(2)
+    assert "checkpoint" not in world.gen.paces
+
+
+def test_a_death_that_was_stepped_over_is_not_blamed_for_a_later_one():
+    world = running()
+    world.end(2, EndingKind.SIGNAL, 9)
+    world.step(20)
+    world.end(1, EndingKind.SIGNAL, 9)
+    assert world.report(3).stall.ranks == {1}
+
+
+def test_ranks_that_finished_with_an_unknown_code_are_no_deaths():
+    world = running()
+    for rank in (1, 2, 3):
+        world.end(rank, EndingKind.EXIT, None)
+    assert world.report(4).kind is Kind.STEPPING
+
+
+def test_a_rank_that_never_came_is_part_of_the_startup_stall():
+    world = World()
+    world.launch(pids_from=100, absent=frozenset({2}))
+    world.report()
+    assert 2 in world.report(125).stall.ranks
+
+
+def test_a_job_without_pages_is_unwatched():
+    world = World()
+    for rank in world.ranks.values():
+        rank.has_page = False
+    assert world.report(300).kind is Kind.UNWATCHED
+
+
+def test_steps_that_became_much_longer_are_slow():
+    world = running()
+    assert world.step(7, step_s=4.5).kind is Kind.SLOW
+
+
+@pytest.mark.parametrize("setting", ["suspect_floor_s", "settle_s", "slow_factor"])
+def test_a_setting_out_of_range_names_itself_and_the_range(setting):
+    with pytest.raises(ValueError, match=rf"`{setting}` is -1, allowed is"):
+        replace(Policy(), **{setting: -1})
+    with pytest.raises(ValueError, match=rf"`{setting}` is 'x', a number is needed"):
+        replace(Policy(), **{setting: "x"})

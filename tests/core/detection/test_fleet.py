@@ -1,0 +1,296 @@
+"""Which processes are which ranks of which generation."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.detection.scenes import JOB, World
+from watchtower.core.fleet.fleet import Fleet, FleetFullError
+from watchtower.core.fleet.generation import MAX_STACKS
+from watchtower.core.policy import Policy
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
+from watchtower.wire.report import Beat, EndingKind, RankVitals, Report
+from watchtower.wire.stacks import Stack
+
+
+def a_report(node="n0", *ranks: RankVitals) -> Report:
+    return Report(version=1, node=node, agent_id="a", interval_s=1.0, ranks=ranks)
+
+
+def a_rank(rank=0, pid=10, **changes) -> RankVitals:
+    vitals = RankVitals(job=JOB, rank=rank, pid=pid, start_time=pid, world_size=2)
+    return replace(vitals, **changes)
+
+
+def test_the_first_report_begins_generation_one():
+    world = World()
+    world.report()
+    assert world.gen.number == 1
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+    assert world.gen.world_size == 4
+
+
+def test_ranks_that_come_back_as_new_processes_begin_a_generation():
+    world = World()
+    world.step(3)
+    for rank in range(4):
+        world.end(rank, EndingKind.SIGNAL, 15)
+    world.report(2)
+    world.launch(pids_from=500)
+    world.report()
+    assert world.gen.number == 2
+    assert {r.key.pid for r in world.gen.ranks.values()} == {500, 501, 502, 503}
+    assert world.gen.step() == -1
+
+
+def test_the_last_words_of_an_old_generation_do_not_disturb_the_new_one():
+    world = World()
+    world.step(3)
+    old = world.ranks
+    for rank in range(4):
+        world.end(rank)
+    world.report(1)
+    world.launch(pids_from=500)
+    world.report()
+    world.ranks |= {100 + r: replace(rank) for r, rank in old.items()}
+    world.report(3)
+    assert world.gen.number == 2
+    assert all(r.is_live for r in world.gen.ranks.values())
+
+
+def test_one_restarted_node_begins_the_generation_and_the_others_follow():
+    world = World()
+    world.step(3)
+    for rank in (0, 1):
+        world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
+    world.report()
+    assert world.gen.number == 2
+    assert sorted(world.gen.ranks) == [0, 1]
+    for rank in (2, 3):
+        world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
+    world.report()
+    assert world.gen.number == 2
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+
+
+def test_a_second_process_with_a_taken_rank_is_a_rival_not_a_restart():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n1", a_rank(0, 77)), 1.5)
+    gen = fleet.jobs[JOB].generation
+    assert gen.number == 1
+    assert gen.ranks[0].key.pid == 10
+    assert [key.pid for key in gen.rivals] == [77]
+
+
+def test_a_rank_no_longer_reported_has_ended_in_an_unknown_way():
+    policy = Policy(vanish_s=5)
+    fleet = Fleet(policy)
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 3.0)
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 9.0)
+    ended = fleet.jobs[JOB].generation.ranks[0].vitals.ended
+    assert ended is not None
+    assert ended.kind is EndingKind.UNKNOWN
+
+
+def test_a_rank_that_is_reported_again_was_only_out_of_sight():
+    fleet = Fleet(Policy(vanish_s=5))
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    for now in (3.0, 9.0):
+        fleet.take_report(a_report("n0", a_rank(1, 11)), now)
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 10.0)
+    assert fleet.jobs[JOB].generation.number == 1
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+
+
+def test_an_agent_that_was_away_has_time_to_find_its_ranks():
+    fleet = Fleet(Policy(vanish_s=5))
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(1, 11)), 100.0)
+    assert fleet.jobs[JOB].generation.ranks[0].is_live
+
+
+def test_one_replaced_rank_takes_the_others_that_step_into_the_new_generation():
+    world = World()
+    world.step(5)
+    world.end(3, EndingKind.SIGNAL, 9)
+    world.report(1)
+    world.ranks[3] = replace(world.ranks[3], pid=903, ended=None, step=-1, beat_at=world.now)
+    world.report()
+    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [3])
+    world.step(1)
+    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [0, 1, 2, 3])
+    assert all(record.is_live for record in world.gen.ranks.values())
+
+
+def test_what_runs_beside_a_dead_rank_with_its_environment_is_no_restart():
+    world = World()
+    world.step(5)
+    world.end(3, EndingKind.SIGNAL, 9)
+    tool = replace(world.ranks[2], rank=3, pid=999, has_page=False)
+    world.ranks[99] = tool
+    world.report(3)
+    assert world.gen.number == 1
+    assert not world.gen.ranks[3].is_live
+    assert [key.pid for key in world.gen.rivals] == [999]
+
+
+def test_a_tower_that_just_started_takes_the_rank_with_the_page_for_the_rank():
+    fleet = Fleet(Policy())
+    page = Beat(step=5, age_s=1.0)
+    tool, rank = a_rank(0, 90), a_rank(0, 10, beat=page)
+    fleet.take_report(a_report("n0", tool, rank), 1.0)
+    assert fleet.jobs[JOB].generation.ranks[0].key.pid == 10
+
+
+def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_generation():
+    world = World()
+    world.launch(pids_from=100, absent=frozenset({1, 2, 3}))
+    world.report()
+    world.end(0, EndingKind.EXIT, 1)
+    world.report(1)
+    crashed = world.ranks[0]
+    world.launch(pids_from=100)
+    world.ranks[0] = crashed
+    world.report(1)
+    assert world.gen.number == 1
+    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+
+
+def test_a_batch_that_arrives_twice_is_one_dump():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait())
+    batch = DumpBatch(
+        version=1,
+        id="b",
+        node="n0",
+        job=JOB,
+        round=1,
+        reason="x",
+        held_s=0,
+        ranks=(dump,),
+        stacks=(),
+    )
+    assert fleet.take_dumps(batch, 5.0)
+    assert fleet.take_dumps(batch, 6.0)
+    assert len(fleet.jobs[JOB].generation.ranks[0].dumps) == 1
+
+
+def test_a_node_that_goes_by_another_name_has_the_same_ranks():
+    world = World(per_node=4)
+    world.step(5)
+    for rank in world.ranks.values():
+        rank.node = "renamed"
+    world.report(20)
+    assert world.gen.number == 1
+    assert {r.key.node for r in world.gen.ranks.values()} == {"renamed"}
+    assert len(world.gen.ranks) == 4
+    assert world.gen.rivals == {}
+
+
+def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
+    fleet = Fleet(Policy(vanish_s=5))
+
+    def report(agent: str, now: float) -> None:
+        job = f"job-of-{agent}"
+        vitals = a_rank(0, ord(agent), job=job)
+        fleet.take_report(replace(a_report("n0", vitals), agent_id=agent), now)
+
+    for now in range(10):
+        report("a", now)
+        report("b", now + 0.5)
+    assert fleet.nodes["n0"].shared_at > 0
+    for now in range(10, 60):
+        report("b", now)
+    assert fleet.jobs["job-of-a"].generation.ranks[0].is_live
+
+
+def test_a_restarted_agent_is_no_second_one():
+    fleet = Fleet(Policy())
+    for agent in ("a", "a", "b", "b", "c"):
+        fleet.take_report(replace(a_report("n0", a_rank(0, 10)), agent_id=agent), 1.0)
+    assert fleet.nodes["n0"].shared_at < 0
+
+
+def test_a_job_that_ended_before_the_tower_looked_is_not_watched():
+    world = World()
+    world.end(0)
+    world.ranks = {0: world.ranks[0]}
+    world.now += 3600
+    ended = world.ranks[0].vitals(4, world.now)
+    world.fleet.take_report(a_report("n0", ended), world.now)
+    assert world.fleet.jobs == {}
+
+
+def test_a_forgotten_job_goes_on_counting_its_generations():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.forget(JOB)
+    fleet.take_report(a_report("n0", a_rank(0, 11)), 2.0)
+    assert fleet.jobs[JOB].generation.number == 2
+
+
+def test_dumps_go_to_the_very_process_they_were_taken_of():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+
+    def batch(pid: int) -> DumpBatch:
+        dump = RankDump(rank=0, pid=pid, start_time=pid, kernel=KernelWait())
+        return DumpBatch(
+            version=1,
+            id=f"b{pid}",
+            node="n0",
+            job=JOB,
+            round=1,
+            reason="deadline",
+            held_s=0.5,
+            ranks=(dump,),
+            stacks=(),
+        )
+
+    assert fleet.take_dumps(batch(10), 5.0)
+    assert fleet.take_dumps(batch(99), 5.0)
+    dumps = fleet.jobs[JOB].generation.ranks[0].dumps
+    assert [(at, dump.pid) for at, dump in dumps] == [(4.5, 10)]
+    assert not fleet.take_dumps(replace(batch(10), job="other"), 5.0)
+
+
+def test_a_node_too_many_is_refused():
+    fleet = Fleet(Policy(), max_nodes=1)
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    with pytest.raises(FleetFullError, match="1 nodes are known already, n1 is refused"):
+        fleet.take_report(a_report("n1"), 1.0)
+
+
+def test_a_job_too_many_is_left_out_and_hides_nobody():
+    fleet = Fleet(Policy(), max_jobs=1)
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n0", a_rank(0, 12, job="other"), a_rank(0, 10)), 2.0)
+    assert list(fleet.jobs) == [JOB]
+    assert fleet.jobs[JOB].generation.ranks[0].seen_at == 2.0
+    assert fleet.refused_jobs == 1
+
+
+def test_a_node_that_is_gone_for_long_is_forgotten():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    fleet.take_report(a_report("n1"), 1.0)
+    fleet.drop_old_nodes(3000.0)
+    assert sorted(fleet.nodes) == ["n0", "n1"]
+    fleet.drop_old_nodes(4000.0)
+    assert sorted(fleet.nodes) == ["n0"]
+
+
+def test_stacks_that_no_dump_names_any_more_make_room():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    gen = fleet.jobs[JOB].generation
+    gen.keep_stacks(Stack(digest=f"old{n}", frames=()) for n in range(MAX_STACKS))
+    thread = ThreadDump(name="MainThread", digest="new", main=True)
+    dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait(), threads=(thread,))
+    gen.ranks[0].dumps.append((1.0, dump))
+    gen.keep_stacks([Stack(digest="new", frames=())])
+    assert list(gen.stacks) == ["new"]

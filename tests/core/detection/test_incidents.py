@@ -1,0 +1,339 @@
+"""From a condition to a status, an incident and its end: the table, and timelines over it."""
+
+import pytest
+
+from tests.core.detection.scenes import World
+from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.effects import (
+    DiagnosisWanted,
+    DumpsWanted,
+    IncidentClosed,
+    IncidentOpened,
+    IncidentUpdated,
+    PauseLearned,
+    StatusChanged,
+)
+from watchtower.core.detection.incidents import NEXT, Watch
+from watchtower.core.detection.patience import patience_for
+from watchtower.core.detection.scene import Scene
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.pace import Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.verdict import Cause, Status, Suspect
+
+
+def a_diagnosis(cause=Cause.DATALOADER_STALL, **changes) -> Diagnosis:
+    suspect = Suspect(rank=2, node="n1", cause=cause, why="it sleeps")
+    fields = {
+        "cause": cause,
+        "confidence": 0.9,
+        "suspects": (suspect,),
+        "waiting": "0-1,3",
+        "step": 9,
+        "stalled_for_s": 6.0,
+        "summary": "rank 2 sleeps",
+        "evidence": (),
+        "missing_evidence": (),
+        "alternatives": (),
+        "next_steps": (),
+        "suspects_moving": False,
+        "peers_waiting": True,
+        "suspect_class": "dataloader",
+    }
+    return Diagnosis(**(fields | changes))
+
+
+def stalled(since: float = 100.0, why: Why = Why.OVERDUE) -> Condition:
+    stall = Stall(why=why, since=since, ranks=frozenset({2}))
+    return Condition(kind=Kind.STALLED, reason="rank 2 has not stepped", stall=stall)
+
+
+def plain(kind: Kind) -> Condition:
+    return Condition(kind=kind, reason=kind.value)
+
+
+class Story:
+    """One watch and its effects, told second by second from 106 s on."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.watch = Watch(policy=policy or Policy(), pauses=Pauses())
+        self.now = 106.0
+        self.effects: list[object] = []
+
+    def see(self, condition: Condition, seconds: float = 0.0, **scene) -> list[object]:
+        scene = Scene(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | scene))
+        effects = list(self.watch.step(condition, scene, self.now))
+        for _ in range(round(seconds)):
+            self.now += 1
+            effects += self.watch.step(condition, scene, self.now)
+        self.effects += effects
+        return effects
+
+    def hear(self, diagnosis: Diagnosis) -> list[object]:
+        effects = self.watch.take_diagnosis(diagnosis)
+        self.effects += effects
+        return effects
+
+    def kinds(self) -> list[type]:
+        return [type(effect) for effect in self.effects]
+
+
+def test_the_table_answers_every_status_and_condition():
+    assert set(NEXT) == set(Status)
+    for row in NEXT.values():
+        assert set(row) == set(Kind)
+
+
+def test_a_stall_makes_a_job_suspect_and_asks_for_dumps_and_a_diagnosis():
+    story = Story()
+    story.see(stalled())
+    assert story.watch.status is Status.SUSPECT
+    assert story.kinds() == [DumpsWanted, DiagnosisWanted, StatusChanged]
+
+
+def test_missing_dumps_delay_the_diagnosis_only_for_a_while():
+    story = Story()
+    assert DiagnosisWanted() not in story.see(stalled(), dumps_have=3)
+    assert DiagnosisWanted() in story.see(stalled(), seconds=3, dumps_have=3)
+
+
+def test_a_death_is_diagnosed_without_waiting_for_dumps():
+    story = Story()
+    assert DiagnosisWanted() in story.see(stalled(why=Why.DEATH), dumps_have=0)
+
+
+def test_new_evidence_is_diagnosed_once():
+    story = Story()
+    story.see(stalled(), evidence=(4,))
+    story.now += 1
+    assert DiagnosisWanted() not in story.see(stalled(), evidence=(4,))
+    assert DiagnosisWanted() in story.see(stalled(), evidence=(8,))
+
+
+def test_a_motionless_suspect_that_others_wait_for_is_hung_after_ten_seconds():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=9)
+    assert story.watch.status is Status.SUSPECT
+    story.see(stalled(), seconds=1)
+    assert story.watch.status is Status.HUNG
+    assert IncidentOpened in story.kinds()
+
+
+def test_the_stacks_are_looked_at_again_before_an_incident_opens():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    second = story.see(stalled(), seconds=7)
+    assert DumpsWanted(reason="second look", again=True) in second
+
+
+def test_without_a_diagnosis_nothing_becomes_an_incident():
+    story = Story()
+    story.see(stalled(), seconds=600)
+    assert story.watch.status is Status.SUSPECT
+
+
+def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=5)
+    effects = story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+    learned = [effect.pause for effect in effects if isinstance(effect, PauseLearned)]
+    assert [(pause.frame_class, pause.length_s) for pause in learned] == [("dataloader", 11.0)]
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_pause_seen_before_gets_more_patience():
+    story = Story()
+    for length in (9, 12):
+        story.see(stalled(since=story.now - 6))
+        story.hear(a_diagnosis())
+        story.see(stalled(since=story.now - 6), seconds=length)
+        story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_death_that_peers_survive_teaches_no_pause():
+    story = Story()
+    story.see(stalled(why=Why.DEATH))
+    story.hear(a_diagnosis(Cause.PROCESS_DIED))
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(effect) for effect in effects] == [StatusChanged]
+
+
+def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_one():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    effects = story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.RECOVERED
+    assert IncidentClosed() in effects
+    story.see(plain(Kind.STEPPING), seconds=5)
+    assert story.watch.status is Status.RECOVERED
+    story.see(stalled(since=story.now - 6))
+    assert story.watch.status is Status.SUSPECT
+    assert story.watch.diagnosis is None
+
+
+def test_a_suspect_that_worked_all_along_teaches_a_pause_after_its_incident_too():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(suspects_moving=True))
+    story.see(stalled(), seconds=45)
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed, PauseLearned]
+
+
+def test_a_job_cancelled_during_a_suspicion_opens_no_incident():
+    story = Story()
+    story.see(stalled(), typical_s=30.0)
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=15, typical_s=30.0)
+    story.see(plain(Kind.ENDING), seconds=2, typical_s=0.0)
+    assert story.watch.status is Status.SUSPECT
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_death_on_top_of_a_stall_keeps_the_evidence_of_the_stall():
+    story = Story()
+    story.see(stalled(since=100.0))
+    story.see(stalled(since=105.0, why=Why.DEATH))
+    assert (story.watch.stall.why, story.watch.stall.since) == (Why.DEATH, 100.0)
+
+
+def test_a_job_given_up_and_found_again_is_watched_again():
+    story = Story()
+    story.see(plain(Kind.ENDED))
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+
+
+def test_an_open_incident_takes_newer_diagnoses():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    assert story.hear(a_diagnosis(confidence=0.95)) == [IncidentUpdated()]
+
+
+@pytest.mark.parametrize("kind", [Kind.LOST, Kind.SUSPENDED, Kind.ENDING])
+def test_nothing_but_steps_or_the_end_hides_an_open_incident(kind):
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    story.see(plain(kind))
+    assert story.watch.status is Status.HUNG
+
+
+def test_a_start_that_stalls_and_moves_by_turns_is_one_suspicion_and_one_incident():
+    story = Story()
+    for _ in range(8):
+        story.see(stalled(why=Why.STARTUP))
+        story.hear(a_diagnosis(Cause.NEVER_STARTED))
+        story.now += 1
+        story.see(plain(Kind.STARTING))
+        story.now += 1
+    assert story.watch.status is Status.HUNG
+    assert story.kinds().count(IncidentOpened) == 1
+    assert IncidentClosed not in story.kinds()
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.RECOVERED
+
+
+def test_first_steps_clear_a_suspicion_of_the_start():
+    story = Story()
+    story.see(stalled(why=Why.STARTUP))
+    story.hear(a_diagnosis(Cause.INIT_STUCK))
+    story.see(plain(Kind.STARTING), seconds=30)
+    assert story.watch.status is Status.SUSPECT
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+
+
+def test_a_hung_job_that_is_ended_closes_its_incident_as_ended():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    assert IncidentClosed() in story.see(plain(Kind.ENDED))
+    assert story.watch.status is Status.ENDED
+
+
+def test_a_job_that_died_of_something_is_told_once():
+    story = Story()
+    assert DiagnosisWanted() in story.see(plain(Kind.ENDED))
+    assert story.hear(a_diagnosis(Cause.EXCEPTION)) == [IncidentOpened()]
+    assert story.hear(a_diagnosis(Cause.EXCEPTION)) == []
+    assert story.see(plain(Kind.ENDED), seconds=20) == []
+
+
+@pytest.mark.parametrize("cause", [Cause.UNKNOWN, Cause.DATALOADER_STALL, Cause.PROCESS_STOPPED])
+def test_a_job_that_just_ended_is_not_told(cause):
+    story = Story()
+    story.see(plain(Kind.ENDED))
+    assert story.hear(a_diagnosis(cause)) == []
+    assert story.watch.status is Status.ENDED
+
+
+def test_a_late_diagnosis_of_a_stall_that_is_over_changes_nothing():
+    story = Story()
+    story.see(stalled())
+    story.see(plain(Kind.STEPPING))
+    assert story.hear(a_diagnosis()) == []
+    assert story.watch.status is Status.HEALTHY
+
+
+def test_a_new_generation_closes_what_was_open():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    assert story.watch.end("generation 2 began") == [IncidentClosed()]
+    assert story.watch.end("again") == []
+
+
+PATIENCE = [
+    # diagnosis, scene, seconds, part of the reason
+    ({}, {}, 10, "does not move"),
+    ({}, {"typical_s": 4.0}, 20, "does not move"),
+    ({"suspects_moving": True}, {}, 30, "moves without stepping"),
+    ({"suspects_moving": True, "suspect_class": "checkpoint"}, {}, 900, "checkpoint"),
+    ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
+    ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
+    ({"peers_waiting": False}, {}, 900, "nobody waits"),
+    ({"peers_waiting": False}, {"all_still": True}, 30, "nothing moves"),
+    ({"cause": Cause.INIT_STUCK}, {"starting": True}, 10, "does not move"),
+    ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
+    ({"suspects": ()}, {"starting": True, "all_still": True}, 30, "nothing moves"),
+    ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
+]
+
+
+@pytest.mark.parametrize(("diagnosis", "scene", "seconds", "reason"), PATIENCE)
+def test_patience_depends_on_what_the_evidence_says(diagnosis, scene, seconds, reason):
+    scene = Scene(**({"typical_s": 1.0} | scene))
+    patience = patience_for(a_diagnosis(**diagnosis), scene, Pauses(), Policy())
+    assert patience.length_s == seconds
+    assert reason in patience.reason
+
+
+def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
+    world = World()
+    world.step(10)
+    watch = Watch(policy=world.policy, pauses=world.pauses)
+    statuses = []
+    for _ in range(25):
+        condition = world.report(1)
+        watch.step(condition, Scene(typical_s=1.0), world.now)
+        if watch.status is Status.SUSPECT and watch.diagnosis is None:
+            watch.take_diagnosis(a_diagnosis())
+        statuses.append(watch.status)
+    assert statuses.index(Status.SUSPECT) == 5
+    assert statuses.index(Status.HUNG) == 15

@@ -1,0 +1,74 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchtower.core.fleet.pace import LEARNED_AFTER, Pace, Pause, Pauses
+
+
+def paced(*samples: float) -> Pace:
+    pace = Pace()
+    for sample in samples:
+        pace.note(sample)
+        pace.end_tick()
+    return pace
+
+
+def test_a_pace_is_not_known_before_enough_steps():
+    assert not paced(1.0, 1.0).is_learned
+    assert paced(1.0, 1.0).typical_s == 0
+    assert paced(1.0, 1.0, 1.0).is_learned
+
+
+def test_the_typical_step_is_near_the_slow_end_of_plain_steps():
+    pace = paced(*[1.0 + 0.01 * i for i in range(20)])
+    assert 1.15 <= pace.typical_s <= 1.2
+
+
+def test_a_pause_does_not_count_as_a_step():
+    pace = paced(1.0, 1.0, 1.0, 1.0, 60.0, 1.0, 1.0)
+    assert pace.typical_s == 1.0
+
+
+def test_pauses_that_alternate_with_steps_stay_pauses():
+    pace = paced(1.0, 1.0, 1.0, *[20.0, 1.0] * 20)
+    assert pace.typical_s == 1.0
+    assert pace.slowdown == 1.0
+
+
+def test_steps_that_all_become_slower_are_a_new_pace():
+    pace = paced(*[1.0] * 10, *[10.0] * 6)
+    assert pace.typical_s == 10.0
+    assert pace.slowdown == 10.0
+
+
+def test_a_job_that_is_back_at_its_usual_pace_is_not_slow():
+    pace = paced(*[1.0] * 10, *[10.0] * 6, *[1.0] * 20)
+    assert pace.slowdown == 1.0
+
+
+def test_a_job_slow_for_long_has_a_new_usual_pace():
+    pace = paced(*[1.0] * 10, *[10.0] * 200)
+    assert pace.slowdown == 1.0
+
+
+def test_one_tick_is_one_sample_however_many_ranks_report():
+    pace = Pace()
+    for _ in range(LEARNED_AFTER):
+        for interval in (0.9, 1.0, 1.1):
+            pace.note(interval)
+        pace.end_tick()
+    pace.end_tick()
+    assert list(pace.plain) == [1.0] * LEARNED_AFTER
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=3, max_size=60))
+def test_the_typical_step_is_one_that_was_seen(samples):
+    assert paced(*samples).typical_s in samples
+
+
+def test_the_longest_pause_of_a_kind_is_remembered():
+    pauses = Pauses((Pause(phase="", frame_class="user", length_s=20.0),))
+    assert not pauses.learn(Pause(phase="", frame_class="user", length_s=10.0))
+    assert pauses.learn(Pause(phase="", frame_class="user", length_s=30.0))
+    assert pauses.longest("", "user") == 30.0
+    assert pauses.longest("", "dataloader") == 0.0
+    assert pauses.longest_in("") == 30.0

@@ -1,0 +1,1 @@
+"""Is it stuck? Conditions, suspicion, patience, incidents."""

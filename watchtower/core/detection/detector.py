@@ -1,0 +1,242 @@
+"""The detector: is this job stepping, starting, stalled, suspended, over, or out of sight?
+
+It looks at one generation at one moment and answers with a condition and the reason for it. What
+follows from a condition (suspicion, an incident, an alert) is decided in `incidents`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
+from watchtower.core.fleet.pace import Pauses
+from watchtower.core.policy import Policy
+from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.wire.report import Ending, EndingKind, ProcessState
+
+SIGTERM = 15
+"""What launchers and schedulers send when somebody cancels a job (signal(7))."""
+
+
+class Kind(Enum):
+    """What a job is doing."""
+
+    STEPPING = "stepping"
+    STARTING = "starting"
+    UNWATCHED = "unwatched"
+    """No rank has a heartbeat page: nothing to judge by."""
+    SLOW = "slow"
+    STALLED = "stalled"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+    ENDING = "ending"
+    """All ranks are gone, the last of them only just: its peers' words may still come."""
+    LOST = "lost"
+    """Agents went silent."""
+
+
+class Why(Enum):
+    """What makes a stall one."""
+
+    OVERDUE = "overdue"
+    STARTUP = "startup"
+    DEATH = "death"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Ranks that should have stepped, or a death that the others cannot step over."""
+
+    why: Why
+    since: float
+    """When the rank that stopped first last stepped, or died, or the first rank was seen."""
+    ranks: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a job is doing, and a sentence that says why we think so."""
+
+    kind: Kind
+    reason: str
+    stall: Stall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """Judges generations by one policy."""
+
+    policy: Policy
+
+    def judge(
+        self, gen: Generation, nodes: Mapping[str, NodeRecord], pauses: Pauses, now: float
+    ) -> Condition:
+        """Say what the job is doing at `now`."""
+        live = list(gen.live())
+        if not live:
+            return self._judge_end(gen, now)
+        seen = [r for r in live if self.is_seen(r, nodes, now)]
+        if not seen:
+            return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
+        if all(r.vitals.state is ProcessState.STOPPED for r in seen):
+            return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
+        stall = (
+            self._find_death(gen, seen, now)
+            or self._find_startup_stall(gen, seen, now)
+            or self._find_overdue(gen, seen, nodes, pauses, now)
+        )
+        if stall is not None:
+            return Condition(kind=Kind.STALLED, reason=self._explain(stall, now), stall=stall)
+        if len(seen) < len(live):
+            lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
+            shown = ", ".join(lost[:5])
+            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
+        return self._judge_progress(gen)
+
+    def is_silent(self, node: NodeRecord | None, now: float) -> bool:
+        """Whether a node's agent has not reported for longer than it may."""
+        limit = self.policy.silence_s
+        return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
+
+    def is_seen(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
+        """Whether a rank is reported: its node is, and with it this rank, not only others."""
+        node = nodes.get(record.key.node)
+        if node is None or self.is_silent(node, now):
+            return False
+        return now - record.seen_at <= 2 * max(self.policy.silence_s, 3 * node.interval_s)
+
+    def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
+        """Seconds without a beat after which a rank in `phase` is suspect; None: not known yet."""
+        floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
+        pace = gen.paces.get(phase)
+        if pace is not None and pace.is_learned:
+            return max(floor, factor * pace.typical_s)
+        if not phase:
+            return None
+        learned = pauses.longest_in(phase)
+        return max(floor, factor * learned) if learned else self.policy.phase_patience_s
+
+    def _judge_end(self, gen: Generation, now: float) -> Condition:
+        last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
+        if now - last < self.policy.settle_s:
+            return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
+        return Condition(kind=Kind.ENDED, reason=_explain_end(gen))
+
+    def _judge_progress(self, gen: Generation) -> Condition:
+        if not any(r.vitals.beat for r in gen.ranks.values()):
+            return Condition(
+                kind=Kind.UNWATCHED,
+                reason="not watched: no rank has a heartbeat page (yet); is beat() called?",
+            )
+        if not gen.is_paced:
+            return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
+        pace = gen.pace("")
+        if pace.slowdown >= self.policy.slow_factor:
+            text = f"a step takes {pace.slowdown:.1f} times as long as before"
+            return Condition(kind=Kind.SLOW, reason=text)
+        return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
+
+    def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
+        # A step that began after a death shows that the others go on without that rank.
+        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
+        dead = {
+            rank: record.ended_at
+            for rank, record in gen.ranks.items()
+            if record.ended_at is not None
+            and now - record.ended_at >= self.policy.settle_s
+            and last_step <= record.ended_at + patience
+            and has_died(record)
+        }
+        if not dead:
+            return None
+        since = min(dead.values())
+        return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
+
+    def _find_startup_stall(
+        self, gen: Generation, seen: list[RankRecord], now: float
+    ) -> Stall | None:
+        watched = [r for r in seen if r.vitals.beat is not None]
+        if not watched or gen.is_paced:
+            return None
+        last_step = max((self._last_beat(r) for r in watched if _has_stepped(r)), default=0.0)
+        since = max(gen.began_at, last_step, gen.resumed_at)
+        if now - since <= self.policy.startup_grace_s:
+            return None
+        late = {r.vitals.rank for r in watched if not _has_stepped(r)}
+        late |= set(range(gen.world_size)) - set(gen.ranks)
+        return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
+
+    def _find_overdue(
+        self,
+        gen: Generation,
+        seen: list[RankRecord],
+        nodes: Mapping[str, NodeRecord],
+        pauses: Pauses,
+        now: float,
+    ) -> Stall | None:
+        late: dict[int, float] = {}
+        deadlines: dict[str, float | None] = {}
+        for record in seen:
+            beat = record.vitals.beat
+            if beat is None or beat.step < 0:
+                continue
+            if beat.phase not in deadlines:
+                deadlines[beat.phase] = self.deadline_s(gen, beat.phase, pauses)
+            deadline = deadlines[beat.phase]
+            age = record.age_s(now, nodes[record.key.node].interval_s)
+            age = min(age, now - gen.resumed_at)
+            if deadline is not None and self._is_late(record, age, deadline, now):
+                late[record.vitals.rank] = now - age
+        if not late:
+            return None
+        return Stall(why=Why.OVERDUE, since=min(late.values()), ranks=frozenset(late))
+
+    def _is_late(self, record: RankRecord, age: float, deadline: float, now: float) -> bool:
+        if age > deadline:
+            return True
+        beat = record.vitals.beat
+        still_s = min(now - record.moved_at, age)
+        return bool(beat and beat.phase) and still_s > self.policy.phase_still_s
+
+    @staticmethod
+    def _last_beat(record: RankRecord) -> float:
+        beat = record.vitals.beat
+        return float("-inf") if beat is None else record.seen_at - beat.age_s
+
+    @staticmethod
+    def _explain(stall: Stall, now: float) -> str:
+        waited = f"{now - stall.since:.1f} s"
+        if stall.why is Why.DEATH:
+            return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
+        if stall.why is Why.STARTUP:
+            return f"no first steps {waited} after the start"
+        if len(stall.ranks) == 1:
+            return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
+        return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"
+
+
+def _explain_end(gen: Generation) -> str:
+    ends = Counter(_say_ending(record.vitals.ended) for record in gen.ranks.values())
+    if len(ends) > 1:
+        parts = (f"{count_ranks(number)} {words}" for words, number in ends.most_common(4))
+        return f"every rank has ended: {', '.join(parts)}"
+    (words,) = ends
+    if words == f"by signal {SIGTERM}":
+        return "cancelled: SIGTERM ended every rank"
+    if words == "with 0":
+        return "finished: every rank left with 0"
+    return f"every rank has ended {words}"
+
+
+def _say_ending(ended: Ending | None) -> str:
+    if ended is None or ended.code is None:
+        return "in an unknown way"
+    return f"by signal {ended.code}" if ended.kind is EndingKind.SIGNAL else f"with {ended.code}"
+
+
+def _has_stepped(record: RankRecord) -> bool:
+    return record.vitals.beat is not None and record.vitals.beat.step >= 0

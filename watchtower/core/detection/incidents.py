@@ -1,0 +1,218 @@
+"""Incidents: everything that raises a suspicion or opens, changes or closes an incident is here.
+
+Two rules. `NEXT` is the whole table of statuses: what a job becomes when it is in one status and
+the detector sees one kind of condition. And at most one incident is open per job: a stall that
+recovered is over, the next one is a new incident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.effects import (
+    DiagnosisWanted,
+    DumpsWanted,
+    Effect,
+    IncidentClosed,
+    IncidentOpened,
+    IncidentUpdated,
+    PauseLearned,
+    StatusChanged,
+)
+from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
+from watchtower.core.detection.scene import Scene
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.pace import Pause, Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.verdict import Cause, Status
+
+_QUIET = {
+    Kind.STEPPING: Status.HEALTHY,
+    Kind.STARTING: Status.HEALTHY,
+    Kind.UNWATCHED: Status.HEALTHY,
+    Kind.SLOW: Status.SLOW,
+    Kind.STALLED: Status.SUSPECT,
+    Kind.SUSPENDED: Status.SUSPENDED,
+    Kind.ENDING: Status.HEALTHY,
+    Kind.ENDED: Status.ENDED,
+    Kind.LOST: Status.MONITORING_LOST,
+}
+
+NEXT: dict[Status, dict[Kind, Status]] = {
+    Status.HEALTHY: _QUIET,
+    Status.SLOW: _QUIET,
+    Status.SUSPENDED: _QUIET,
+    Status.MONITORING_LOST: _QUIET,
+    # A stall becomes HUNG not by its kind but by its patience: see `Watch.step`.
+    # While a job starts, ranks that look for their peers may move by turns: only steps clear it.
+    Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
+    # An open incident ends by steps or by the end of the job; nothing else hides it.
+    Status.HUNG: {
+        Kind.STEPPING: Status.RECOVERED,
+        Kind.SLOW: Status.RECOVERED,
+        Kind.STARTING: Status.HUNG,
+        Kind.UNWATCHED: Status.HUNG,
+        Kind.STALLED: Status.HUNG,
+        Kind.SUSPENDED: Status.HUNG,
+        Kind.ENDING: Status.HUNG,
+        Kind.ENDED: Status.ENDED,
+        Kind.LOST: Status.HUNG,
+    },
+    Status.RECOVERED: _QUIET
+    | {
+        Kind.STEPPING: Status.RECOVERED,
+        Kind.STARTING: Status.RECOVERED,
+        Kind.UNWATCHED: Status.RECOVERED,
+        Kind.ENDING: Status.RECOVERED,
+    },
+    # An agent that was away may find ranks again that were given up.
+    Status.ENDED: _QUIET | {Kind.ENDING: Status.ENDED},
+}
+
+TOLD_AT_THE_END = frozenset(
+    {Cause.PROCESS_DIED, Cause.OOM_KILLED, Cause.EXCEPTION, Cause.EXITED_EARLY}
+)
+"""Causes that end a job by themselves. Everything else leaves it hanging, and is seen then."""
+
+DIAGNOSE_EVERY_S = 5.0
+"""A standing suspicion is looked at again this often, with fresh movement and ages."""
+
+DUMP_WAIT_S = 2.5
+"""Missing dumps delay the first verdict by at most this: a rank that does not answer is evidence
+too. Above the second that two rounds are apart, plus a report interval."""
+
+SECOND_LOOK = 0.6
+"""New dumps are ordered when this share of the patience is over, so that the stacks an incident
+opens with are fresh."""
+
+
+DIAGNOSE_GAP_S = 0.4
+"""Evidence that trickles in from thousands of nodes is looked at together, not batch by batch."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """One generation of one job under watch. `step` is called every tick, and on every dump."""
+
+    policy: Policy
+    pauses: Pauses
+    status: Status = Status.HEALTHY
+    reason: str = "just seen"
+    stall: Stall | None = None
+    """The current stall, or the one the job ended in."""
+    suspect_since: float = 0.0
+    diagnosis: Diagnosis | None = None
+    """Of the current stall, or of the end of the job."""
+    patience: Patience | None = None
+    """How long the current suspicion may last, once there is a diagnosis."""
+    _phase: str = ""
+    _asked_at: float = float("-inf")
+    _asked_for: tuple[int, ...] | None = None
+    _looked_again: bool = False
+
+    def step(self, condition: Condition, scene: Scene, now: float) -> list[Effect]:
+        """Move on by one condition. The effects are the caller's to carry out, in order."""
+        status = NEXT[self.status][condition.kind]
+        effects: list[Effect] = []
+        if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
+            if self.status not in (Status.SUSPECT, Status.HUNG):
+                effects += self._begin_suspicion(now)
+            self.stall = self.prolong(condition.stall)
+            self._phase = scene.phase
+            effects += self._ask_for_diagnosis(scene, now)
+        if status is Status.SUSPECT and condition.stall is not None:
+            status = self._weigh_suspicion(scene, effects, now)
+        if status is not self.status:
+            effects += self._change(status, condition.reason, now)
+        self.reason = condition.reason
+        return effects
+
+    def prolong(self, stall: Stall) -> Stall:
+        """What began as one stall stays one, whatever comes on top: its dumps stay evidence."""
+        if self.stall is None:
+            return stall
+        return replace(stall, since=min(stall.since, self.stall.since))
+
+    def take_diagnosis(self, diagnosis: Diagnosis) -> list[Effect]:
+        """Take what `diagnose` made of the case asked for; the stall may be over by then."""
+        if self.status is Status.ENDED:
+            if self.diagnosis is not None or not is_told(diagnosis):
+                return []
+            self.diagnosis = diagnosis
+            return [IncidentOpened()]
+        if self.status not in (Status.SUSPECT, Status.HUNG):
+            return []
+        self.diagnosis = diagnosis
+        return [IncidentUpdated()] if self.status is Status.HUNG else []
+
+    def end(self, reason: str) -> list[Effect]:
+        """The generation is over because another one began."""
+        before, self.status, self.reason = self.status, Status.ENDED, reason
+        return [IncidentClosed()] if before is Status.HUNG else []
+
+    def _begin_suspicion(self, now: float) -> list[Effect]:
+        self.suspect_since = now
+        self.diagnosis = None
+        self.patience = None
+        self._asked_for = None
+        self._asked_at = float("-inf")
+        self._looked_again = False
+        return [DumpsWanted(reason="suspect")]
+
+    def _ask_for_diagnosis(self, scene: Scene, now: float) -> list[Effect]:
+        """Ask when the evidence changed and is worth a look, or after a while."""
+        is_death = self.stall is not None and self.stall.why is Why.DEATH  # says enough by itself
+        is_late = now - self.suspect_since >= DUMP_WAIT_S
+        is_ready = scene.is_complete or is_death or is_late
+        waited = now - self._asked_at
+        is_new = is_ready and scene.evidence != self._asked_for and waited >= DIAGNOSE_GAP_S
+        if not is_new and not (self.diagnosis and waited >= DIAGNOSE_EVERY_S):
+            return []
+        self._asked_for = scene.evidence
+        self._asked_at = now
+        return [DiagnosisWanted()]
+
+    def _weigh_suspicion(self, scene: Scene, effects: list[Effect], now: float) -> Status:
+        if self.diagnosis is None:
+            return Status.SUSPECT
+        self.patience = patience_for(self.diagnosis, scene, self.pauses, self.policy)
+        waited = now - self.suspect_since
+        if waited >= SECOND_LOOK * self.patience.length_s and not self._looked_again:
+            self._looked_again = True
+            effects.append(DumpsWanted(reason="second look", again=True))
+        return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
+
+    def _change(self, status: Status, reason: str, now: float) -> list[Effect]:
+        before, self.status = self.status, status
+        effects: list[Effect] = [StatusChanged(before=before, after=status, reason=reason)]
+        if status is Status.HUNG:
+            effects.append(IncidentOpened())
+        elif before is Status.HUNG:
+            effects.append(IncidentClosed())
+            if status is Status.RECOVERED and self.diagnosis and self.diagnosis.suspects_moving:
+                effects += self._learn_pause(now)  # it had worked all along
+        elif status is Status.ENDED:
+            self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
+            effects.append(DiagnosisWanted())
+        elif before is Status.SUSPECT and status in (Status.HEALTHY, Status.SLOW):
+            effects += self._learn_pause(now)
+        if status not in (Status.SUSPECT, Status.HUNG, Status.ENDED):
+            self.stall = None
+        return effects
+
+    def _learn_pause(self, now: float) -> list[Effect]:
+        """A suspicion that ended in steps was a pause: be more patient with the next like it."""
+        if self.diagnosis is None or self.stall is None or self.diagnosis.cause in CANNOT_GO_ON:
+            return []
+        pause = Pause(
+            phase=self._phase,
+            frame_class=self.diagnosis.suspect_class,
+            length_s=now - self.stall.since,
+        )
+        return [PauseLearned(pause=pause)] if self.pauses.learn(pause) else []
+
+
+def is_told(diagnosis: Diagnosis) -> bool:
+    """Whether the end of a job has a culprit worth telling once: somebody died of something."""
+    return bool(diagnosis.suspects) and diagnosis.cause in TOLD_AT_THE_END

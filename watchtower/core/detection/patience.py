@@ -1,0 +1,90 @@
+"""How long a suspicion may last before it is an incident."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.core.detection.scene import Scene
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.pace import Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.verdict import Cause
+
+PATIENT_CLASSES = frozenset({"compile", "checkpoint", "network"})
+"""Frame classes whose work is long by nature while something still moves."""
+
+CANNOT_GO_ON = frozenset(
+    {
+        Cause.NODE_LOST,
+        Cause.PROCESS_DIED,
+        Cause.OOM_KILLED,
+        Cause.EXITED_EARLY,
+        Cause.EXCEPTION,
+        Cause.PROCESS_STOPPED,
+        Cause.PROCESS_TRACED,
+        Cause.PROCESS_FROZEN,
+        Cause.GPU_FAULT,
+        Cause.NEVER_STARTED,
+    }
+)
+"""Causes that no patience mends: no pause of a healthy job looks like them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds from suspicion to incident, and why so many."""
+
+    length_s: float
+    reason: str
+
+
+def patience_for(diagnosis: Diagnosis, scene: Scene, pauses: Pauses, policy: Policy) -> Patience:
+    """Decide how long after suspicion a stall becomes an incident."""
+    if diagnosis.cause in CANNOT_GO_ON:
+        return Patience(
+            length_s=_still_s(scene, policy), reason="the suspect cannot go on by itself"
+        )
+    patience = _by_movement(diagnosis, scene, policy)
+    seen = pauses.longest(scene.phase, diagnosis.suspect_class)
+    if policy.learned_factor * seen > patience.length_s:
+        return Patience(
+            length_s=policy.learned_factor * seen,
+            reason=f"a pause of {seen:.0f} s was seen here before",
+        )
+    return patience
+
+
+def _by_movement(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
+    if scene.starting:
+        return _at_start(diagnosis, scene, policy)
+    if scene.phase and diagnosis.suspects_moving:
+        reason = f"it works in phase {scene.phase}"
+        return Patience(length_s=policy.phase_patience_s, reason=reason)
+    if scene.phase:
+        reason = f"nothing moves in phase {scene.phase}"
+        return Patience(length_s=policy.phase_still_s, reason=reason)
+    if diagnosis.peers_waiting and not diagnosis.suspects_moving:
+        reason = "the suspect does not move and others wait for it"
+        return Patience(length_s=_still_s(scene, policy), reason=reason)
+    if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
+        reason = f"{diagnosis.suspect_class} work takes long"
+        return Patience(length_s=policy.class_patience_s, reason=reason)
+    if diagnosis.peers_waiting or scene.all_still:
+        still = "nothing moves" if scene.all_still else "the suspect moves without stepping"
+        length_s = max(policy.moving_floor_s, policy.moving_factor * scene.typical_s)
+        return Patience(length_s=length_s, reason=still)
+    return Patience(length_s=policy.phase_patience_s, reason="nobody waits for anybody")
+
+
+def _at_start(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
+    """Ranks that wait for others may spin; what counts is whether the awaited one works."""
+    if diagnosis.suspects and not diagnosis.suspects_moving:
+        reason = "the suspect does not move and the others cannot start without it"
+        return Patience(length_s=_still_s(scene, policy), reason=reason)
+    if scene.all_still:
+        return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
+    return Patience(length_s=policy.startup_patience_s, reason="somebody works on the first steps")
+
+
+def _still_s(scene: Scene, policy: Policy) -> float:
+    return max(policy.hung_floor_s, policy.hung_factor * scene.typical_s)

@@ -1,0 +1,75 @@
+"""The scene: what the incident machine needs to know of a stall besides the condition itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.snapshot import dumps_since
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
+
+STILL_AFTER_S = 3.0
+"""A process tree without movement for this long does not move: three reports in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One generation during a stall, reduced to what patience and diagnosis timing depend on."""
+
+    phase: str = ""
+    """Phase of the top suspect; empty in plain training, and in a phase that steps like it."""
+    typical_s: float = 0.0
+    """Typical step there, 0 while it is not known."""
+    starting: bool = False
+    """The job has not come to its first steps."""
+    all_still: bool = False
+    """Several ranks are live and none of them moves."""
+    dumps_have: int = 0
+    """Live ranks with at least one dump of this stall."""
+    dumps_want: int = 0
+    """Live ranks whose agents report."""
+    evidence: tuple[int, ...] = ()
+    """Changes whenever evidence came in that could change a diagnosis."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rank that can be dumped was."""
+        return self.dumps_have >= self.dumps_want
+
+
+def view_scene(
+    gen: Generation,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    stall: Stall,
+    diagnosis: Diagnosis | None,
+    now: float,
+) -> Scene:
+    """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
+    live = [r for r in gen.live() if detector.is_seen(r, nodes, now)]
+    rounds = [len(dumps_since(record, stall.since)) for record in live]
+    ended = sum(1 for record in gen.ranks.values() if not record.is_live)
+    phase, typical_s = _pace_of(gen, diagnosis)
+    return Scene(
+        phase=phase,
+        typical_s=typical_s,
+        starting=stall.why is Why.STARTUP,
+        all_still=len(live) > 1 and all(now - r.moved_at > STILL_AFTER_S for r in live),
+        dumps_have=sum(1 for n in rounds if n),
+        dumps_want=len(live),
+        evidence=(sum(rounds), ended, len(live), len(gen.ranks)),
+    )
+
+
+def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:
+    """Give the phase and the typical step of the top suspect."""
+    record: RankRecord | None = None
+    if diagnosis is not None and diagnosis.suspects:
+        record = gen.ranks.get(diagnosis.suspects[0].rank)
+    beat = record.vitals.beat if record else None
+    pace = gen.paces.get(beat.phase) if beat else None
+    if pace is not None and pace.is_learned:
+        return "", pace.typical_s
+    return beat.phase if beat else "", gen.pace("").typical_s

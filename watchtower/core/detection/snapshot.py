@@ -1,0 +1,112 @@
+"""Takes the case: everything known of a job at one moment, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+
+from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.core.detection.detector import Detector, Stall
+from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, digests_of
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.report import Beat, Ending
+from watchtower.wire.stacks import Stack
+
+MAX_MISSING = 4096
+"""Ranks that never came, listed one by one: a garbage world size must not fill the memory."""
+
+
+def take_case(
+    gen: Generation,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    stall: Stall | None,
+    now: float,
+) -> Case:
+    """Freeze the evidence about one generation; dumps from before the stall are left out."""
+    since = stall.since if stall else now
+    rivals: dict[int, list[str]] = {}
+    for key, (vitals, _) in gen.rivals.items():
+        rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
+    missing = (rank for rank in range(gen.world_size) if rank not in gen.ranks)
+    known = sorted([*gen.ranks, *islice(missing, MAX_MISSING)])
+    ranks = tuple(
+        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, since, now) for rank in known
+    )
+    ranks = tuple(
+        replace(r, rivals=tuple(rivals[r.rank])) if r.rank in rivals else r for r in ranks
+    )
+    names = sorted({record.key.node for record in gen.ranks.values()})
+    return Case(
+        job=gen.job,
+        generation=gen.number,
+        world_size=gen.world_size,
+        typical_step_s=gen.pace("").typical_s,
+        stalled_for_s=max(0.0, now - since),
+        settle_s=detector.policy.settle_s,
+        moving_cpu_cores=detector.policy.moving_cpu_cores,
+        ranks=ranks,
+        nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in names),
+        stacks=_stacks_of(ranks, gen),
+    )
+
+
+def dumps_since(record: RankRecord, since: float) -> tuple[RankDump, ...]:
+    """Dumps of a rank that were taken during the stall that began at `since`."""
+    return tuple(dump for taken_at, dump in record.dumps if taken_at >= since)
+
+
+def _rank_evidence(
+    rank: int,
+    record: RankRecord | None,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    since: float,
+    now: float,
+) -> RankEvidence:
+    if record is None:
+        return RankEvidence(rank=rank, presence=Presence.MISSING)
+    vitals = record.vitals
+    presence = Presence.ENDED
+    if record.is_live:
+        is_seen = detector.is_seen(record, nodes, now)
+        presence = Presence.LIVE if is_seen else Presence.SILENT
+    return RankEvidence(
+        rank=rank,
+        presence=presence,
+        node=record.key.node,
+        pid=vitals.pid,
+        gpu=vitals.local_rank,
+        beat=_aged_beat(vitals.beat, now - record.seen_at),
+        state=vitals.state,
+        wchan=vitals.wchan,
+        movement=vitals.movement,
+        ended=_aged_ending(vitals.ended, record.ended_at, now),
+        dumps=dumps_since(record, since),
+    )
+
+
+def _aged_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:
+    if beat is None:
+        return None
+    elapsed_s = max(0.0, elapsed_s)
+    phase_age_s = beat.phase_age_s + elapsed_s if beat.phase else 0.0
+    return replace(beat, age_s=beat.age_s + elapsed_s, phase_age_s=phase_age_s)
+
+
+def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> Ending | None:
+    if ended is None or ended_at is None:
+        return None
+    return replace(ended, age_s=max(0.0, now - ended_at))
+
+
+def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEvidence:
+    if node is None:
+        return NodeEvidence(node=name, silent_for_s=0.0)
+    return NodeEvidence(node=name, silent_for_s=now - node.seen_at, limits=node.limits)
+
+
+def _stacks_of(ranks: tuple[RankEvidence, ...], gen: Generation) -> tuple[Stack, ...]:
+    wanted = {digest for rank in ranks for dump in rank.dumps for digest in digests_of(dump)}
+    return tuple(gen.stacks[digest] for digest in sorted(wanted) if digest in gen.stacks)

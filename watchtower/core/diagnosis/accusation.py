@@ -1,0 +1,111 @@
+"""Builds the finding of a rule that compares stacks: the same weighing for every frame class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import (
+    accuse,
+    beat_evidence,
+    kernel_evidence,
+    name_rank,
+    peers_evidence,
+    say_likewise,
+    say_others,
+    say_place,
+    say_wait,
+    stack_evidence,
+)
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
+from watchtower.wire.verdict import Cause, Evidence
+
+KERNEL_WEIGHT = 0.4
+"""A main thread asleep in a call that fits the stack."""
+
+PRESUMED_CEILING = 0.75
+"""Ceiling while the others wait only by inference from where most of them sit."""
+
+NOBODY_WAITS_CEILING = 0.55
+"""Ceiling while no rank is seen to wait: a data loader may still be the whole job's trouble."""
+
+MAX_LEAD_STEPS = 1
+"""A rank may be one step ahead of those that wait (asynchronous collectives); one further ahead has
+left behind the collective they are in, which contradicts that they wait for it."""
+
+MAX_QUOTED = 3
+"""Suspects whose evidence is quoted one by one; the others are in the rank sets."""
+
+
+def accuse_by_stack(
+    standings: Standings,
+    suspects: Sequence[Standing],
+    *,
+    cause: Cause,
+    next_steps: Sequence[str],
+    tier: Tier = Tier.STACKS,
+    extra: Sequence[Evidence] = (),
+    says: Callable[[Standing], str] = lambda _: "",
+    ceiling: float = 1.0,
+) -> Finding | None:
+    """Accuse ranks that are elsewhere while the others wait. Null without suspects.
+
+    `says` adds a clause about the rank, `extra` evidence of the rule's own, `ceiling` its doubt.
+    """
+    if not suspects:
+        return None
+    evidence = [*peers_evidence(standings, suspects), *extra]
+    for item in suspects[:MAX_QUOTED]:
+        evidence += stack_evidence(item)
+        evidence += kernel_evidence(item, KERNEL_WEIGHT if item.asleep else 0.0)
+        evidence += beat_evidence(standings, item)
+    first = suspects[0]
+    return Finding(
+        cause=cause,
+        tier=tier,
+        confidence=weigh(
+            evidence,
+            contradictions=sum(leads(standings, item) for item in suspects[:1]),
+            ceiling=min(ceiling, find_ceiling(standings, suspects)),
+        ),
+        suspects=tuple(accuse(item, cause, _why(item, says(item))) for item in suspects),
+        summary=(
+            f"{name_rank(first)} {_why(first, says(first))}"
+            f"{say_likewise(suspects)}{say_others(standings, suspects)}"
+        ),
+        evidence=tuple(evidence),
+        next_steps=tuple(next_steps),
+    )
+
+
+def _why(standing: Standing, clause: str) -> str:
+    return f"{say_place(standing)}{say_wait(standing)}{clause}"
+
+
+def leads(standings: Standings, standing: Standing) -> bool:
+    """Tell whether a rank is further ahead than the others could be if they waited for it."""
+    steps = [item.step for item in standings.waiting_without([standing.rank])]
+    known = [step for step in steps if step is not None]
+    return standing.step is not None and bool(known) and standing.step > max(known) + MAX_LEAD_STEPS
+
+
+def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
+    """Limit a confidence by what is not known and by how many are accused."""
+    ceiling = MISSING_CEILING if standings.unknown else 1.0
+    waiting = standings.waiting_without(item.rank for item in suspects)
+    if not waiting:
+        return min(ceiling, NOBODY_WAITS_CEILING)
+    if all(item.presumed for item in waiting):
+        ceiling = min(ceiling, PRESUMED_CEILING)
+    return ceiling
+
+
+def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:
+    """Ceiling for causes that are rank by rank: many such suspects are more likely the norm.
+
+    If most ranks are "behind" and few wait, the few may be in a call the others never make.
+    """
+    waiting = standings.waiting_without(item.rank for item in suspects)
+    return DOUBT_CEILING if len(suspects) > len(waiting) or not waiting else 1.0

@@ -1,0 +1,203 @@
+"""Decides who hung the job, where and why, from one immutable case.
+
+Runs every rule, takes the best finding by tier and confidence, and tells the runners-up and what
+evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked alternatives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings, take_standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.gaps import find_gaps
+from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
+from watchtower.core.diagnosis.rules import RULES, Rule
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import bad_loss_evidence
+from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
+
+MAX_ALTERNATIVES = 4
+MAX_EVIDENCE = 24
+"""Enough to check a verdict by; everything else is in the case itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What a case says, without the job's status and times."""
+
+    cause: Cause
+    confidence: float
+    suspects: tuple[Suspect, ...]
+    summary: str
+    """One line a pager can show; without the job's name."""
+    waiting: str
+    """Rank set of those that wait for the suspects."""
+    step: int | None
+    """Last step that most ranks have made."""
+    stalled_for_s: float
+    evidence: tuple[Evidence, ...] = ()
+    missing_evidence: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    suspects_moving: bool = False
+    """Some suspect computes or reads or writes storage. Below `MIN_CONFIDENCE`: some candidate."""
+    peers_waiting: bool = False
+    """At least one live rank waits in a collective that the suspects have not entered."""
+    suspect_class: str = ""
+    """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
+
+
+def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] = RULES) -> Diagnosis:
+    """Name the suspects of a case, or say that it does not tell."""
+    standings = take_standings(case)
+    findings, broken = _run_rules(case, standings, rules)
+    ranked = sorted(findings, key=lambda finding: (finding.tier, -finding.confidence))
+    sure = [finding for finding in ranked if finding.confidence >= MIN_CONFIDENCE]
+    missing = (*broken, *find_gaps(case, standings))
+    if not sure:
+        return _write_unknown(case, standings, ranked, missing)
+    best = _join_faults(sure)
+    accused = _standings_of(best.suspects, standings)
+    return replace(
+        _write(case, standings, best, accused),
+        missing_evidence=missing,
+        alternatives=_write_alternatives(ranked, best),
+    )
+
+
+def failed_diagnosis(case: Case, error: Exception) -> Diagnosis:
+    """What is left to say when `diagnose` itself failed: that, and that the job stands still."""
+    return Diagnosis(
+        cause=Cause.UNKNOWN,
+        confidence=0.0,
+        suspects=(),
+        summary="no diagnosis: it failed, its traceback is in the tower's log",
+        waiting="",
+        step=None,
+        stalled_for_s=case.stalled_for_s,
+        missing_evidence=(f"the diagnosis failed ({type(error).__name__})",),
+    )
+
+
+def _run_rules(
+    case: Case, standings: Standings, rules: Sequence[tuple[str, Rule]]
+) -> tuple[list[Finding], list[str]]:
+    findings: list[Finding] = []
+    broken: list[str] = []
+    for name, rule in rules:
+        try:
+            finding = rule(case, standings)
+        except Exception as error:
+            broken.append(f"rule {name} failed ({type(error).__name__}) and was left out")
+            continue
+        if finding is not None:
+            findings.append(finding)
+    return findings, broken
+
+
+def _join_faults(sure: Sequence[Finding]) -> Finding:
+    """Join independent faults of one tier: other ranks, each with a reason of its own.
+
+    The cause is the strongest one's; each suspect keeps its own.
+    """
+    best = sure[0]
+    for other in sure[1:]:
+        accused = {suspect.rank for suspect in best.suspects}
+        named = {suspect.rank for suspect in other.suspects}
+        coarse = other.cause is Cause.BEHIND_COLLECTIVE
+        if other.tier is not best.tier or coarse or accused & named:
+            continue
+        best = replace(
+            best,
+            suspects=(*best.suspects, *other.suspects),
+            evidence=(*best.evidence, *other.evidence),
+            summary=f"{best.summary}; also {other.cause.value} of {name_ranks(named)}",
+            next_steps=(*best.next_steps, *other.next_steps[:1]),
+        )
+    return best
+
+
+def _write(
+    case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
+) -> Diagnosis:
+    waiting = standings.waiting_without(item.rank for item in accused)
+    seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
+    evidence = sorted(seen, key=lambda item: -item.weight)
+    return Diagnosis(
+        cause=finding.cause,
+        confidence=finding.confidence,
+        suspects=finding.suspects,
+        summary=finding.summary,
+        waiting=format_ranks(item.rank for item in waiting),
+        step=find_step(standings),
+        stalled_for_s=case.stalled_for_s,
+        evidence=tuple(evidence[:MAX_EVIDENCE]),
+        next_steps=finding.next_steps,
+        suspects_moving=any(item.moving for item in accused),
+        peers_waiting=any(not (item.presumed and item.moving) for item in waiting),
+        suspect_class=_name_class(finding, accused),
+    )
+
+
+def _write_unknown(
+    case: Case, standings: Standings, ranked: Sequence[Finding], missing: tuple[str, ...]
+) -> Diagnosis:
+    explained = explain_without_fault(case, standings)
+    likeliest = sorted(ranked, key=lambda finding: -finding.confidence)
+    candidates = _standings_of(likeliest[0].suspects, standings) if likeliest else ()
+    finding = Finding(
+        cause=Cause.UNKNOWN,
+        tier=Tier.NOTHING,
+        confidence=0.0,
+        suspects=(),
+        summary=explained or summarise_unknown(standings, likeliest),
+        evidence=likeliest[0].evidence if likeliest and not explained else (),
+        next_steps=likeliest[0].next_steps if likeliest and not explained else (),
+    )
+    return replace(
+        _write(case, standings, finding, candidates),
+        missing_evidence=missing,
+        alternatives=() if explained else _write_alternatives(likeliest, finding),
+    )
+
+
+def _write_alternatives(ranked: Sequence[Finding], chosen: Finding) -> tuple[Alternative, ...]:
+    """List the other findings; being behind is none for a rank that has a finer reason."""
+    told = {(suspect.rank, suspect.cause) for suspect in chosen.suspects}
+    explained = {suspect.rank for suspect in chosen.suspects}
+    alternatives = []
+    for finding in ranked:
+        ranks = tuple(suspect.rank for suspect in finding.suspects)
+        if finding.cause is Cause.BEHIND_COLLECTIVE:
+            ranks = tuple(rank for rank in ranks if rank not in explained)
+        if {(rank, finding.cause) for rank in ranks} <= told:
+            continue
+        explained |= set(ranks)
+        alternatives.append(
+            Alternative(cause=finding.cause, suspects=ranks, confidence=finding.confidence)
+        )
+    return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
+
+
+def _standings_of(suspects: Sequence[Suspect], standings: Standings) -> tuple[Standing, ...]:
+    return tuple(standings.by_rank[suspect.rank] for suspect in suspects)
+
+
+def _name_class(finding: Finding, accused: Sequence[Standing]) -> str:
+    if finding.cause is Cause.CHECKPOINT_STALL:
+        return FrameClass.CHECKPOINT.value
+    frame_class = accused[0].frame_class if accused else FrameClass.NONE
+    return "" if frame_class is FrameClass.NONE else frame_class.value
+
+
+def find_step(standings: Standings) -> int | None:
+    """Give the last step that most ranks have made, the higher one of equals."""
+    steps = Counter(item.step for item in standings.by_rank.values() if item.step is not None)
+    return max(steps, key=lambda step: (steps[step], step), default=None)

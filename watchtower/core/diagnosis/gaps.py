@@ -1,0 +1,111 @@
+"""Says in sentences which evidence could not be had; it limits a verdict and is told with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from watchtower.core.case import Case, Presence
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.phrases import clean, say_duration
+from watchtower.core.ranksets import name_ranks
+
+MAX_GAPS = 16
+"""Sentences in one verdict."""
+
+MAX_NODES = 4
+"""Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
+
+
+def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
+    """List what is missing, the gravest first."""
+    gaps = [
+        *_silent_nodes(case),
+        *_limits(case, standings),
+        *_failed_dumps(standings),
+        *_no_dumps(standings),
+        *_single_dumps(standings),
+        *_no_pages(standings),
+        *_rivals(case),
+    ]
+    return tuple(gaps[:MAX_GAPS])
+
+
+def _silent_nodes(case: Case) -> Iterable[str]:
+    silent: dict[str, list[int]] = {}
+    for item in case.ranks:
+        if item.presence is Presence.SILENT:
+            silent.setdefault(item.node, []).append(item.rank)
+    for node in case.nodes:
+        if node.node in silent:
+            yield (
+                f"node {clean(node.node, 64)} has not reported for "
+                f"{say_duration(node.silent_for_s)}: nothing is known of "
+                f"{name_ranks(silent[node.node])} now"
+            )
+
+
+def _limits(case: Case, standings: Standings) -> Iterable[str]:
+    """Tell what agents may not do, where that cost this case something."""
+    no_stack = {item.evidence.node for item in standings.live if item.stack is None}
+    has_missing = any(item.presence is Presence.MISSING for item in case.ranks)
+    said: dict[str, list[str]] = {}
+    for node in case.nodes:
+        limits = node.limits
+        if limits.python_stacks and node.node in no_stack:
+            said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
+        if limits.process and (has_missing or node.node in no_stack):
+            said.setdefault(clean(limits.process, 240), []).append(node.node)
+    for sentence, nodes in said.items():
+        shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
+        more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
+        yield f"{shown}{more}: {sentence}"
+
+
+def _failed_dumps(standings: Standings) -> Iterable[str]:
+    failed: dict[tuple[str, str], list[int]] = {}
+    for item in standings.live:
+        dump = item.last_dump
+        if dump and dump.failure and item.stack is None:
+            key = (dump.failure.kind.value, dump.failure.help_text)
+            failed.setdefault(key, []).append(item.rank)
+    for (kind, help_text), ranks in failed.items():
+        help_words = f": {clean(help_text, 240)}" if help_text else ""
+        yield f"{name_ranks(ranks)}: no stack ({kind.replace('_', ' ')}){help_words}"
+
+
+def _no_dumps(standings: Standings) -> Iterable[str]:
+    yield from _sentence(
+        [
+            item
+            for item in standings.live
+            if item.stack is None and not (item.last_dump and item.last_dump.failure)
+        ],
+        "no stack has come in",
+    )
+
+
+def _single_dumps(standings: Standings) -> Iterable[str]:
+    yield from _sentence(
+        [item for item in standings.live if item.stack and item.shape is Shape.UNKNOWN],
+        "only one dump, so stuck and slow look the same",
+    )
+
+
+def _no_pages(standings: Standings) -> Iterable[str]:
+    yield from _sentence(
+        [item for item in standings.live if item.evidence.beat is None],
+        "no heartbeat page, so the step is not known",
+    )
+
+
+def _rivals(case: Case) -> Iterable[str]:
+    for item in case.ranks:
+        if item.rivals:
+            others = clean(", ".join(item.rivals), 120)
+            yield f"rank {item.rank} is claimed by other processes too: {others}"
+
+
+def _sentence(standings: list[Standing], words: str) -> Iterable[str]:
+    if standings:
+        yield f"{name_ranks(item.rank for item in standings)}: {words}"

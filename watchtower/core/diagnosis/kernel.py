@@ -1,0 +1,73 @@
+"""Reads what a thread waits for in the kernel. The table of names is data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.phrases import clean
+from watchtower.wire.dumps import KernelWait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReading:
+    """What a thread waits for."""
+
+    wait_class: str
+    """"lock", "sleep", "file", "pipe", "network", "poll", "fuse", ...; empty when not known."""
+    says: str
+    """Completes "rank 3 is ...", such as "blocked in read() on /mnt/shards/0042.tar"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaitPattern:
+    wait_class: str
+    wchan: re.Pattern[str] | None
+    syscalls: frozenset[str]
+    says: str
+
+
+_TABLE = read_facts("kernel_waits")
+_WAITS = tuple(
+    _WaitPattern(
+        wait_class=entry["class"],
+        wchan=re.compile(entry["wchan"]) if "wchan" in entry else None,
+        syscalls=frozenset(entry.get("syscalls", ())),
+        says=entry["says"],
+    )
+    for entry in _TABLE["wait"]
+)
+_TARGETS = tuple((re.compile(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+_NARROWED = frozenset({"file", "pipe", "network", "poll"})
+"""Classes of calls that take any descriptor: what it points at decides."""
+
+
+@lru_cache(maxsize=4096)
+def read_kernel_wait(wait: KernelWait) -> WaitReading:
+    """Say what the thread waits for, as far as the kernel told."""
+    pattern = _find_pattern(wait)
+    if pattern is None:
+        return WaitReading(wait_class="", says="")
+    call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
+    says = pattern.says.format(call=call)
+    if not wait.target:
+        return WaitReading(wait_class=pattern.wait_class, says=says)
+    return WaitReading(
+        wait_class=_narrow(pattern.wait_class, wait.target),
+        says=f"{says} on {clean(wait.target, 120)}",
+    )
+
+
+def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
+    for pattern in _WAITS:
+        if pattern.wchan is not None and pattern.wchan.fullmatch(wait.wchan):
+            return pattern
+    return next((pattern for pattern in _WAITS if wait.syscall in pattern.syscalls), None)
+
+
+def _narrow(wait_class: str, target: str) -> str:
+    if wait_class not in _NARROWED:
+        return wait_class
+    return next((name for pattern, name in _TARGETS if pattern.fullmatch(target)), wait_class)

@@ -1,0 +1,61 @@
+"""Cases that are nobody's fault, and the words for not knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.deaths import DeathKind, find_deaths, is_cancelled
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.holding import is_suspended
+from watchtower.core.diagnosis.standing import Place
+from watchtower.core.diagnosis.testimony import name_wait
+from watchtower.core.ranksets import count_ranks, name_ranks
+
+MAX_CANDIDATES = 3
+
+
+def finished(standings: Standings) -> bool:
+    """Tell whether every rank exited with 0."""
+    deaths = find_deaths(standings)
+    return len(deaths) == len(standings.by_rank) > 0 and all(
+        death.kind is DeathKind.CLEAN for death in deaths
+    )
+
+
+def explain_without_fault(case: Case, standings: Standings) -> str:
+    """Say why nobody is accused although the job does not step; empty when that is not known."""
+    count = count_ranks(len(standings.by_rank))
+    if is_suspended(standings):
+        return f"all {count_ranks(len(standings.live))} are stopped: the job is suspended"
+    if is_cancelled(standings, case.settle_s):
+        return f"all {count} were ended from outside (SIGTERM or the like): the job was cancelled"
+    if finished(standings):
+        return f"all {count} exited with 0: the job is over"
+    return ""
+
+
+def summarise_unknown(standings: Standings, ranked: Sequence[Finding]) -> str:
+    """Say what is seen when no finding is sure enough, with the likeliest candidates."""
+    seen = _say_seen(standings)
+    candidates = [
+        f"{finding.cause.value} of {name_ranks(suspect.rank for suspect in finding.suspects)} "
+        f"({finding.confidence:.0%})"
+        for finding in ranked[:MAX_CANDIDATES]
+    ]
+    return f"{seen}; candidates: {', '.join(candidates)}" if candidates else seen
+
+
+def _say_seen(standings: Standings) -> str:
+    live, waiting = standings.live, standings.waiting
+    if live and len(waiting) == len(live):
+        seen = f"all {count_ranks(len(live))} wait in {name_wait(waiting)} and none is behind"
+    elif waiting:
+        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {name_wait(waiting)}"
+    else:
+        seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
+    missing = len(standings.at(Place.MISSING))
+    unseen = f", {count_ranks(missing)} never seen" if missing else ""
+    silent = len(standings.unknown)
+    return f"{seen}{unseen}, {count_ranks(silent)} did not answer" if silent else seen + unseen

@@ -1,0 +1,58 @@
+"""All rules, one cause a file, in the order that has meaning.
+
+First by tier: what cannot answer at all explains every wait, so it comes before set-up, and set-up
+before what stacks say. Inside a tier a finding with more confidence wins; between equals the order
+below decides, from the reason that excludes the most to the one that says the least:
+
+1. how a process ended, the kernel's own word (OOM) before an exception before a bare exit code,
+   and an exit with 0 last, because only the others' waiting makes it a fault;
+2. what keeps a living process from running, the deliberate ones (stop, trace) before state D;
+3. who never came, before who came and stays outside of set-up;
+4. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
+   network), and last the bare fact of being elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.rules import (
+    behind_collective,
+    busy_loop,
+    checkpoint_stall,
+    dataloader_stall,
+    exception,
+    exited_early,
+    init_stuck,
+    lock_deadlock,
+    network_wait,
+    never_started,
+    oom_killed,
+    process_died,
+    process_stopped,
+    process_traced,
+    uninterruptible_io,
+)
+
+Rule = Callable[[Case, Standings], Finding | None]
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("oom_killed", oom_killed.find),
+    ("exception", exception.find),
+    ("process_died", process_died.find),
+    ("exited_early", exited_early.find),
+    ("process_stopped", process_stopped.find),
+    ("process_traced", process_traced.find),
+    ("uninterruptible_io", uninterruptible_io.find),
+    ("never_started", never_started.find),
+    ("init_stuck", init_stuck.find),
+    ("dataloader_stall", dataloader_stall.find),
+    ("checkpoint_stall", checkpoint_stall.find),
+    ("lock_deadlock", lock_deadlock.find),
+    ("busy_loop", busy_loop.find),
+    ("network_wait", network_wait.find),
+    ("behind_collective", behind_collective.find),
+)

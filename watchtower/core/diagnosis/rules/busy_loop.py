@@ -1,0 +1,44 @@
+"""A rank computes in the user's own code and does not get to the collective."""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import movement_evidence
+from watchtower.wire.verdict import Cause
+
+COMPUTING = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
+
+BUSY_WEIGHT = 0.5
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that are on a CPU in user code in every dump."""
+    busy = [item for item in standings.behind if _is_busy(item)]
+    if not busy:
+        return None
+    first = busy[0]
+    place = first.reading.where if first.reading else "its stack"
+    return accuse_by_stack(
+        standings,
+        busy,
+        cause=Cause.BUSY_LOOP,
+        says=lambda item: f", using {item.evidence.movement.cpu_cores:.1f} cores",
+        extra=[movement_evidence(item, BUSY_WEIGHT) for item in busy[:3]],
+        ceiling=doubt_crowds(standings, busy),
+        next_steps=(
+            f"read the loop around {place}: what ends it, and can this rank's input prevent that?",
+            f"`py-spy record --pid {first.evidence.pid}` shows where the time goes",
+        ),
+    )
+
+
+def _is_busy(standing: Standing) -> bool:
+    """Tell whether it spins in code of its own; a name such as `Sampler` is no sign of loading."""
+    by_name = standing.reading is not None and standing.reading.by_name
+    loads_by_name = standing.frame_class is FrameClass.DATALOADER and by_name
+    return standing.spins and (standing.frame_class in COMPUTING or loads_by_name)

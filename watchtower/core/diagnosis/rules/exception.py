@@ -1,0 +1,47 @@
+"""A rank raised an exception of its own and ended.
+
+Exceptions by which a rank notices that a peer is gone are those of victims. Only when nobody else
+is gone, missing or held can one of them be the rank's own trouble.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.deaths import DeathKind, find_culprits, find_deaths
+from watchtower.core.diagnosis.dying import accuse_dead
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.standing import Place
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING
+from watchtower.core.phrases import clean
+from watchtower.wire.verdict import Cause
+
+CONSEQUENTIAL_CEILING = 0.6
+"""A connection error while everyone else lives: the other end may lie outside the job."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that raised first."""
+    culprits = find_culprits(case, standings)
+    if not culprits:
+        return None
+    first = culprits[0]
+    if first.kind not in {DeathKind.OWN_EXCEPTION, DeathKind.CONSEQUENTIAL}:
+        return None
+    return accuse_dead(
+        standings,
+        culprits,
+        cause=Cause.EXCEPTION,
+        ceiling=1.0 if first.kind is DeathKind.OWN_EXCEPTION else _find_doubt(standings),
+        next_steps=(
+            f"read the traceback in the output of rank {first.rank} on "
+            f"{clean(first.node, 64) or 'its node'}",
+            "fix the cause, then restart the job from its last checkpoint",
+        ),
+    )
+
+
+def _find_doubt(standings: Standings) -> float:
+    others = standings.at(Place.MISSING, Place.HELD, Place.UNKNOWN)
+    alone = len(find_deaths(standings)) == 1 and not others
+    return CONSEQUENTIAL_CEILING if alone else DOUBT_CEILING

@@ -1,0 +1,60 @@
+"""A rank left with exit code 0 while its peers still need it.
+
+Ranks that leave one after the other at the end of a job are healthy: somebody must be inside a
+collective without them, or have died of their leaving.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.deaths import Death, DeathKind, find_deaths
+from watchtower.core.diagnosis.dying import accuse_dead
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING
+from watchtower.core.phrases import clean
+from watchtower.wire.verdict import Cause
+
+AFTERWARDS_CEILING = 0.75
+"""Nobody waits any more; connection errors may also come from an untidy end of the job."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that left."""
+    deaths = find_deaths(standings)
+    left = [death for death in deaths if death.kind is DeathKind.CLEAN]
+    if not left or any(_has_own_reason(death, deaths) for death in deaths):
+        return None
+    waiting = [item for item in standings.waiting if not item.presumed]
+    victims = [death for death in deaths if _followed(death, left)]
+    if not waiting and not victims:
+        return None
+    ceiling = 1.0 if waiting else AFTERWARDS_CEILING
+    if len(left) > len(waiting) + len(victims):
+        ceiling = DOUBT_CEILING
+    node = clean(left[0].node, 64) or "its node"
+    return accuse_dead(
+        standings,
+        left,
+        cause=Cause.EXITED_EARLY,
+        ceiling=ceiling,
+        next_steps=(
+            f"find why rank {left[0].rank} on {node} left its loop: fewer batches than the others, "
+            "a stop condition that only this rank met",
+            "restart the job from its last checkpoint",
+        ),
+    )
+
+
+def _has_own_reason(death: Death, deaths: tuple[Death, ...]) -> bool:
+    if death.kind in {DeathKind.KILLED, DeathKind.TERMINATED}:
+        return not any(_is_victim_before(other, death) for other in deaths)
+    return death.kind not in {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}
+
+
+def _is_victim_before(other: Death, death: Death) -> bool:
+    return other.kind is DeathKind.CONSEQUENTIAL and other.age_s >= death.age_s
+
+
+def _followed(death: Death, left: list[Death]) -> bool:
+    return death.kind is DeathKind.CONSEQUENTIAL and death.age_s <= max(item.age_s for item in left)

@@ -1,0 +1,77 @@
+"""A rank's main thread waits for a lock that no thread of its process will release.
+
+A thread that runs, holds the GIL or is on its way may release it, and then this is not a deadlock.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.phrases import clean
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.verdict import Cause, Evidence
+
+MEANINGLESS = frozenset({FrameClass.USER, FrameClass.LOCK, FrameClass.NONE, FrameClass.OPTIMIZER})
+"""Classes that do not say what the wait is for."""
+
+LOCK_WEIGHT = 0.5
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that stay at one lock while nothing in their process moves."""
+    locked = [item for item in standings.behind if _is_deadlocked(item)]
+    if not locked:
+        return None
+    first = locked[0]
+    node = clean(first.evidence.node, 64) or "its node"
+    place = clean(first.reading.where) if first.reading else "its stack"
+    return accuse_by_stack(
+        standings,
+        locked,
+        cause=Cause.LOCK_DEADLOCK,
+        extra=[_lock_evidence(item) for item in locked[:3]],
+        ceiling=doubt_crowds(standings, locked),
+        next_steps=(
+            f"read the code around {place}: which lock is taken there, and is it held by a caller "
+            "or by another thread that waits too?",
+            f"`py-spy dump --pid {first.evidence.pid}` on {node} shows every thread",
+        ),
+    )
+
+
+def _is_deadlocked(standing: Standing) -> bool:
+    waits = standing.frame_class in MEANINGLESS and standing.wait.wait_class == "lock"
+    stays = standing.shape is Shape.SAME and standing.asleep and not standing.moving
+    dumps = standing.evidence.dumps[-2:]
+    kernels = {dump.kernel.syscall or dump.kernel.wchan for dump in dumps}
+    return waits and stays and len(kernels) == 1 and not _may_be_released(dumps)
+
+
+def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
+    others = [
+        {(thread.name, thread.digest) for thread in dump.threads if not thread.main}
+        for dump in dumps
+    ]
+    runs = any(
+        thread.active or thread.owns_gil
+        for dump in dumps
+        for thread in dump.threads
+        if not thread.main
+    )
+    return runs or others[0] != others[-1]
+
+
+def _lock_evidence(standing: Standing) -> Evidence:
+    dump = standing.last_dump
+    others = len(dump.threads) - 1 if dump else 0
+    rest = f"other Python threads that stay too: {others}" if others else "no other Python thread"
+    return Evidence(
+        source="threads",
+        text=f"rank {standing.rank}: waits for a lock in both dumps, {rest}",
+        ranks=str(standing.rank),
+        weight=LOCK_WEIGHT,
+    )

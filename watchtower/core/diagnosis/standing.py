@@ -1,0 +1,265 @@
+"""Where each rank stands relative to the others: computed once per case, read by every rule.
+
+A rank that did not answer is `UNKNOWN`: it may be the one everybody waits for, so no rule may treat
+it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from watchtower.core.case import Case, Presence, RankEvidence
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading, read_stack
+from watchtower.core.diagnosis.kernel import WaitReading, read_kernel_wait
+from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.stacks import Frame, Stack
+
+MOVING_BYTES_PER_S = 65536.0
+"""Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
+
+BUSY_CORES = 0.5
+"""CPU use at which a process is working rather than waiting with some background threads."""
+
+FULL_CORE = 0.8
+"""CPU use that one spinning thread has when nobody competes for its core."""
+
+SHARED_CORE = 0.08
+"""Least CPU use of a spinning thread on a crowded machine, if every look finds it running: who uses
+this little otherwise is found running by three looks in a row once in two thousand times."""
+
+HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
+ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
+
+
+class Place(Enum):
+    """Where a rank is, seen from the collective the job should be in."""
+
+    WAITING = "waiting"
+    """Inside a collective or set-up call: it waits for other ranks."""
+    BEHIND = "behind"
+    """It answered, and it is somewhere else."""
+    HELD = "held"
+    """Stopped or traced: whatever its stack says, it cannot go on."""
+    GONE = "gone"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+    """No stack, a silent node, or a stack that says both."""
+
+
+class Shape(Enum):
+    """How the stacks of two dumps, taken a moment apart, compare."""
+
+    SAME = "same"
+    NEAR = "near"
+    """The user's frames are the same, what they call differs: a loop around a timeout."""
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+    """Fewer than two stacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One rank, read."""
+
+    evidence: RankEvidence
+    place: Place
+    state: ProcessState
+    kernel: KernelWait
+    wait: WaitReading
+    shape: Shape
+    moving: bool
+    active: bool
+    """Its main thread was on a CPU in the last dump."""
+    age_s: float
+    """Seconds since its last step, as far as known."""
+    stack: Stack | None = None
+    reading: StackReading | None = None
+    presumed: bool = False
+    """It waits only by inference: most ranks sit at the same place (see `crowd`)."""
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return self.evidence.rank
+
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of its stack, NONE without one."""
+        return FrameClass.NONE if self.reading is None else self.reading.frame_class
+
+    @property
+    def asleep(self) -> bool:
+        """Tell whether its main thread waits in the kernel."""
+        return self.state in ASLEEP and not self.active
+
+    @property
+    def spins(self) -> bool:
+        """Tell whether its main thread computes without a pause, as far as every look shows."""
+        if self.asleep:
+            return False
+        cores = self.evidence.movement.cpu_cores
+        states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
+        running = all(state is ProcessState.RUNNING for state in states)
+        return cores >= FULL_CORE or (running and cores >= SHARED_CORE)
+
+    @property
+    def unchanged(self) -> bool:
+        """Tell whether two dumps show it at the same place."""
+        return self.shape is Shape.SAME or (self.shape is Shape.NEAR and self.asleep)
+
+    @property
+    def live(self) -> bool:
+        """Tell whether its process is there."""
+        return self.place in {Place.WAITING, Place.BEHIND, Place.HELD} or (
+            self.place is Place.UNKNOWN and self.evidence.presence is Presence.LIVE
+        )
+
+    @property
+    def step(self) -> int | None:
+        """Last step beaten, null when none is known."""
+        beat = self.evidence.beat
+        return None if beat is None or beat.step < 0 else beat.step
+
+    @property
+    def has_bad_loss(self) -> bool:
+        """Tell whether its training loop reported a NaN or infinite loss."""
+        return self.evidence.beat is not None and self.evidence.beat.loss_is_bad
+
+    @property
+    def phase(self) -> str:
+        """Phase word of its heartbeat page."""
+        return "" if self.evidence.beat is None else self.evidence.beat.phase
+
+    @property
+    def last_dump(self) -> RankDump | None:
+        """Newest dump, with or without a stack."""
+        return self.evidence.dumps[-1] if self.evidence.dumps else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStack:
+    """A stack of the case, read once for all ranks that share it."""
+
+    stack: Stack
+    reading: StackReading | None
+    own: tuple[Frame, ...]
+    """Frames of the user's own code."""
+
+
+def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
+    """Read every stack of a case, by digest."""
+    return {
+        stack.digest: KnownStack(
+            stack=stack,
+            reading=read_stack(stack.frames),
+            own=tuple(frame for frame in stack.frames if not frame.library),
+        )
+        for stack in stacks
+    }
+
+
+def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownStack]) -> Standing:
+    """Read one rank by itself."""
+    threads = [find_thread(dump, stacks) for dump in evidence.dumps]
+    known = [thread for thread in threads if thread is not None and thread.digest in stacks]
+    thread = known[-1] if known else None
+    read = stacks[thread.digest] if thread else None
+    kernel = _last_kernel_wait(evidence)
+    standing = Standing(
+        evidence=evidence,
+        place=Place.UNKNOWN,
+        state=_last_state(evidence, kernel),
+        kernel=kernel,
+        wait=read_kernel_wait(kernel),
+        shape=_compare([stacks[item.digest] for item in known[-2:]]),
+        moving=is_moving(case, evidence),
+        active=thread is not None and thread.active,
+        age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
+        stack=read.stack if read else None,
+        reading=read.reading if read else None,
+    )
+    return replace(standing, place=_find_place(standing))
+
+
+def find_thread(dump: RankDump, stacks: dict[str, KnownStack]) -> ThreadDump | None:
+    """Choose the thread that trains: the main one, unless only another one runs user code."""
+    main = next((thread for thread in dump.threads if thread.main), None)
+    if main is None:
+        return dump.threads[0] if dump.threads else None
+    if _runs_user_code(main, stacks):
+        return main
+    return next((other for other in dump.threads if _runs_user_code(other, stacks)), main)
+
+
+def is_moving(case: Case, evidence: RankEvidence) -> bool:
+    """Tell whether the rank's process tree computes, or reads or writes storage."""
+    movement = evidence.movement
+    return (
+        movement.cpu_cores >= case.moving_cpu_cores
+        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
+        or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
+    )
+
+
+def _runs_user_code(thread: ThreadDump, stacks: dict[str, KnownStack]) -> bool:
+    return thread.digest in stacks and bool(stacks[thread.digest].own)
+
+
+def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
+    if evidence.dumps:
+        return evidence.dumps[-1].kernel
+    return KernelWait(state=evidence.state, wchan=evidence.wchan)
+
+
+def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:
+    """Prefer the report: it is newer than any dump of the case."""
+    return kernel.state if evidence.state is ProcessState.OTHER else evidence.state
+
+
+def _compare(stacks: list[KnownStack]) -> Shape:
+    if len(stacks) < 2:
+        return Shape.UNKNOWN
+    before, after = stacks
+    if before.stack.digest == after.stack.digest:
+        return Shape.SAME
+    return Shape.NEAR if before.own and before.own == after.own else Shape.CHANGED
+
+
+def _find_place(standing: Standing) -> Place:
+    presence = standing.evidence.presence
+    if presence is Presence.MISSING:
+        return Place.MISSING
+    if presence is Presence.SILENT:
+        return Place.UNKNOWN
+    if presence is Presence.ENDED or standing.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
+        return Place.GONE
+    return Place.HELD if standing.state in HELD else _find_live_place(standing)
+
+
+def _find_live_place(standing: Standing) -> Place:
+    frame_class = standing.frame_class
+    if standing.reading is None:
+        return Place.UNKNOWN
+    if frame_class in WAITING_CLASSES:
+        return Place.WAITING
+    if frame_class is FrameClass.BACKWARD:
+        return _place_in_backward(standing)
+    if frame_class is FrameClass.DEVICE:
+        return Place.WAITING if standing.unchanged else Place.UNKNOWN
+    return Place.BEHIND
+
+
+def _place_in_backward(standing: Standing) -> Place:
+    """Tell a rank that waits inside DDP's reducer from one that computes gradients.
+
+    No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
+    waits; one that computes is behind, anything between is left open.
+    """
+    idle = standing.asleep and not standing.moving
+    if idle and standing.unchanged:
+        return Place.WAITING
+    busy = standing.active or standing.evidence.movement.cpu_cores >= BUSY_CORES
+    return Place.BEHIND if busy else Place.UNKNOWN

@@ -1,0 +1,1 @@
+"""Who is there: processes, ranks, jobs and their pace, rebuilt from reports."""

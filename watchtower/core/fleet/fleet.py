@@ -1,0 +1,234 @@
+"""The fleet: which processes are which ranks of which job, rebuilt from reports at any time.
+
+The two rules of this file: a process is known by (node, pid, start time), never by its rank; and a
+new generation of a job begins when a rank comes back as another process. Reports are the only
+input; everything is soft state, updated in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watchtower.core.fleet.claims import Claim, precedence
+from watchtower.core.fleet.generation import (
+    Generation,
+    Job,
+    NodeRecord,
+    PastGeneration,
+    ProcessKey,
+    RankRecord,
+)
+from watchtower.core.policy import Policy
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
+
+MAX_JOBS = 4096
+"""Jobs kept in memory, ended ones included until they are forgotten; further ones are left out, so
+that a node which invents jobs does not hide the ranks of real ones."""
+
+MAX_NODES = 65_536
+"""Nodes kept in memory; reports of further ones are refused."""
+
+NODE_MEMORY_S = 3600.0
+"""A node without ranks that has been silent for this long is no longer part of the fleet."""
+
+
+class FleetFullError(Exception):
+    """A bound of the fleet is reached; the message says which and what to do."""
+
+
+class Fleet:
+    """All nodes and jobs. `take_report` and `take_dumps` are the only ways in."""
+
+    def __init__(
+        self, policy: Policy, *, max_jobs: int = MAX_JOBS, max_nodes: int = MAX_NODES
+    ) -> None:
+        self._policy = policy
+        self._max_jobs = max_jobs
+        self._max_nodes = max_nodes
+        self.nodes: dict[str, NodeRecord] = {}
+        self.jobs: dict[str, Job] = {}
+        self.past: dict[str, PastGeneration] = {}
+        """The last generation of jobs that are not live (any more)."""
+        self.refused_jobs = 0
+        """Ranks of new jobs that were not taken because `max_jobs` are known already."""
+
+    def take_report(self, report: Report, now: float) -> None:
+        """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
+        if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
+            raise FleetFullError(
+                f"{self._max_nodes} nodes are known already, {report.node} is refused"
+            )
+        previous = self.nodes.get(report.node)
+        node = NodeRecord(
+            agent_id=report.agent_id,
+            seen_at=now,
+            interval_s=report.interval_s,
+            limits=report.limits,
+            ranks={(vitals.job, vitals.rank) for vitals in report.ranks},
+        )
+        if previous is not None:
+            _compare_agents(node, previous, now)
+        self.nodes[report.node] = node
+        reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
+        for vitals in sorted(report.ranks, key=precedence):
+            key = ProcessKey(report.node, vitals.pid, vitals.start_time)
+            self._take_vitals(Claim(key, vitals, reported, self.nodes, self._policy, now))
+        for name in {name for name, _ in node.ranks}:
+            self._drop_rivals(name, report.node, reported)
+        for name, rank in (previous.ranks if previous else set()) - node.ranks:
+            if self._is_awaited(name, rank, report.node, now):
+                node.ranks.add((name, rank))
+
+    def take_dumps(self, batch: DumpBatch, now: float) -> bool:
+        """Attach dumps to the ranks they were taken of; False when the job is not known."""
+        job = self.jobs.get(batch.job)
+        if job is None:
+            return False
+        gen, taken_at = job.generation, now - batch.held_s
+        if not gen.is_new_batch(batch.id):
+            return True
+        for dump in batch.ranks:
+            record = gen.ranks.get(dump.rank)
+            if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
+                dumps = [*record.dumps, (taken_at, dump)]
+                record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
+        gen.keep_stacks(batch.stacks)
+        return True
+
+    def drop_old_nodes(self, now: float) -> None:
+        """Forget nodes that have been silent for long and hold no rank of a live job."""
+        old = {name for name, node in self.nodes.items() if now - node.seen_at > NODE_MEMORY_S}
+        if old:
+            jobs = self.jobs.values()
+            old -= {r.key.node for job in jobs for r in job.generation.ranks.values()}
+        for name in old:
+            del self.nodes[name]
+
+    def forget(self, name: str) -> None:
+        """Drop a job, remembering only how many generations it had."""
+        self.past[name] = PastGeneration(number=self.jobs.pop(name).generation.number)
+
+    def _take_vitals(self, claim: Claim) -> None:
+        vitals, key = claim.vitals, claim.key
+        job = self.jobs.get(vitals.job) or self._new_job(claim)
+        if job is None:
+            return
+        gen = job.generation
+        record = gen.ranks.get(vitals.rank)
+        if record is not None and record.key == key:
+            self._update(gen, record, vitals, claim.now)
+        elif key in job.retired:
+            if record is None and claim.goes_on(job.retired[key]):
+                del job.retired[key]
+                self._join(gen, claim)
+        elif record is None and not claim.comes_after(gen):
+            self._join(gen, claim)
+        else:
+            self._weigh_claim(job, record, claim)
+
+    def _weigh_claim(self, job: Job, record: RankRecord | None, claim: Claim) -> None:
+        """Take in a process whose rank, or whose whole job, was another's until now."""
+        gen = job.generation
+        if record is not None and claim.is_renamed(record):
+            gen.rivals.pop(claim.key, None)
+            record.key = claim.key
+            self._update(gen, record, claim.vitals, claim.now)
+        elif claim.vitals.ended is not None:
+            job.retire([claim.key], claim.now)
+        elif claim.is_rival(gen, record):
+            gen.rivals[claim.key] = (claim.vitals, claim.now)
+        else:
+            job.retire((r.key for r in gen.ranks.values()), claim.now)
+            job.generation = Generation(job.name, gen.number + 1, claim.now)
+            self._join(job.generation, claim)
+
+    def _new_job(self, claim: Claim) -> Job | None:
+        vitals = claim.vitals
+        if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
+            return None  # it ended before this tower looked: history, not a job to watch
+        if len(self.jobs) >= self._max_jobs:
+            self.refused_jobs += 1
+            return None
+        past = self.past.pop(vitals.job, PastGeneration(number=0))
+        is_known = claim.key in past.processes
+        began_at = claim.now - vitals.found_age_s
+        gen = Generation(vitals.job, past.number + (not is_known), began_at)
+        if is_known:
+            gen.pace("").recall(past.typical_step_s)
+        self.jobs[vitals.job] = Job(vitals.job, gen)
+        return self.jobs[vitals.job]
+
+    def _join(self, gen: Generation, claim: Claim) -> None:
+        gen.rivals.pop(claim.key, None)
+        record = RankRecord(
+            key=claim.key,
+            vitals=claim.vitals,
+            seen_at=claim.now,
+            first_seen_at=claim.now - claim.vitals.found_age_s,
+            moved_at=claim.now,
+        )
+        gen.ranks[claim.vitals.rank] = record
+        gen.began_at = min(gen.began_at, record.first_seen_at)
+        self._update(gen, record, claim.vitals, claim.now)
+
+    def _update(self, gen: Generation, record: RankRecord, vitals: RankVitals, now: float) -> None:
+        if record.vitals.state is ProcessState.STOPPED is not vitals.state and all(
+            other.vitals.state is ProcessState.STOPPED for other in gen.live()
+        ):
+            gen.resumed_at = now  # the first rank to go on after the whole job was suspended
+        record.vitals = vitals
+        record.seen_at = now
+        record.reporter = self.nodes[record.key.node].agent_id
+        record.missing_since = None
+        record.ended_at = None if vitals.ended is None else record.ended_at
+        movement = vitals.movement
+        bytes_per_s = movement.write_bytes_per_s + movement.read_bytes_per_s
+        if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0:
+            record.moved_at = now
+        if vitals.ended is not None and record.ended_at is None:
+            record.ended_at = now - vitals.ended.age_s
+        beat = vitals.beat
+        if beat is not None and beat.advanced > 0:
+            # A step belongs to a phase only when the phase was there before the step began.
+            inside = beat.phase_age_s > beat.age_s + beat.interval_s
+            gen.pace(beat.phase if inside else "").note(beat.interval_s)
+
+    def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
+        job = self.jobs.get(name)
+        rivals = job.generation.rivals if job else {}
+        for key in [key for key in rivals if key.node == node and key not in reported]:
+            del rivals[key]
+
+    def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
+        """Whether a rank that its node no longer reports may still come back; else it has ended.
+
+        An agent that restarted needs a moment to find its ranks again.
+        """
+        job = self.jobs.get(name)
+        record = job.generation.ranks.get(rank) if job else None
+        if record is None or record.key.node != node or not record.is_live:
+            return False
+        holder = self.nodes[node]
+        if record.reporter != holder.agent_id and holder.shared_at > record.seen_at:
+            return True  # it is another agent's under the same name: that one may be gone
+        if record.missing_since is None:
+            record.missing_since = now
+        if now - record.missing_since < self._policy.vanish_s:
+            return True
+        record.ended_at = record.missing_since
+        record.vitals = _without_process(record.vitals, now - record.missing_since)
+        return False
+
+
+def _compare_agents(node: NodeRecord, previous: NodeRecord, now: float) -> None:
+    """Notice two agents that report under one name; one that was restarted never comes back."""
+    node.previous_agent, node.shared_at = previous.previous_agent, previous.shared_at
+    if node.agent_id != previous.agent_id:
+        if node.agent_id == previous.previous_agent:
+            node.shared_at = now
+        node.previous_agent = previous.agent_id
+
+
+def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:
+    return replace(vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=age_s))

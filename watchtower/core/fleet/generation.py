@@ -1,0 +1,188 @@
+"""A generation: one life of a job, its ranks as last reported and what was dumped of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from watchtower.core.fleet.pace import Pace
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.report import AgentLimits, EndingKind, RankVitals
+from watchtower.wire.stacks import Stack
+
+MAX_STACKS = 8192
+"""Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
+
+MAX_BATCHES = 8192
+"""Ids of dump batches remembered: two rounds of 4096 nodes."""
+
+MAX_PHASES = 32
+"""Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
+
+MAX_RETIRED = 262_144
+"""Processes of earlier generations remembered, so that their last reports are not taken as new."""
+
+
+class ProcessKey(NamedTuple):
+    """What tells one process from another, through pid reuse too."""
+
+    node: str
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastGeneration:
+    """What is worth remembering of a generation, so that a restarted tower knows it again."""
+
+    number: int
+    typical_step_s: float = 0.0
+    processes: frozenset[ProcessKey] = frozenset()
+    """Empty for a job that was forgotten: whatever comes next is a new generation."""
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """One rank of one generation, as last reported."""
+
+    key: ProcessKey
+    vitals: RankVitals
+    seen_at: float
+    first_seen_at: float
+    moved_at: float
+    """When its process tree was last seen to use CPU or storage."""
+    ended_at: float | None = None
+    reporter: str = ""
+    """Agent that reported it last."""
+    missing_since: float | None = None
+    """When its node first reported without it."""
+    dumps: list[tuple[float, RankDump]] = field(default_factory=list)
+    """(taken at, dump), oldest first, the last two."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the process was there when last reported."""
+        return self.ended_at is None
+
+    def age_s(self, now: float, interval_s: float) -> float:
+        """Seconds since the last beat. Grows between reports, but only for two of them: a late
+        report must not make a rank look late."""
+        beat = self.vitals.beat
+        return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node's agent."""
+
+    agent_id: str
+    seen_at: float
+    interval_s: float
+    limits: AgentLimits
+    shared_at: float = float("-inf")
+    """When two agents were last seen to report under this name by turns."""
+    previous_agent: str = ""
+    ranks: set[tuple[str, int]] = field(default_factory=set)
+    """(job, rank) of what it reports, and of what it stopped to report only just now."""
+
+
+@dataclass(slots=True)
+class Generation:
+    """One life of a job: the ranks between two restarts."""
+
+    job: str
+    number: int
+    began_at: float
+    ranks: dict[int, RankRecord] = field(default_factory=dict)
+    rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
+    """Second processes that claim a taken rank, and when they were last reported."""
+    paces: dict[str, Pace] = field(default_factory=dict)
+    stacks: dict[str, Stack] = field(default_factory=dict)
+    batches: dict[str, None] = field(default_factory=dict)
+    """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice."""
+    resumed_at: float = float("-inf")
+    """When the job last came back from being suspended: ages count from there."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks the job says it has, else the highest rank seen plus one."""
+        said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
+        return max(said, max(self.ranks, default=-1) + 1)
+
+    def pace(self, phase: str) -> Pace:
+        """Step times in `phase`. Beyond `MAX_PHASES` names all others share the plain pace."""
+        if phase not in self.paces and len(self.paces) >= MAX_PHASES:
+            phase = ""
+        return self.paces.setdefault(phase, Pace())
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether enough steps were seen, in whatever phase, to know what is late."""
+        return any(pace.is_learned for pace in self.paces.values())
+
+    def is_new_batch(self, batch_id: str) -> bool:
+        """Note that a batch of dumps came in; False when it had come before."""
+        if batch_id in self.batches:
+            return False
+        self.batches[batch_id] = None
+        if len(self.batches) > MAX_BATCHES:
+            self.batches.pop(next(iter(self.batches)))
+        return True
+
+    def remember(self) -> PastGeneration:
+        """Say what a later tower needs to know this generation again."""
+        return PastGeneration(
+            number=self.number,
+            typical_step_s=self.pace("").typical_s,
+            processes=frozenset(record.key for record in self.ranks.values()),
+        )
+
+    def keep_stacks(self, stacks: Iterable[Stack]) -> None:
+        """Keep the stacks that dumps name by digest; when too many, those still named."""
+        self.stacks.update({stack.digest: stack for stack in stacks})
+        if len(self.stacks) > MAX_STACKS:
+            dumps = (dump for record in self.ranks.values() for _, dump in record.dumps)
+            named = {digest for dump in dumps for digest in digests_of(dump)}
+            self.stacks = {d: stack for d, stack in self.stacks.items() if d in named}
+
+    def live(self) -> Iterator[RankRecord]:
+        """Ranks whose process is there."""
+        return (record for record in self.ranks.values() if record.is_live)
+
+    def step(self) -> int:
+        """The lowest step that every rank with a page has beaten, -1 before the first."""
+        steps = [r.vitals.beat.step for r in self.ranks.values() if r.vitals.beat is not None]
+        return min(steps, default=-1)
+
+
+@dataclass(slots=True)
+class Job:
+    """One job through its generations."""
+
+    name: str
+    generation: Generation
+    retired: dict[ProcessKey, float] = field(default_factory=dict)
+    """Processes of earlier generations, and since when they are."""
+
+    def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
+        """Remember processes that belong to an earlier generation, the newest `MAX_RETIRED`."""
+        self.retired.update(dict.fromkeys(keys, now))
+        while len(self.retired) > MAX_RETIRED:
+            self.retired.pop(next(iter(self.retired)))
+
+
+def has_died(record: RankRecord) -> bool:
+    """Whether a rank ended other than in good order, or nothing is known of its end.
+
+    A page that says "finished" is good order also where the kernel does not tell the exit code.
+    """
+    ended = record.vitals.ended
+    return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
+
+
+def digests_of(dump: RankDump) -> Iterator[str]:
+    """Name every stack of a dump, those of its children included."""
+    for threads in (dump.threads, *(child.threads for child in dump.children)):
+        for thread in threads:
+            yield thread.digest
