@@ -109,10 +109,12 @@ class Simulation:
                     rank.step, rank.beat_at = rank.step + 1, self.world.now
             await self.report()
 
-    async def dump(self, behind: int, stack: str = FETCHING, rounds: int = 2) -> None:
+    async def dump(
+        self, behind: int, stack: str = FETCHING, rounds: int = 2, nodes: tuple[str, ...] = ()
+    ) -> None:
         """Send dumps of all ranks: one is elsewhere, the others wait in all_reduce."""
         for number in range(1, rounds + 1):
-            for node in sorted({r.node for r in self.world.ranks.values()}):
+            for node in nodes or sorted({r.node for r in self.world.ranks.values()}):
                 await self.tower.take_dumps(self.batch(node, number, behind, stack))
 
     def batch(self, node: str, number: int, behind: int, stack: str = FETCHING) -> DumpBatch:

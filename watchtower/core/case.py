@@ -57,6 +57,8 @@ class NodeEvidence:
 
     node: str
     silent_for_s: float
+    interval_s: float = 1.0
+    """Seconds between two reports of its agent."""
     limits: AgentLimits = AgentLimits()
 
 

@@ -1,4 +1,4 @@
-"""process_stopped, process_traced, uninterruptible_io."""
+"""process_stopped, process_traced, process_frozen, uninterruptible_io."""
 
 from tests.core.builders import (
     FETCHING,
@@ -103,3 +103,25 @@ class TestUninterruptibleIo:
     def test_all_ranks_of_the_only_node_are_named(self):
         built = [a_rank(rank, FETCHING, state="D", syscall="read") for rank in range(4)]
         assert answer(built) == ("uninterruptible_io", [0, 1, 2, 3])
+
+
+FROZEN_V1 = {"wchan": "__refrigerator"}
+FROZEN_V2 = {"wchan": "do_freezer_trap"}
+
+
+class TestProcessFrozen:
+    def test_wins_over_state_d_on_cgroup_v1(self):
+        built = job_with(a_rank(3, FETCHING, state="D", syscall="", kernel=FROZEN_V1))
+        assert answer(built) == ("process_frozen", [3])
+        assert "frozen by its cgroup, at __refrigerator" in ask("process_frozen", built).summary
+
+    def test_wins_over_sleep_on_cgroup_v2_inside_a_collective(self):
+        built = job_with(a_rank(3, IN_ALL_REDUCE, state="S", syscall="", kernel=FROZEN_V2))
+        assert answer(built) == ("process_frozen", [3])
+
+    def test_loses_a_job_that_is_frozen_as_a_whole(self):
+        assert answer(ranks_in(8, state="D", syscall="", kernel=FROZEN_V1)) == ("unknown", [])
+
+    def test_loses_a_disk_wait(self):
+        built = job_with(a_rank(3, SAVING, state="D", kernel={"wchan": "io_schedule"}))
+        assert answer(built)[0] == "uninterruptible_io"

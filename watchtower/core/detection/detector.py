@@ -79,6 +79,8 @@ class Detector:
         if not live:
             return self._judge_end(gen, now)
         seen = [r for r in live if self.is_seen(r, nodes, now)]
+        if not seen and self._is_left_by_the_silent(gen, nodes, now):
+            return self._judge_end(gen, now)
         if not seen:
             return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
         if all(r.vitals.state is ProcessState.STOPPED for r in seen):
@@ -118,6 +120,14 @@ class Detector:
             return None
         learned = pauses.longest_in(phase)
         return max(floor, factor * learned) if learned else self.policy.phase_patience_s
+
+    def _is_left_by_the_silent(
+        self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
+    ) -> bool:
+        """Whether nodes that still report saw their ranks die, and nothing is heard of the rest."""
+        ended = [record for record in gen.ranks.values() if not record.is_live]
+        reporting = any(not self.is_silent(nodes.get(r.key.node), now) for r in ended)
+        return reporting and self._find_death(gen, list(gen.live()), now) is not None
 
     def _judge_end(self, gen: Generation, now: float) -> Condition:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
@@ -220,6 +230,8 @@ class Detector:
 
 
 def _explain_end(gen: Generation) -> str:
+    if any(gen.live()):
+        return "every rank has ended or is on a node that went silent"
     ends = Counter(_say_ending(record.vitals.ended) for record in gen.ranks.values())
     if len(ends) > 1:
         parts = (f"{count_ranks(number)} {words}" for words, number in ends.most_common(4))

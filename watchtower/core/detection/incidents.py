@@ -71,7 +71,13 @@ NEXT: dict[Status, dict[Kind, Status]] = {
 }
 
 TOLD_AT_THE_END = frozenset(
-    {Cause.PROCESS_DIED, Cause.OOM_KILLED, Cause.EXCEPTION, Cause.EXITED_EARLY}
+    {
+        Cause.PROCESS_DIED,
+        Cause.OOM_KILLED,
+        Cause.EXCEPTION,
+        Cause.EXITED_EARLY,
+        Cause.NODE_LOST,
+    }
 )
 """Causes that end a job by themselves. Everything else leaves it hanging, and is seen then."""
 

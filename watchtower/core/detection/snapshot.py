@@ -104,7 +104,12 @@ def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> En
 def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEvidence:
     if node is None:
         return NodeEvidence(node=name, silent_for_s=0.0)
-    return NodeEvidence(node=name, silent_for_s=now - node.seen_at, limits=node.limits)
+    return NodeEvidence(
+        node=name,
+        silent_for_s=now - node.seen_at,
+        interval_s=node.interval_s,
+        limits=node.limits,
+    )
 
 
 def _stacks_of(ranks: tuple[RankEvidence, ...], gen: Generation) -> tuple[Stack, ...]:

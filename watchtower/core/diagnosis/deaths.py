@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from watchtower.core.case import Case
+from watchtower.core.case import Case, Presence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
@@ -200,9 +200,18 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
         first = deaths
     strongest = min(STRENGTH[death.kind] for death in first)
     alike = [death for death in first if STRENGTH[death.kind] == strongest]
+    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_somebody_out_of_sight(standings):
+        return ()  # the peer they lost need not be among those whose end is known
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
     return tuple(death for death in alike if _is_first_hand(death, alike))
+
+
+def _is_somebody_out_of_sight(standings: Standings) -> bool:
+    return any(
+        item.evidence.presence is Presence.SILENT and not item.evidence.dumps
+        for item in standings.by_rank.values()
+    )
 
 
 def _without_survived(

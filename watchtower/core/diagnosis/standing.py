@@ -232,8 +232,8 @@ def _find_place(standing: Standing) -> Place:
     presence = standing.evidence.presence
     if presence is Presence.MISSING:
         return Place.MISSING
-    if presence is Presence.SILENT:
-        return Place.UNKNOWN
+    if presence is Presence.SILENT and not standing.evidence.dumps:
+        return Place.UNKNOWN  # else what was seen of it during this stall is still evidence
     if presence is Presence.ENDED or standing.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
         return Place.GONE
     return Place.HELD if standing.state in HELD else _find_live_place(standing)

@@ -6,9 +6,11 @@ below decides, from the reason that excludes the most to the one that says the l
 
 1. how a process ended, the kernel's own word (OOM) before an exception before a bare exit code,
    and an exit with 0 last, because only the others' waiting makes it a fault;
-2. what keeps a living process from running, the deliberate ones (stop, trace) before state D;
-3. who never came, before who came and stays outside of set-up;
-4. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
+2. a node that is gone with all its ranks: nothing of it can be asked;
+3. what keeps a living process from running, the deliberate ones (stop, trace) first, then a frozen
+   cgroup, which looks like state D, then D itself;
+4. who never came, before who came and stays outside of set-up;
+5. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
    network), and last the bare fact of being elsewhere.
 """
 
@@ -30,8 +32,10 @@ from watchtower.core.diagnosis.rules import (
     lock_deadlock,
     network_wait,
     never_started,
+    node_lost,
     oom_killed,
     process_died,
+    process_frozen,
     process_stopped,
     process_traced,
     uninterruptible_io,
@@ -44,8 +48,10 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("exception", exception.find),
     ("process_died", process_died.find),
     ("exited_early", exited_early.find),
+    ("node_lost", node_lost.find),
     ("process_stopped", process_stopped.find),
     ("process_traced", process_traced.find),
+    ("process_frozen", process_frozen.find),
     ("uninterruptible_io", uninterruptible_io.find),
     ("never_started", never_started.find),
     ("init_stuck", init_stuck.find),

@@ -21,7 +21,6 @@ ADVICE = {
     "gpu": "read the kernel log of {node} for Xid lines; the driver holds the process",
     "io": "read the kernel log of {node} for disk errors, look at the device's queue",
     "child": "a child process of the rank has not run exec yet: look at it on {node}",
-    "frozen": "find who froze the rank's cgroup on {node} and thaw it",
 }
 
 
@@ -53,7 +52,8 @@ def find(case: Case, standings: Standings) -> Finding | None:
 def _stays_uninterruptible(standing: Standing) -> bool:
     seen = [dump.kernel.state for dump in standing.evidence.dumps[-2:]] + [standing.state]
     return (
-        len(seen) > 2
+        standing.wait.wait_class != "frozen"
+        and len(seen) > 2
         and all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
         and standing.place is not Place.WAITING
     )

@@ -1,0 +1,44 @@
+"""A rank's cgroup is frozen: a scheduler's suspend, a container runtime's pause, a test.
+
+Version 1 of cgroups shows it as state D, version 2 as ordinary sleep; the kernel function the main
+thread sleeps in is the same word in both (kernel/cgroup/freezer.c, kernel/freezer.c).
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.holding import accuse_held
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.phrases import clean
+from watchtower.wire.verdict import Cause
+
+FROZEN = "frozen"
+"""Wait class of a task that its cgroup holds (`facts/kernel_waits.toml`)."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse frozen ranks while others are not frozen."""
+    frozen = [item for item in standings.live if is_frozen(item)]
+    if not frozen or len(frozen) == len(standings.live):
+        return None
+    first = frozen[0].evidence
+    node = clean(first.node, 64) or "its node"
+    return accuse_held(
+        standings,
+        frozen,
+        cause=Cause.PROCESS_FROZEN,
+        state=f"is {frozen[0].wait.says}",
+        weight=0.9,
+        next_steps=(
+            f"on {node}: `cat /proc/{first.pid}/cgroup` names the cgroup; who froze it thaws it "
+            "(`docker unpause`, `scontrol resume`, cgroup.freeze)",
+            f"no signal reaches pid {first.pid} before it is thawed, SIGKILL on cgroup v1 included",
+        ),
+    )
+
+
+def is_frozen(standing: Standing) -> bool:
+    """Tell whether every look found the rank's main thread in its cgroup's freezer."""
+    return standing.wait.wait_class == FROZEN
