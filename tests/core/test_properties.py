@@ -22,7 +22,7 @@ def verdict_of(case):
     return Verdict(
         job=case.job,
         generation=case.generation,
-        status=Status.HUNG,
+        status=Status.SLOW if case.slowdown > 1 else Status.HUNG,
         cause=said.cause,
         confidence=said.confidence,
         suspects=said.suspects,

@@ -109,6 +109,24 @@ def test_an_agent_that_dies_alone_is_lost_monitoring_and_no_incident(tell):
     tell(story)
 
 
+def test_a_slow_job_is_looked_at_until_its_straggler_is_known(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(12)
+        await sim.step(4, step_s=3.0)
+        assert (sim.status, sim.verdict.cause) == ("slow", Cause.JOB_SLOW)
+        for _ in range(6):
+            await sim.dump(behind=2)
+            await sim.step(3, step_s=3.0)
+        assert (sim.status, sim.verdict.cause) == ("slow", Cause.STRAGGLER)
+        assert [s.rank for s in sim.verdict.suspects] == [2]
+        assert (sim.verdict.incident, sim.verdict.stalled_for_s) == (None, 0.0)
+        await sim.step(12)
+        assert (sim.status, sim.verdict.cause) == ("healthy", None)
+        assert await sim.incidents() == []
+
+    tell(story)
+
+
 def test_a_tower_restarted_in_the_middle_of_a_hang_goes_on_with_the_same_incident(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)

@@ -47,6 +47,10 @@ class RankEvidence:
     ended: Ending | None = None
     dumps: tuple[RankDump, ...] = ()
     """Of the current stall only, oldest first, at most the last two."""
+    looks: int = 0
+    """Of a slow job: dumps of this rank since the steps became slower."""
+    waits: int = 0
+    """How many of those found it waiting for other ranks."""
     rivals: tuple[str, ...] = ()
     """Other processes that claim the same rank, as "node pid"."""
 
@@ -84,4 +88,6 @@ class Case:
     nodes: tuple[NodeEvidence, ...] = ()
     stacks: tuple[Stack, ...] = ()
     """Every stack that a dump in `ranks` names by its digest."""
+    slowdown: float = 1.0
+    """Above 1: nothing is stalled, steps come and take this many times their usual length."""
     schema: int = CASE_SCHEMA

@@ -57,7 +57,7 @@ class Policy:
         0.05, 0.001, 64, "CPU use of a rank's process tree, in cores, that counts as movement."
     )
     slow_factor: float = _setting(
-        3, 1.2, 1000, "Steps that take this many times their usual length make a job slow."
+        2, 1.5, 1000, "Steps that take this many times their usual length make a job slow."
     )
     learned_factor: float = _setting(
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."

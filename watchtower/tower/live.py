@@ -53,9 +53,11 @@ class LiveJob:
         is_open = self.incident is not None and self.incident.closed_at is None
         return is_open and self.watch.status is not Status.HUNG
 
-    def question(self) -> tuple[float, bool]:
-        """What a diagnosis asked for now would be about: this suspicion, or the end of the job."""
-        return self.watch.suspect_since, self.watch.status is Status.ENDED
+    def question(self) -> tuple[float, float, bool]:
+        """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
+        census = self.watch.census
+        slow_since = census.since if census else 0.0
+        return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
     def note_condition(self, kind: Kind, now: float) -> None:
         """Remember since when the job is over, or out of sight."""
@@ -68,7 +70,8 @@ class LiveJob:
         is_over = watch.status in (Status.RECOVERED, Status.ENDED)
         if self.incident is not None and (is_over or self.has_left_open):
             return self.incident.verdict
-        if watch.status in (Status.SUSPECT, Status.HUNG) and watch.diagnosis is not None:
+        explained = (Status.SUSPECT, Status.HUNG, Status.SLOW)
+        if watch.status in explained and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
@@ -79,7 +82,7 @@ class LiveJob:
         stall = self.watch.stall
         if stall is not None:
             verdict = replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
-        if status is Status.SUSPECT or self.incident is None:
+        if status not in (Status.HUNG, Status.ENDED) or self.incident is None:
             return verdict
         opened_at = rfc3339(self.incident.opened_at)
         return replace(verdict, incident=self.incident.id, opened_at=opened_at)

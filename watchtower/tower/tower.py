@@ -114,7 +114,8 @@ class Tower:
         Raises StoreFailedError when it cannot be kept; it is evidence all the same, and the agent
         sends it again.
         """
-        if self.fleet.take_dumps(batch, self.clock.now()):
+        if taken := self.fleet.take_dumps(batch, self.clock.now()):
+            self.live[batch.job].watch.take_dumps(taken, batch.stacks)
             self._judge_soon(batch.job)
         await self.archive.keep_dumps(batch)
         self.counters.dumps += 1
@@ -232,7 +233,8 @@ class Tower:
         if live.is_diagnosing:
             live.is_asked_again = True
             return
-        case = take_case(gen, self.fleet.nodes, self.detector, live.watch.stall, now)
+        watch = live.watch
+        case = take_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
         task = asyncio.get_running_loop().create_task(self._diagnose(live, gen, case))
         self._tasks.add(task)

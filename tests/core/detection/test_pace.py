@@ -40,6 +40,28 @@ def test_steps_that_all_become_slower_are_a_new_pace():
     assert pace.slowdown == 10.0
 
 
+def test_steps_three_times_as_long_are_slow_after_four_of_them():
+    assert paced(*[1.0] * 12, *[3.0] * 3).slowdown == 1.0
+    assert paced(*[1.0] * 12, *[3.0] * 4).slowdown == 3.0
+
+
+def test_the_yardstick_stands_still_while_the_steps_are_slow():
+    assert paced(*[1.0] * 12, *[3.0] * 60).slowdown == 3.0
+
+
+def test_single_slow_steps_and_jitter_are_not_slow():
+    assert paced(*[1.0, 0.9, 1.1, 1.0, 3.0] * 30).slowdown == 1.0
+
+
+def test_a_pace_that_was_recalled_is_a_yardstick():
+    pace = Pace()
+    pace.recall(1.0)
+    for _ in range(12):
+        pace.note(3.0)
+        pace.end_tick()
+    assert pace.slowdown == 3.0
+
+
 def test_a_job_that_is_back_at_its_usual_pace_is_not_slow():
     pace = paced(*[1.0] * 10, *[10.0] * 6, *[1.0] * 20)
     assert pace.slowdown == 1.0

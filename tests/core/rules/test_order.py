@@ -5,13 +5,13 @@ from pathlib import Path
 from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
 from tests.core.strategies import FAULTS
 from watchtower.core.diagnosis import rules
-from watchtower.core.diagnosis.rules import RULES
+from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
 
 
 def test_every_file_is_named_once_and_after_its_cause():
     files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
-    names = [name for name, _ in RULES]
+    names = [name for name, _ in (*RULES, *SLOW_RULES)]
     assert sorted(names) == sorted(files)
     assert files <= {cause.value for cause in Cause}
 

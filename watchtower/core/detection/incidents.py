@@ -7,8 +7,10 @@ recovered is over, the next one is a new incident.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
@@ -25,6 +27,8 @@ from watchtower.core.detection.scene import Scene
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Cause, Status
 
 _QUIET = {
@@ -112,6 +116,8 @@ class Watch:
     """Of the current stall, or of the end of the job."""
     patience: Patience | None = None
     """How long the current suspicion may last, once there is a diagnosis."""
+    census: Census | None = None
+    """While the job is slow: who waits, and who is waited for."""
     _phase: str = ""
     _asked_at: float = float("-inf")
     _asked_for: tuple[int, ...] | None = None
@@ -131,8 +137,15 @@ class Watch:
             status = self._weigh_suspicion(scene, effects, now)
         if status is not self.status:
             effects += self._change(status, condition.reason, now)
+        if self.census is not None:
+            effects += self.census.step(now)
         self.reason = condition.reason
         return effects
+
+    def take_dumps(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
+        """Take dumps of this generation that have just come in."""
+        if self.census is not None:
+            self.census.take(dumps, stacks)
 
     def prolong(self, stall: Stall) -> Stall:
         """What began as one stall stays one, whatever comes on top: its dumps stay evidence."""
@@ -147,7 +160,7 @@ class Watch:
                 return []
             self.diagnosis = diagnosis
             return [IncidentOpened()]
-        if self.status not in (Status.SUSPECT, Status.HUNG):
+        if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
         self.diagnosis = diagnosis
         return [IncidentUpdated()] if self.status is Status.HUNG else []
@@ -155,6 +168,7 @@ class Watch:
     def end(self, reason: str) -> list[Effect]:
         """The generation is over because another one began."""
         before, self.status, self.reason = self.status, Status.ENDED, reason
+        self.census = None
         return [IncidentClosed()] if before is Status.HUNG else []
 
     def _begin_suspicion(self, now: float) -> list[Effect]:
@@ -205,6 +219,9 @@ class Watch:
             effects += self._learn_pause(now)
         if status not in (Status.SUSPECT, Status.HUNG, Status.ENDED):
             self.stall = None
+        self.census = Census(since=now) if status is Status.SLOW else None
+        if self.census is not None:
+            self.diagnosis = None  # what a suspicion said is not what makes the job slow
         return effects
 
     def _learn_pause(self, now: float) -> list[Effect]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Detector, Stall
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, digests_of
 from watchtower.wire.dumps import RankDump
@@ -22,21 +23,29 @@ def take_case(
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall | None,
+    census: Census | None,
     now: float,
 ) -> Case:
-    """Freeze the evidence about one generation; dumps from before the stall are left out."""
+    """Freeze the evidence about one generation in a stall, at its end, or in slowness (`census`).
+
+    Dumps from before the trouble are left out.
+    """
     since = stall.since if stall else now
+    evidence_since = census.since if census else since
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
     missing = (rank for rank in range(gen.world_size) if rank not in gen.ranks)
     known = sorted([*gen.ranks, *islice(missing, MAX_MISSING)])
     ranks = tuple(
-        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, since, now) for rank in known
+        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, evidence_since, now)
+        for rank in known
     )
     ranks = tuple(
         replace(r, rivals=tuple(rivals[r.rank])) if r.rank in rivals else r for r in ranks
     )
+    if census is not None:
+        ranks = tuple(_counted(r, census) for r in ranks)
     names = sorted({record.key.node for record in gen.ranks.values()})
     return Case(
         job=gen.job,
@@ -49,6 +58,7 @@ def take_case(
         ranks=ranks,
         nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in names),
         stacks=_stacks_of(ranks, gen),
+        slowdown=gen.pace("").slowdown if census else 1.0,
     )
 
 
@@ -85,6 +95,11 @@ def _rank_evidence(
         ended=_aged_ending(vitals.ended, record.ended_at, now),
         dumps=dumps_since(record, since),
     )
+
+
+def _counted(evidence: RankEvidence, census: Census) -> RankEvidence:
+    tally = census.tallies.get(evidence.rank)
+    return evidence if tally is None else replace(evidence, looks=tally.looks, waits=tally.waits)
 
 
 def _aged_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:

@@ -16,7 +16,8 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
 from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
-from watchtower.core.diagnosis.rules import RULES, Rule
+from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
+from watchtower.core.diagnosis.slowness import explain_slow_job
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import bad_loss_evidence
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
@@ -54,10 +55,15 @@ class Diagnosis:
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
 
 
-def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] = RULES) -> Diagnosis:
+def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
     """Name the suspects of a case, or say that it does not tell."""
     standings = take_standings(case)
+    is_slow = case.slowdown > 1
+    if rules is None:
+        rules = SLOW_RULES if is_slow else RULES
     findings, broken = _run_rules(case, standings, rules)
+    if is_slow and not any(finding.confidence >= MIN_CONFIDENCE for finding in findings):
+        findings.append(explain_slow_job(case, standings))
     ranked = sorted(findings, key=lambda finding: (finding.tier, -finding.confidence))
     sure = [finding for finding in ranked if finding.confidence >= MIN_CONFIDENCE]
     missing = (*broken, *find_gaps(case, standings))

@@ -6,7 +6,7 @@ it as innocent. A lower step accuses nobody: neighbours in a ring stall one step
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -184,7 +184,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
     return replace(standing, place=_find_place(standing))
 
 
-def find_thread(dump: RankDump, stacks: dict[str, KnownStack]) -> ThreadDump | None:
+def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump | None:
     """Choose the thread that trains: the main one, unless only another one runs user code."""
     main = next((thread for thread in dump.threads if thread.main), None)
     if main is None:
@@ -204,7 +204,7 @@ def is_moving(case: Case, evidence: RankEvidence) -> bool:
     )
 
 
-def _runs_user_code(thread: ThreadDump, stacks: dict[str, KnownStack]) -> bool:
+def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
     return thread.digest in stacks and bool(stacks[thread.digest].own)
 
 

@@ -19,7 +19,7 @@ from watchtower.core.fleet.generation import (
     RankRecord,
 )
 from watchtower.core.policy import Policy
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
@@ -80,21 +80,21 @@ class Fleet:
             if self._is_awaited(name, rank, report.node, now):
                 node.ranks.add((name, rank))
 
-    def take_dumps(self, batch: DumpBatch, now: float) -> bool:
-        """Attach dumps to the ranks they were taken of; False when the job is not known."""
+    def take_dumps(self, batch: DumpBatch, now: float) -> list[RankDump]:
+        """Attach dumps to the ranks they were taken of; returns those that tell something new."""
         job = self.jobs.get(batch.job)
-        if job is None:
-            return False
+        if job is None or not job.generation.is_new_batch(batch.id):
+            return []
         gen, taken_at = job.generation, now - batch.held_s
-        if not gen.is_new_batch(batch.id):
-            return True
+        taken = []
         for dump in batch.ranks:
             record = gen.ranks.get(dump.rank)
             if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
                 dumps = [*record.dumps, (taken_at, dump)]
                 record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
+                taken.append(dump)
         gen.keep_stacks(batch.stacks)
-        return True
+        return taken
 
     def drop_old_nodes(self, now: float) -> None:
         """Forget nodes that have been silent for long and hold no rank of a live job."""

@@ -25,6 +25,13 @@ REGIME = 5
 """This many samples in a row above the pause line are no pauses: the steps became slower."""
 
 
+RECENT = 7
+"""Samples that say how long a step takes now: more than half of them must agree that it is slow."""
+
+BACK_TO_USUAL = 1.5
+"""Below this many usual steps a job is no longer slow, and the yardstick moves again."""
+
+
 @dataclass(slots=True)
 class Pace:
     """Step times of one job in one phase. Fed by `note`, closed by `end_tick` once a tick."""
@@ -33,20 +40,19 @@ class Pace:
     typical_s: float = 0.0
     """p95 of the plain samples, 0 until `LEARNED_AFTER` of them are in."""
     usual_s: float = 0.0
-    """Median before the steps became slower; the yardstick of `slowdown`."""
+    """Median of the samples before the recent ones; stands still while the steps are slow."""
+    slowdown: float = 1.0
+    """How many times longer a step takes now than usual; 1 while too little is known."""
     _tick: list[float] = field(default_factory=list)
     _long: deque[float] = field(default_factory=lambda: deque(maxlen=REGIME))
     _median: float = 0.0
+    _slow_for: int = 0
+    """Samples taken since the steps became slower."""
 
     @property
     def is_learned(self) -> bool:
         """Whether enough steps were seen to know what is late."""
         return len(self.plain) >= LEARNED_AFTER
-
-    @property
-    def slowdown(self) -> float:
-        """How many times longer a step takes now than usual; 1 while nothing changed."""
-        return self._median / self.usual_s if self.usual_s > 0 else 1.0
 
     def recall(self, typical_s: float) -> None:
         """Begin with what was learned before; steps to come correct it."""
@@ -70,11 +76,13 @@ class Pace:
             self._long.clear()
             self.plain.append(sample)
         self._measure()
+        self._compare()
 
     def _take_long(self, sample: float) -> None:
         self._long.append(sample)
         if len(self._long) == REGIME:
             self.usual_s = self.usual_s or self._median
+            self._slow_for = 1
             self.plain.clear()
             self.plain.extend(self._long)
             self._long.clear()
@@ -84,8 +92,20 @@ class Pace:
         self._median = ordered[len(ordered) // 2]
         if self.is_learned:
             self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
-        if self.usual_s and (self._median < 1.5 * self.usual_s or len(self.plain) == SAMPLES):
-            self.usual_s = 0.0  # back to usual, or slow for so long that it is the new usual
+
+    def _compare(self) -> None:
+        """Compare the recent samples with those before them."""
+        samples = list(self.plain)
+        if not self._slow_for:
+            before = samples[:-RECENT]
+            self.usual_s = median(before) if len(before) >= LEARNED_AFTER else 0.0
+        if not self.usual_s:
+            return
+        self.slowdown = median(samples[-RECENT:]) / self.usual_s
+        is_slow = self.slowdown >= BACK_TO_USUAL
+        self._slow_for = self._slow_for + 1 if is_slow and self._slow_for < SAMPLES else 0
+        if not self._slow_for:
+            self.slowdown = 1.0  # back to usual, or slow for so long that it is the new usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from watchtower.core.diagnosis.rules import (
     process_frozen,
     process_stopped,
     process_traced,
+    straggler,
     uninterruptible_io,
 )
 
@@ -62,3 +63,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("network_wait", network_wait.find),
     ("behind_collective", behind_collective.find),
 )
+"""For jobs whose steps do not come."""
+
+SLOW_RULES: tuple[tuple[str, Rule], ...] = (("straggler", straggler.find),)
+"""For jobs whose steps come late."""

@@ -1,0 +1,49 @@
+"""The census: which looks it orders, and what it counts."""
+
+from tests.core.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
+from watchtower.core.detection.census import LOOK_EVERY_S, LOOKS, REVIEW_S, Census
+from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted
+
+
+def count(census, *built):
+    for item in built:
+        census.take(item.evidence.dumps, item.stacks)
+
+
+def test_looks_are_ordered_one_after_the_other_and_then_a_diagnosis():
+    census, wanted = Census(since=0.0), []
+    for tick in range(200):
+        wanted += [(tick * 0.5, effect) for effect in census.step(tick * 0.5)]
+    assert [type(effect) for _, effect in wanted] == [DumpsWanted] * LOOKS + [DiagnosisWanted]
+    assert [at for at, _ in wanted] == [i * LOOK_EVERY_S for i in range(LOOKS + 1)]
+
+
+def test_a_job_that_stays_slow_is_counted_anew():
+    census = Census(since=0.0)
+    for at in range(0, 60):
+        census.step(float(at))
+    count(census, a_rank(0))
+    assert census.step(60.0) == []
+    (effect,) = census.step(LOOKS * LOOK_EVERY_S + REVIEW_S)
+    assert isinstance(effect, DumpsWanted)
+    assert census.tallies == {}
+
+
+def test_a_look_counts_as_waiting_inside_a_collective_only():
+    census = Census(since=0.0)
+    count(census, a_rank(0, IN_ALL_REDUCE), a_rank(1, IN_USER_CODE))
+    count(census, a_rank(0, IN_USER_CODE, dumps=1))
+    assert (census.tallies[0].looks, census.tallies[0].waits) == (3, 2)
+    assert (census.tallies[1].looks, census.tallies[1].waits) == (2, 0)
+
+
+def test_backward_waits_when_it_sleeps_and_works_when_it_runs():
+    census = Census(since=0.0)
+    count(census, a_rank(0, IN_DDP_BACKWARD), a_rank(1, IN_DDP_BACKWARD, state="R", active=True))
+    assert [tally.waits for tally in census.tallies.values()] == [2, 0]
+
+
+def test_a_failed_dump_is_no_look():
+    census = Census(since=0.0)
+    count(census, a_rank(0, ""))
+    assert census.tallies == {}

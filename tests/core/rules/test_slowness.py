@@ -1,0 +1,76 @@
+"""straggler and job_slow: steps still come, but late."""
+
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_USER_CODE,
+    a_case,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis.diagnosis import diagnose
+
+
+def looked(rank, waits, looks=10, stack=IN_ALL_REDUCE, **values):
+    return a_rank(rank, stack, looks=looks, waits=waits, **values)
+
+
+def slow_case(*ranks, slowdown=3.0, **values):
+    return a_case(ranks, slowdown=slowdown, stalled_for_s=0.0, typical_step_s=3.1, **values)
+
+
+def said_of(*ranks, **values):
+    said = diagnose(slow_case(*ranks, **values))
+    return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+ALIKE = [looked(rank, 6 + rank % 3) for rank in range(8)]
+SLOW = looked(5, 0, stack=IN_USER_CODE, cpu=1.0, state="R", syscall="")
+
+
+def test_the_rank_that_waits_least_sets_the_pace():
+    said = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
+    assert (said.cause.value, [s.rank for s in said.suspects]) == ("straggler", [5])
+    assert "was waiting in 0 of 10 looks" in said.summary
+    assert "steps take 3.0 times as long as before" in said.summary
+    assert said.suspects[0].where == "loss.py:17 in score"
+
+
+def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():
+    assert said_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
+
+
+def test_two_stragglers_are_named_together():
+    assert said_of(*with_rank(ALIKE, SLOW, looked(6, 1)))[1] == [5, 6]
+
+
+def test_everybody_slow_alike_names_nobody():
+    assert said_of(*[looked(rank, 1) for rank in range(8)]) == ("job_slow", [])
+    assert said_of(*ALIKE) == ("job_slow", [])
+
+
+def test_half_of_the_ranks_cannot_be_stragglers():
+    ranks = [looked(rank, 0 if rank < 4 else 8) for rank in range(8)]
+    assert said_of(*ranks) == ("job_slow", [])
+
+
+def test_few_looks_name_nobody():
+    assert said_of(*[looked(r, 3 * (r != 5), looks=4) for r in range(8)]) == ("job_slow", [])
+    assert said_of(*ranks_in(8)) == ("job_slow", [])
+
+
+def test_ranks_that_could_not_be_looked_at_may_be_the_slow_ones():
+    ranks = with_rank(ALIKE, SLOW, looked(3, 0, looks=0), looked(4, 0, looks=0))
+    assert said_of(*ranks) == ("job_slow", [])
+    assert diagnose(slow_case(*ranks)).alternatives[0].suspects == (5,)
+
+
+def test_of_two_ranks_the_slow_one_is_named_with_doubt():
+    pair = diagnose(slow_case(looked(0, 7), looked(1, 0, stack=IN_USER_CODE)))
+    assert [s.rank for s in pair.suspects] == [1]
+    assert pair.confidence <= 0.7
+
+
+def test_a_stall_is_not_judged_by_looks():
+    assert diagnose(slow_case(*with_rank(ALIKE, SLOW), slowdown=1.0)).cause.value != "straggler"

@@ -1,0 +1,68 @@
+"""The census of a slow job: of how many looks at each rank was it waiting for the others?
+
+Steps of a synchronous job are as long as its slowest rank's, so all ranks beat at the same pace and
+no heartbeat tells them apart. But whoever is fast waits, and the slow one hardly ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted, Effect
+from watchtower.core.diagnosis.glance import was_waiting
+from watchtower.core.diagnosis.standing import index_stacks
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.stacks import Stack
+
+LOOKS = 5
+"""Dumps ordered for one census, of two rounds each: ten looks tell a rank that waits in none from
+one that waits in two of three, whatever the chance."""
+
+LOOK_EVERY_S = 6.0
+"""Between two of them: a dump takes a second, and agents take one that just ended for the next."""
+
+REVIEW_S = 600.0
+"""A job that stays slow is counted anew this often: another rank may be the slow one by then."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Looks at one rank, and how many of them found it waiting."""
+
+    looks: int = 0
+    waits: int = 0
+
+
+@dataclass(slots=True)
+class Census:
+    """One spell of slowness. `step` is called every tick while it lasts."""
+
+    since: float
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    """By rank; only ranks of the fleet's record are counted, which bounds it."""
+    _ordered: int = 0
+    _next_at: float = float("-inf")
+
+    def step(self, now: float) -> list[Effect]:
+        """Order looks, and a diagnosis when they are in."""
+        if now < self._next_at:
+            return []
+        self._next_at = now + LOOK_EVERY_S
+        if self._ordered == LOOKS:
+            self._ordered, self._next_at = 0, now + REVIEW_S
+            return [DiagnosisWanted()]
+        if not self._ordered:
+            self.tallies.clear()
+        self._ordered += 1
+        return [DumpsWanted(reason="slow", again=True)]
+
+    def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
+        """Count the ranks of one batch, whose stacks these are."""
+        known = index_stacks(stacks)
+        for dump in dumps:
+            waits = was_waiting(dump, known)
+            if waits is not None:
+                tally = self.tallies.setdefault(dump.rank, Tally())
+                tally.looks += 1
+                tally.waits += waits

@@ -1,0 +1,122 @@
+"""All steps became slower, and one rank hardly ever waits for the others: it sets the pace.
+
+In a synchronous job the fast ranks wait inside the collective for the slow one, so over many looks
+the slow rank is the one that waits least. Not so when all work longer: then nobody is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.testimony import (
+    accuse,
+    movement_evidence,
+    name_rank,
+    say_likewise,
+    stack_evidence,
+)
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
+from watchtower.core.phrases import clean
+from watchtower.core.ranksets import format_ranks
+from watchtower.wire.verdict import Cause, Evidence
+
+MIN_LOOKS = 6
+"""Fewer looks at a rank leave too much to chance."""
+
+OTHERS_WAIT = 0.4
+"""Share of looks that the others must be found waiting in: twice as long a step makes it half."""
+
+WAITS_LEAST = 0.25
+"""A straggler waits in at most this share of the looks that the others wait in."""
+
+MAX_SHARE = 0.25
+"""More ranks than this share (and more than one) that wait little are the rule, not stragglers."""
+
+PAIR_CEILING = 0.7
+"""Of two ranks one always waits less."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that wait least, if the others wait much."""
+    counted = [item for item in standings.live if item.evidence.looks >= MIN_LOOKS]
+    if len(counted) < 2:
+        return None
+    usual = median(_share(item) for item in counted)
+    if len(counted) == 2:
+        usual = max(_share(item) for item in counted)
+    slow = [item for item in counted if _share(item) <= WAITS_LEAST * usual]
+    if usual < OTHERS_WAIT or not slow or len(slow) > max(1, MAX_SHARE * len(counted)):
+        return None
+    others = [item for item in counted if item not in slow]
+    uncounted = len(standings.live) - len(counted)
+    evidence = [_count_evidence(slow, others), _pace_evidence(case)]
+    for item in slow[:3]:
+        evidence += _quote_work(item)
+        evidence.append(movement_evidence(item, 0.0))
+    first = slow[0]
+    ceiling = PAIR_CEILING if len(counted) == 2 else 1.0
+    return Finding(
+        cause=Cause.STRAGGLER,
+        tier=Tier.PROGRESS,
+        confidence=weigh(evidence, ceiling=DOUBT_CEILING if uncounted else ceiling),
+        suspects=tuple(accuse(item, Cause.STRAGGLER, _why(item)) for item in slow),
+        summary=(
+            f"{name_rank(first)} {_why(first)}{say_likewise(slow)}; the others wait for it, and "
+            f"steps take {case.slowdown:.1f} times as long as before"
+        ),
+        evidence=tuple(evidence),
+        next_steps=_advise(first),
+    )
+
+
+def _share(standing: Standing) -> float:
+    return standing.evidence.waits / standing.evidence.looks
+
+
+def _why(standing: Standing) -> str:
+    evidence = standing.evidence
+    return f"was waiting in {evidence.waits} of {evidence.looks} looks"
+
+
+def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evidence:
+    shares = sorted(_share(item) for item in others)
+    return Evidence(
+        source="stacks",
+        text=(
+            f"found waiting for other ranks: rank {slow[0].rank} in {_share(slow[0]):.0%} of "
+            f"{slow[0].evidence.looks} looks, the others in {shares[0]:.0%} to {shares[-1]:.0%}"
+        ),
+        ranks=format_ranks(item.rank for item in slow),
+        weight=0.75,
+    )
+
+
+def _pace_evidence(case: Case) -> Evidence:
+    text = (
+        f"steps take {case.slowdown:.1f} times as long as before, p95 {case.typical_step_s:.1f} s"
+    )
+    return Evidence(source="heartbeat", text=text, weight=0.3)
+
+
+def _quote_work(standing: Standing) -> tuple[Evidence, ...]:
+    """Quote the last stack if it shows the rank at work: it had to be somewhere."""
+    if standing.place is Place.WAITING:
+        return ()
+    return tuple(
+        Evidence(source=item.source, text=item.text, ranks=item.ranks, weight=0.0)
+        for item in stack_evidence(standing)
+    )
+
+
+def _advise(first: Standing) -> tuple[str, ...]:
+    node = clean(first.evidence.node, 64) or "its node"
+    return (
+        f"compare {node} with the others: clocks and throttling of its GPU, CPU load, its disk",
+        f"`py-spy top --pid {first.evidence.pid}` on {node} shows where rank {first.rank} spends "
+        "its time",
+    )

@@ -1,0 +1,31 @@
+"""What is said of a job that steps slowly: who sets the pace, or that everybody is slow alike."""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.rules.straggler import MIN_LOOKS
+from watchtower.core.diagnosis.weighing import weigh
+from watchtower.core.ranksets import count_ranks, format_ranks
+from watchtower.wire.verdict import Cause, Evidence
+
+
+def explain_slow_job(case: Case, standings: Standings) -> Finding:
+    """Write the finding that the job is slow and no rank is known to be the reason."""
+    counted = [item for item in standings.live if item.evidence.looks >= MIN_LOOKS]
+    slower = f"steps take {case.slowdown:.1f} times as long as before"
+    evidence = [Evidence(source="heartbeat", text=slower, weight=0.9)]
+    if counted:
+        text = f"no rank waits much less than the others ({count_ranks(len(counted))} looked at)"
+        ranks = format_ranks(item.rank for item in counted)
+        evidence.append(Evidence(source="stacks", text=text, ranks=ranks, weight=0.0))
+    return Finding(
+        cause=Cause.JOB_SLOW,
+        tier=Tier.PROGRESS,
+        confidence=weigh(evidence),
+        suspects=(),
+        summary=f"{slower}; no rank stands out" if counted else slower,
+        evidence=tuple(evidence),
+        next_steps=("look at what all ranks share: storage, network, batches that became longer",),
+    )
