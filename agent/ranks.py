@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from watchtower_heartbeat.page import PageView
 
 from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
 from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
+from agent.collectors.traffic import TcpBytes, TrafficMeter
 from agent.discovery import FoundRank
 from agent.heartbeats import Heartbeat
 from agent.procfs import Proc
@@ -18,7 +20,7 @@ from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, R
 class WatchedRank:
     """Holds what is open for one rank: its page, its /proc files, its pidfd."""
 
-    def __init__(self, proc: Proc, found: FoundRank, now: float) -> None:
+    def __init__(self, proc: Proc, found: FoundRank, now: float, tcp: TcpBytes) -> None:
         self.found = found
         self.found_at = now
         self.ended_at: float | None = None
@@ -27,6 +29,7 @@ class WatchedRank:
         self._files = OpenFiles(proc, found.process.pid)
         self.end_watch = EndWatch(found.process.pid, self._files)
         self._meter = MovementMeter(proc, found.process, self._files)
+        self._traffic = TrafficMeter(proc=proc, process=found.process, tcp=tcp)
         self.update(found)
 
     @property
@@ -71,6 +74,9 @@ class WatchedRank:
         if self.heartbeat is not None:
             self.heartbeat.read()
             beat = self.heartbeat.beat(time.monotonic_ns())
+        if beat is not None and self.ended_at is None:
+            moved = self._traffic.look(beat.age_s)
+            movement = replace(movement, socket_bytes_per_s=moved)
         return RankVitals(
             job=self.found.job,
             rank=claim.rank,

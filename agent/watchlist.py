@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.collectors.process import TickBudget
+from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
 from agent.discovery import FoundRank
 from agent.dump_triggers import RankBeat
@@ -32,6 +33,7 @@ class Watchlist:
         self._ranks: dict[Key, WatchedRank] = {}
         self._troubles: dict[tuple[Key, str], str] = {}
         self._budget = TickBudget()
+        self._tcp = TcpBytes()
 
     def update(self, found: Iterable[FoundRank], now: float) -> None:
         """Begin to watch new ranks, and forget those that are none or ended long ago."""
@@ -100,7 +102,7 @@ class Watchlist:
         if key in self._ranks:
             self._ranks[key].update(found)
             return
-        rank = self._ranks[key] = WatchedRank(self._proc, found, now)
+        rank = self._ranks[key] = WatchedRank(self._proc, found, now, self._tcp)
         page = "with" if rank.heartbeat is not None else "without"
         log.info("found %s, %s a heartbeat page", rank, page)
 

@@ -7,6 +7,7 @@ import tomllib
 from functools import cache
 from importlib import resources
 
+from agent.dumpers.freezer import is_frozen
 from agent.dumpers.sockets import SocketTables
 from agent.procfs import Proc, parse_fields, parse_stat, printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
@@ -84,6 +85,7 @@ def read_kernel_wait(proc: Proc, pid: int, tables: SocketTables | None = None) -
         target=printable(describe_target(proc, pid, descriptor, tables), MAX_TEXT),
         tracer_pid=tracer,
         tracer_name=_name_of(proc, tracer),
+        frozen=is_frozen(proc, pid),
     )
 
 

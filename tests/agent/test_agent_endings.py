@@ -14,6 +14,7 @@ from watchtower_heartbeat.writer import PageWriter, blank_image
 
 from agent.collectors.endings import ExitStatus, decode_wait_status
 from agent.collectors.process import TickBudget
+from agent.collectors.traffic import TcpBytes
 from agent.discovery import Discovery
 from agent.process_table import ProcessTable
 from agent.procfs import Proc
@@ -38,7 +39,7 @@ def watch(mark: str) -> Watch:
             own_pid=-1,
         )
         (found,) = discovery.tick(0.0)
-        return WatchedRank(proc, found, time.monotonic())
+        return WatchedRank(proc, found, time.monotonic(), TcpBytes())
 
     return watch_it
 

@@ -201,3 +201,22 @@ def test_no_frames_say_nothing():
 
 def test_every_entry_of_the_table_can_match_only_by_a_condition():
     assert all(item.function or item.owner or item.file for item in PATTERNS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Popen._wait @subprocess.py:2011 < Popen.wait @subprocess.py:1260 < push /job/s3.py:8",
+        "Popen.communicate @subprocess.py:1198 < run @subprocess.py:549 < push /job/s3.py:8",
+        "Popen.poll @multiprocessing/popen_fork.py:27"
+        " < Popen.wait @multiprocessing/popen_fork.py:43"
+        " < Process.join @multiprocessing/process.py:149 < main /job/train.py:9",
+    ],
+)
+def test_waiting_for_a_program_it_started_is_a_class_of_its_own(text):
+    assert read_stack(frames(text)).frame_class.value == "child"
+
+
+def test_a_child_of_a_checkpoint_is_a_checkpoint():
+    text = "Popen.wait @subprocess.py:1260 < upload_checkpoint /job/s3.py:8 < main /job/train.py:9"
+    assert read_stack(frames(text)).frame_class.value == "checkpoint"

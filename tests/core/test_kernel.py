@@ -56,3 +56,8 @@ def test_the_kernel_function_counts_before_the_call():
 
 def test_a_target_is_cleaned():
     assert "\x1b" not in read_kernel_wait(a_kernel("S", "read", "/a\x1b[2J")).says
+
+
+def test_a_frozen_cgroup_counts_before_what_the_thread_was_caught_in():
+    reading = read_kernel_wait(a_kernel("D", syscall="clock_nanosleep", frozen=True))
+    assert (reading.wait_class, reading.says) == ("frozen", "frozen by its cgroup")

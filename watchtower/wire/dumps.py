@@ -66,6 +66,8 @@ class KernelWait:
     tracer_pid: int = 0
     """TracerPid of /proc/PID/status: a debugger holds the process when it is not 0."""
     tracer_name: str = ""
+    frozen: bool = False
+    """Its cgroup is frozen: no state or call of the process itself tells that for certain."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -90,6 +90,9 @@ class Movement:
     """Bytes fetched from storage (read_bytes of /proc/PID/io) by the whole tree."""
     io_readable: bool = True
     """False when /proc/PID/io is closed to the agent: the two byte rates are then unknown."""
+    socket_bytes_per_s: float = 0.0
+    """Bytes moved over TCP by the whole tree; in a network namespace of its own, over all its
+    interfaces. Measured only while the rank is late, else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

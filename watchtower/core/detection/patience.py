@@ -10,8 +10,11 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause
 
-PATIENT_CLASSES = frozenset({"compile", "checkpoint", "network"})
+PATIENT_CLASSES = frozenset({"compile", "checkpoint", "network", "child"})
 """Frame classes whose work is long by nature while something still moves."""
+
+HURRIED_CLASSES = frozenset({"dataloader"})
+"""Frame classes that are no excuse even while they transfer data: a batch has to come in time."""
 
 CANNOT_GO_ON = frozenset(
     {
@@ -68,6 +71,9 @@ def _by_movement(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience
         return Patience(length_s=_still_s(scene, policy), reason=reason)
     if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long"
+        return Patience(length_s=policy.class_patience_s, reason=reason)
+    if diagnosis.suspects_transfer and diagnosis.suspect_class not in HURRIED_CLASSES:
+        reason = "it transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.peers_waiting or scene.all_still:
         still = "nothing moves" if scene.all_still else "the suspect moves without stepping"

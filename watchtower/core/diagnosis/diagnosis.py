@@ -48,7 +48,9 @@ class Diagnosis:
     alternatives: tuple[Alternative, ...] = ()
     next_steps: tuple[str, ...] = ()
     suspects_moving: bool = False
-    """Some suspect computes or reads or writes storage. Below `MIN_CONFIDENCE`: some candidate."""
+    """Some suspect computes or moves bytes. Below `MIN_CONFIDENCE`: some candidate."""
+    suspects_transfer: bool = False
+    """Some suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
     suspect_class: str = ""
@@ -146,7 +148,8 @@ def _write(
         stalled_for_s=case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
-        suspects_moving=any(item.moving for item in accused),
+        suspects_moving=any(item.moving or item.transfers for item in accused),
+        suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(not (item.presumed and item.moving) for item in waiting),
         suspect_class=_name_class(finding, accused),
     )

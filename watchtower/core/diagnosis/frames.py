@@ -29,6 +29,8 @@ class FrameClass(Enum):
     OPTIMIZER = "optimizer"
     LOCK = "lock"
     NETWORK = "network"
+    CHILD = "child"
+    """Waits for a program it has started."""
     USER = "user"
     NONE = "none"
 

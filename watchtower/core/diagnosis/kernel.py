@@ -40,6 +40,9 @@ _WAITS = tuple(
     for entry in _TABLE["wait"]
 )
 _TARGETS = tuple((re.compile(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+FROZEN = "frozen"
+"""Class of a task that its cgroup holds."""
+
 _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 """Classes of calls that take any descriptor: what it points at decides."""
 
@@ -47,6 +50,8 @@ _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 @lru_cache(maxsize=4096)
 def read_kernel_wait(wait: KernelWait) -> WaitReading:
     """Say what the thread waits for, as far as the kernel told."""
+    if wait.frozen:
+        return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")
     pattern = _find_pattern(wait)
     if pattern is None:
         return WaitReading(wait_class="", says="")

@@ -29,6 +29,8 @@ def explain_without_fault(case: Case, standings: Standings) -> str:
     count = count_ranks(len(standings.by_rank))
     if is_suspended(standings):
         return f"all {count_ranks(len(standings.live))} are stopped: the job is suspended"
+    if standings.live and all(item.is_frozen for item in standings.live):
+        return f"all {count_ranks(len(standings.live))} are frozen by their cgroups: suspended"
     if is_cancelled(standings, case.settle_s):
         return f"all {count} were ended from outside (SIGTERM or the like): the job was cancelled"
     if finished(standings):

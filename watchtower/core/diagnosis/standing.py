@@ -12,7 +12,8 @@ from enum import Enum
 
 from watchtower.core.case import Case, Presence, RankEvidence
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading, read_stack
-from watchtower.core.diagnosis.kernel import WaitReading, read_kernel_wait
+from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, read_kernel_wait
+from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
@@ -71,6 +72,9 @@ class Standing:
     wait: WaitReading
     shape: Shape
     moving: bool
+    """Its process tree computes, or reads or writes storage."""
+    transfers: bool
+    """Its process tree moves data through the network."""
     active: bool
     """Its main thread was on a CPU in the last dump."""
     age_s: float
@@ -94,6 +98,11 @@ class Standing:
     def asleep(self) -> bool:
         """Tell whether its main thread waits in the kernel."""
         return self.state in ASLEEP and not self.active
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether its cgroup keeps it from running."""
+        return self.wait.wait_class == FROZEN
 
     @property
     def spins(self) -> bool:
@@ -176,6 +185,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         wait=read_kernel_wait(kernel),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
         moving=is_moving(case, evidence),
+        transfers=evidence.movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S,
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,

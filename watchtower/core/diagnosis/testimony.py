@@ -144,7 +144,8 @@ def movement_evidence(standing: Standing, weight: float) -> Evidence:
     written = movement.write_bytes_per_s + movement.read_bytes_per_s
     traffic = f"{written / 1e6:.1f} MB/s of storage traffic" if movement.io_readable else ""
     used = f"{movement.cpu_cores:.2f} cores used"
-    text = f"rank {standing.rank}: {', '.join(filter(None, (used, traffic)))}"
+    sent = f"{movement.socket_bytes_per_s / 1e6:.1f} MB/s over TCP" if standing.transfers else ""
+    text = f"rank {standing.rank}: {', '.join(filter(None, (used, traffic, sent)))}"
     return Evidence(source="movement", text=text, ranks=str(standing.rank), weight=weight)
 
 

@@ -18,7 +18,7 @@ from watchtower.core.fleet.generation import (
     ProcessKey,
     RankRecord,
 )
-from watchtower.core.policy import Policy
+from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
@@ -184,7 +184,8 @@ class Fleet:
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
         bytes_per_s = movement.write_bytes_per_s + movement.read_bytes_per_s
-        if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0:
+        sends = movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
+        if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0 or sends:
             record.moved_at = now
         if vitals.ended is not None and record.ended_at is None:
             record.ended_at = now - vitals.ended.age_s

@@ -16,7 +16,14 @@ PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
 """Phases by which a job itself says that it saves."""
 
 UNNAMED = frozenset(
-    {FrameClass.USER, FrameClass.NONE, FrameClass.NETWORK, FrameClass.LOCK, FrameClass.OPTIMIZER}
+    {
+        FrameClass.USER,
+        FrameClass.NONE,
+        FrameClass.NETWORK,
+        FrameClass.LOCK,
+        FrameClass.OPTIMIZER,
+        FrameClass.CHILD,
+    }
 )
 """Classes that do not contradict the phase."""
 

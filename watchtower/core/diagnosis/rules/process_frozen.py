@@ -1,7 +1,7 @@
 """A rank's cgroup is frozen: a scheduler's suspend, a container runtime's pause, a test.
 
-Version 1 of cgroups shows it as state D, version 2 as ordinary sleep; the kernel function the main
-thread sleeps in is the same word in both (kernel/cgroup/freezer.c, kernel/freezer.c).
+Version 1 of cgroups shows it as state D, version 2 as ordinary sleep, and new kernels in the very
+call it was caught in. The agent asks the cgroup; older kernels also have a function of that name.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.holding import accuse_held
-from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
-
-FROZEN = "frozen"
-"""Wait class of a task that its cgroup holds (`facts/kernel_waits.toml`)."""
 
 
 def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse frozen ranks while others are not frozen."""
-    frozen = [item for item in standings.live if is_frozen(item)]
-    if not frozen or len(frozen) == len(standings.live):
+    frozen = [item for item in standings.live if item.is_frozen]
+    if not frozen or len(frozen) == len(standings.live):  # the whole job: suspended
         return None
     first = frozen[0].evidence
     node = clean(first.node, 64) or "its node"
@@ -37,8 +33,3 @@ def find(case: Case, standings: Standings) -> Finding | None:
             f"no signal reaches pid {first.pid} before it is thawed, SIGKILL on cgroup v1 included",
         ),
     )
-
-
-def is_frozen(standing: Standing) -> bool:
-    """Tell whether every look found the rank's main thread in its cgroup's freezer."""
-    return standing.wait.wait_class == FROZEN

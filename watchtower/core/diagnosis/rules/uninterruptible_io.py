@@ -52,7 +52,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
 def _stays_uninterruptible(standing: Standing) -> bool:
     seen = [dump.kernel.state for dump in standing.evidence.dumps[-2:]] + [standing.state]
     return (
-        standing.wait.wait_class != "frozen"
+        not standing.is_frozen
         and len(seen) > 2
         and all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
         and standing.place is not Place.WAITING

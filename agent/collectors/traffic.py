@@ -1,0 +1,102 @@
+"""Collector: bytes a late rank's process tree moves through the network.
+
+Who downloads weights or uploads a checkpoint uses hardly any CPU and no disk; without this it would
+look motionless. It costs a look at every descriptor, so only late ranks are looked at, and seldom.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from agent.collectors.sock_diag import read_tcp_bytes
+from agent.config import MAX_DESCRIPTORS_PER_PROCESS
+from agent.process_table import Process
+from agent.procfs import Proc
+
+LATE_S = 3.0
+"""A rank without a beat for this long is looked at; steps are usually shorter."""
+
+EVERY_S = 4.0
+"""Between two looks at one rank: eight hung ranks cost a thousandth of a core."""
+
+TREE_PROCESSES = 17
+"""The rank and sixteen descendants; uploads and downloads run in one of the first."""
+
+
+class TcpBytes:
+    """What all connections have moved, asked for once for all ranks of a tick."""
+
+    def __init__(self) -> None:
+        self._read_at = float("-inf")
+        self._moved: dict[int, int] = {}
+
+    def at(self, now: float) -> dict[int, int]:
+        """Return the bytes by inode, not older than half a second; none when they cannot be had."""
+        if now - self._read_at > 0.5:
+            self._read_at = now
+            try:
+                self._moved = read_tcp_bytes()
+            except OSError:
+                self._moved = {}
+        return self._moved
+
+
+@dataclass(slots=True, kw_only=True)
+class TrafficMeter:
+    """One rank's traffic. 0 until it was late at two looks."""
+
+    proc: Proc
+    process: Process
+    tcp: TcpBytes
+    bytes_per_s: float = 0.0
+    _looked_at: float = float("-inf")
+    _before: dict[int, int] = field(default_factory=dict)
+    """By inode; by interface (negative) in a network namespace of its own."""
+
+    def look(self, late_s: float) -> float:
+        """Return bytes per second of a rank that has not beaten for `late_s`."""
+        if late_s < LATE_S:
+            self.bytes_per_s, self._before, self._looked_at = 0.0, {}, float("-inf")
+            return 0.0
+        now = time.monotonic()
+        elapsed = now - self._looked_at
+        if elapsed < EVERY_S:
+            return self.bytes_per_s
+        moved = self._count(now)
+        if elapsed < float("inf"):
+            # A connection that is new has moved all its bytes since the last look.
+            gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
+            self.bytes_per_s = round(gained / elapsed)
+        self._before, self._looked_at = moved, now
+        return self.bytes_per_s
+
+    def _count(self, now: float) -> dict[int, int]:
+        own = self.proc.link(os.getpid(), "ns/net")
+        theirs = self.proc.link(self.process.pid, "ns/net")
+        if theirs and theirs != own:
+            return parse_interfaces(self.proc.try_read(self.process.pid, "net/dev", 65536))
+        tree = [self.process, *self.process.descendants()][:TREE_PROCESSES]
+        moved = self.tcp.at(now)
+        inodes = {inode for each in tree for inode in self._sockets(each.pid)}
+        return {inode: moved[inode] for inode in inodes & moved.keys()}
+
+    def _sockets(self, pid: int) -> list[int]:
+        try:
+            names = os.listdir(self.proc.file(pid, "fd"))[:MAX_DESCRIPTORS_PER_PROCESS]
+        except OSError:
+            return []
+        links = (self.proc.link(pid, f"fd/{name}") for name in names)
+        return [int(link[8:-1]) for link in links if link.startswith("socket:[")]
+
+
+def parse_interfaces(raw: bytes) -> dict[int, int]:
+    """Read /proc/PID/net/dev: bytes in and out of each interface but loopback, by its place."""
+    moved: dict[int, int] = {}
+    for place, line in enumerate(raw.split(b"\n")[2:], start=1):
+        name, colon, numbers = line.partition(b":")
+        fields = numbers.split()
+        if colon and name.strip() != b"lo" and len(fields) > 8:
+            moved[-place] = int(fields[0]) + int(fields[8])
+    return moved

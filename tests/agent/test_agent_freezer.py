@@ -1,0 +1,73 @@
+"""Frozen cgroups: version 1 for real where it is mounted, both versions from a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from agent_scene import Victim, wait_until
+
+from agent.dumpers.freezer import is_frozen
+from agent.dumpers.kernel_state import read_kernel_wait
+from agent.procfs import Proc
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+def machine(root: Path, cgroup: str, files: dict[str, str]) -> Proc:
+    """A machine with one process, pid 7, and these files under its cgroup mount."""
+    (root / "proc/7").mkdir(parents=True)
+    (root / "proc/7/cgroup").write_text(cgroup)
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Proc(str(root))
+
+
+V1 = "9:freezer:/slurm/job_7\n3:cpu,cpuacct:/\n0::/\n"
+V2 = "0::/kubepods/pod1/c2\n"
+CASES = [
+    (V1, {"freezer/slurm/job_7/freezer.state": "FROZEN\n"}, True),
+    (V1, {"freezer/slurm/job_7/freezer.state": "THAWED\n"}, False),
+    (V2, {"kubepods/pod1/c2/cgroup.events": "populated 1\nfrozen 1\n"}, True),
+    (V2, {"kubepods/pod1/c2/cgroup.events": "populated 1\nfrozen 0\n"}, False),
+    (V2, {}, False),
+    ("", {}, False),
+    ("nonsense\n::\n0:\n", {}, False),
+]
+
+
+@pytest.mark.parametrize(("cgroup", "files", "frozen"), CASES)
+def test_the_cgroup_says_whether_it_is_frozen(
+    tmp_path: Path, cgroup: str, files: dict[str, str], frozen: bool
+) -> None:
+    assert is_frozen(machine(tmp_path, cgroup, files), 7) is frozen
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A cgroup of this test's own."""
+    folder = FREEZER / f"watchtower-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / "freezer.state").write_text("THAWED")
+    except OSError as error:
+        pytest.skip(f"no freezer of cgroup version 1 that may be used here: {error}")
+    yield folder
+    (folder / "freezer.state").write_text("THAWED")
+    for pid in (folder / "cgroup.procs").read_text().split():
+        (FREEZER / "cgroup.procs").write_text(pid)
+    folder.rmdir()
+
+
+def test_a_really_frozen_process_is_seen(start: Callable[..., Victim], freezer: Path) -> None:
+    victim = start(RANK="0")
+    (freezer / "cgroup.procs").write_text(str(victim.pid))
+    assert not read_kernel_wait(Proc(), victim.pid).frozen
+    (freezer / "freezer.state").write_text("FROZEN")
+    wait_until(lambda: read_kernel_wait(Proc(), victim.pid).frozen, "the process is frozen")
+    (freezer / "freezer.state").write_text("THAWED")
+    wait_until(lambda: not read_kernel_wait(Proc(), victim.pid).frozen, "it is thawed")

@@ -1,0 +1,105 @@
+"""Bytes over TCP: real connections of this process, and of a process in a namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors import traffic
+from agent.collectors.sock_diag import parse_connection, read_tcp_bytes
+from agent.collectors.traffic import LATE_S, TcpBytes, TrafficMeter, parse_interfaces
+from agent.process_table import ProcessTable
+from agent.procfs import Proc
+
+SIZE = 400_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection over loopback."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0] as peer,
+    ):
+        yield client, peer
+
+
+def send(client: socket.socket, peer: socket.socket, size: int) -> None:
+    client.setblocking(True)
+    left = size
+    while left > 0:
+        left -= client.send(bytes(min(left, 65536)))
+        peer.recv(1 << 20)
+
+
+def inode_of(connection: socket.socket) -> int:
+    return os.fstat(connection.fileno()).st_ino
+
+
+def test_the_kernel_tells_what_a_connection_has_moved(pair) -> None:
+    client, peer = pair
+    before = read_tcp_bytes()
+    send(client, peer, SIZE)
+    after = read_tcp_bytes()
+    assert after[inode_of(peer)] - before[inode_of(peer)] >= SIZE // 2
+    assert after[inode_of(client)] > before[inode_of(client)]
+
+
+def meter() -> TrafficMeter:
+    proc = Proc()
+    new, _ = ProcessTable(proc).refresh()
+    process = next(each for each in new if each.pid == os.getpid())
+    return TrafficMeter(proc=proc, process=process, tcp=TcpBytes())
+
+
+def test_a_late_rank_that_transfers_is_seen_to(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "EVERY_S", 0.6)
+    looked = meter()
+    assert looked.look(LATE_S + 1) == 0.0
+    send(*pair, SIZE)
+    time.sleep(0.7)
+    assert looked.look(LATE_S + 2) > 100_000
+    time.sleep(0.7)
+    assert looked.look(LATE_S + 3) < 10_000
+    assert looked.look(0.1) == 0.0
+
+
+def test_a_rank_in_time_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = meter()
+    monkeypatch.setattr(looked.proc, "link", lambda *_: pytest.fail("it was looked at"))
+    assert looked.look(LATE_S - 0.1) == 0.0
+
+
+def test_interfaces_but_loopback_are_counted() -> None:
+    raw = b"""Inter-|   Receive                            |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs
+    lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0
+  eth0: 1000 5 0 0 0 0 0 0 200 5 0 0 0 0 0 0
+"""
+    assert parse_interfaces(raw) == {-2: 1200}
+
+
+def message(inode: int, acked: int, received: int) -> bytes:
+    info = bytes(120) + struct.pack("=QQ", acked, received) + bytes(40)
+    attribute = struct.pack("=HH", 4 + len(info), 2) + info
+    return bytes(68) + struct.pack("=I", inode) + attribute
+
+
+def test_a_message_of_the_kernel_is_read() -> None:
+    assert parse_connection(message(77, 5, 7)) == {77: 12}
+    assert parse_connection(message(0, 5, 7)) == {}  # a connection that no process holds any more
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
+    parse_connection(raw)
+    parse_interfaces(raw)
+    parse_connection(message(1, 2, 3)[:72] + raw)
