@@ -257,7 +257,7 @@ class Tower:
         if asked == live.question():  # else it speaks of a stall that is over
             live.case = case
             live.diagnosed_at = self.clock.wall()
-            self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis), now)
+            self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis, now), now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
 

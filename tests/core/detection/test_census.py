@@ -1,7 +1,7 @@
 """The census: which looks it orders, and what it counts."""
 
 from tests.core.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
-from watchtower.core.detection.census import LOOK_EVERY_S, LOOKS, REVIEW_S, Census
+from watchtower.core.detection.census import FIRST_ANSWER, LOOK_EVERY_S, LOOKS, REVIEW_S, Census
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted
 
 
@@ -10,21 +10,25 @@ def count(census, *built):
         census.take(item.evidence.dumps, item.stacks)
 
 
-def test_looks_are_ordered_one_after_the_other_and_then_a_diagnosis():
-    census, wanted = Census(since=0.0), []
-    for tick in range(200):
-        wanted += [(tick * 0.5, effect) for effect in census.step(tick * 0.5)]
-    assert [type(effect) for _, effect in wanted] == [DumpsWanted] * LOOKS + [DiagnosisWanted]
-    assert [at for at, _ in wanted] == [i * LOOK_EVERY_S for i in range(LOOKS + 1)]
+def effects_of(census, seconds):
+    return [(at, effect) for at in range(seconds) for effect in census.step(float(at))]
 
 
-def test_a_job_that_stays_slow_is_counted_anew():
+def test_looks_are_ordered_one_after_the_other_and_it_is_asked_what_they_tell():
+    wanted = effects_of(Census(since=0.0), 200)
+    dumps = [at for at, effect in wanted if isinstance(effect, DumpsWanted)]
+    asked = [at for at, effect in wanted if isinstance(effect, DiagnosisWanted)]
+    assert dumps == [i * LOOK_EVERY_S for i in range(LOOKS)]
+    assert asked == [i * LOOK_EVERY_S for i in range(FIRST_ANSWER, LOOKS + 1)]
+
+
+def test_an_answer_ends_the_looks_and_a_job_that_stays_slow_is_counted_anew():
     census = Census(since=0.0)
-    for at in range(0, 60):
-        census.step(float(at))
+    effects_of(census, 20)
     count(census, a_rank(0))
-    assert census.step(60.0) == []
-    (effect,) = census.step(LOOKS * LOOK_EVERY_S + REVIEW_S)
+    census.settle(20.0)
+    assert census.step(20.0 + REVIEW_S - 1) == []
+    (effect,) = census.step(20.0 + REVIEW_S)
     assert isinstance(effect, DumpsWanted)
     assert census.tallies == {}
 

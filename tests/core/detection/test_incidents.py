@@ -70,7 +70,7 @@ class Story:
         return effects
 
     def hear(self, diagnosis: Diagnosis) -> list[object]:
-        effects = self.watch.take_diagnosis(diagnosis)
+        effects = self.watch.take_diagnosis(diagnosis, self.now)
         self.effects += effects
         return effects
 
@@ -346,7 +346,7 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
         condition = world.report(1)
         watch.step(condition, Scene(typical_s=1.0), world.now)
         if watch.status is Status.SUSPECT and watch.diagnosis is None:
-            watch.take_diagnosis(a_diagnosis())
+            watch.take_diagnosis(a_diagnosis(), world.now)
         statuses.append(watch.status)
     assert statuses.index(Status.SUSPECT) == 5
     assert statuses.index(Status.HUNG) == 15

@@ -101,7 +101,7 @@ class AnyTimeline(RuleBasedStateMachine):
     @rule(cause=st.sampled_from(Cause), moving=st.booleans(), waiting=st.booleans())
     def hear(self, cause: Cause, moving: bool, waiting: bool) -> None:
         diagnosis = a_diagnosis(cause, suspects_moving=moving, peers_waiting=waiting)
-        self.take(self.watch.take_diagnosis(diagnosis))
+        self.take(self.watch.take_diagnosis(diagnosis, self.now))
 
     @invariant()
     def an_incident_is_open_exactly_while_hung(self) -> None:

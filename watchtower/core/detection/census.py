@@ -15,15 +15,18 @@ from watchtower.core.diagnosis.standing import index_stacks
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
 
-LOOKS = 5
-"""Dumps ordered for one census, of two rounds each: ten looks tell a rank that waits in none from
-one that waits in two of three, whatever the chance."""
+LOOKS = 8
+"""Dumps ordered at most for one census, of two rounds each: among 16,384 ranks that wait in two of
+three looks, one that waits in none of sixteen is no chance."""
+
+FIRST_ANSWER = 3
+"""After so many dumps, and after each one that follows, it is asked whether they tell already."""
 
 LOOK_EVERY_S = 6.0
 """Between two of them: a dump takes a second, and agents take one that just ended for the next."""
 
 REVIEW_S = 600.0
-"""A job that stays slow is counted anew this often: another rank may be the slow one by then."""
+"""A job that stays slow is counted anew after this: another rank may be the slow one by then."""
 
 
 @dataclass(slots=True)
@@ -49,13 +52,21 @@ class Census:
         if now < self._next_at:
             return []
         self._next_at = now + LOOK_EVERY_S
+        effects: list[Effect] = []
+        if self._ordered >= FIRST_ANSWER:
+            effects.append(DiagnosisWanted())
         if self._ordered == LOOKS:
-            self._ordered, self._next_at = 0, now + REVIEW_S
-            return [DiagnosisWanted()]
+            self.settle(now)
+            return effects
         if not self._ordered:
             self.tallies.clear()
         self._ordered += 1
-        return [DumpsWanted(reason="slow", again=True)]
+        effects.append(DumpsWanted(reason="slow", again=True))
+        return effects
+
+    def settle(self, now: float) -> None:
+        """Look no further for a while: the answer is known, or more looks would not give it."""
+        self._ordered, self._next_at = 0, now + REVIEW_S
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
         """Count the ranks of one batch, whose stacks these are."""

@@ -153,7 +153,7 @@ class Watch:
             return stall
         return replace(stall, since=min(stall.since, self.stall.since))
 
-    def take_diagnosis(self, diagnosis: Diagnosis) -> list[Effect]:
+    def take_diagnosis(self, diagnosis: Diagnosis, now: float) -> list[Effect]:
         """Take what `diagnose` made of the case asked for; the stall may be over by then."""
         if self.status is Status.ENDED:
             if self.diagnosis is not None or not is_told(diagnosis):
@@ -163,6 +163,8 @@ class Watch:
         if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
         self.diagnosis = diagnosis
+        if self.census is not None and diagnosis.suspects:
+            self.census.settle(now)
         return [IncidentUpdated()] if self.status is Status.HUNG else []
 
     def end(self, reason: str) -> list[Effect]:

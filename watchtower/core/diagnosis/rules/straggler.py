@@ -7,6 +7,7 @@ the slow rank is the one that waits least. Not so when all work longer: then nob
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 from statistics import median
 
 from watchtower.core.case import Case
@@ -25,14 +26,17 @@ from watchtower.core.phrases import clean
 from watchtower.core.ranksets import format_ranks
 from watchtower.wire.verdict import Cause, Evidence
 
-MIN_LOOKS = 6
-"""Fewer looks at a rank leave too much to chance."""
+MIN_LOOKS = 4
+"""Fewer looks at a rank say nothing about it."""
 
 OTHERS_WAIT = 0.4
 """Share of looks that the others must be found waiting in: twice as long a step makes it half."""
 
 WAITS_LEAST = 0.25
 """A straggler waits in at most this share of the looks that the others wait in."""
+
+MAX_CHANCE = 0.02
+"""Chance that some rank of the job waits so little although it is as fast as the others."""
 
 MAX_SHARE = 0.25
 """More ranks than this share (and more than one) that wait little are the rule, not stragglers."""
@@ -49,7 +53,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     usual = median(_share(item) for item in counted)
     if len(counted) == 2:
         usual = max(_share(item) for item in counted)
-    slow = [item for item in counted if _share(item) <= WAITS_LEAST * usual]
+    slow = [item for item in counted if _waits_little(item, usual, len(counted))]
     if usual < OTHERS_WAIT or not slow or len(slow) > max(1, MAX_SHARE * len(counted)):
         return None
     others = [item for item in counted if item not in slow]
@@ -72,6 +76,17 @@ def find(case: Case, standings: Standings) -> Finding | None:
         evidence=tuple(evidence),
         next_steps=_advise(first),
     )
+
+
+def _waits_little(standing: Standing, usual: float, among: int) -> bool:
+    evidence = standing.evidence
+    chance = find_chance(evidence.waits, evidence.looks, usual) * among
+    return _share(standing) <= WAITS_LEAST * usual and chance <= MAX_CHANCE
+
+
+def find_chance(waits: int, looks: int, usual: float) -> float:
+    """Chance of at most `waits` of `looks` for a rank that waits as the usual one does."""
+    return sum(comb(looks, n) * usual**n * (1 - usual) ** (looks - n) for n in range(waits + 1))
 
 
 def _share(standing: Standing) -> float:
