@@ -52,7 +52,7 @@ class Agent:
             host=os.uname().nodename,
             own_pid=os.getpid(),
         )
-        self._watchlist = Watchlist(self._proc)
+        self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._metrics = Metrics()
         self._py_spy = settings.py_spy or find_py_spy()
         self._limits = AgentLimits()

@@ -20,7 +20,9 @@ from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, R
 class WatchedRank:
     """Holds what is open for one rank: its page, its /proc files, its pidfd."""
 
-    def __init__(self, proc: Proc, found: FoundRank, now: float, tcp: TcpBytes) -> None:
+    def __init__(
+        self, proc: Proc, found: FoundRank, now: float, tcp: TcpBytes, interval_s: float
+    ) -> None:
         self.found = found
         self.found_at = now
         self.ended_at: float | None = None
@@ -29,7 +31,9 @@ class WatchedRank:
         self._files = OpenFiles(proc, found.process.pid)
         self.end_watch = EndWatch(found.process.pid, self._files)
         self._meter = MovementMeter(proc, found.process, self._files)
-        self._traffic = TrafficMeter(proc=proc, process=found.process, tcp=tcp)
+        self._traffic = TrafficMeter(
+            proc=proc, process=found.process, tcp=tcp, interval_s=interval_s
+        )
         self.update(found)
 
     @property

@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 class Watchlist:
     """Takes what discovery found; one bad process never stops the look at the others."""
 
-    def __init__(self, proc: Proc) -> None:
-        self._proc = proc
+    def __init__(self, proc: Proc, interval_s: float) -> None:
+        self._proc, self._interval_s = proc, interval_s
         self._ranks: dict[Key, WatchedRank] = {}
         self._troubles: dict[tuple[Key, str], str] = {}
         self._budget = TickBudget()
@@ -102,7 +102,7 @@ class Watchlist:
         if key in self._ranks:
             self._ranks[key].update(found)
             return
-        rank = self._ranks[key] = WatchedRank(self._proc, found, now, self._tcp)
+        rank = self._ranks[key] = WatchedRank(self._proc, found, now, self._tcp, self._interval_s)
         page = "with" if rank.heartbeat is not None else "without"
         log.info("found %s, %s a heartbeat page", rank, page)
 

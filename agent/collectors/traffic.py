@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from agent.collectors.sock_diag import read_tcp_bytes
-from agent.config import MAX_DESCRIPTORS_PER_PROCESS
 from agent.process_table import Process
 from agent.procfs import Proc
 
-LATE_S = 3.0
-"""A rank without a beat for this long is looked at; steps are usually shorter."""
+LATE_INTERVALS = 3
+"""A rank without a beat for so many reports is looked at; steps are usually shorter."""
 
-EVERY_S = 4.0
-"""Between two looks at one rank: eight hung ranks cost a thousandth of a core."""
+MAX_PAUSE_INTERVALS = 10
+"""Looks at one rank are 1, 2, 4 ... and at most so many reports apart: who transfers is known in
+time, and a job that hangs for a night costs a thousandth of a core."""
 
 TREE_PROCESSES = 17
 """The rank and sixteen descendants; uploads and downloads run in one of the first."""
+
+MAX_LINKS = 2000
+"""Descriptors of one tree read in one look, at 5 us each."""
 
 
 class TcpBytes:
@@ -50,27 +55,33 @@ class TrafficMeter:
     proc: Proc
     process: Process
     tcp: TcpBytes
+    interval_s: float
+    """Between two reports."""
     bytes_per_s: float = 0.0
-    _looked_at: float = float("-inf")
+    _looked_at: float | None = None
+    _pause_s: float = 0.0
     _before: dict[int, int] = field(default_factory=dict)
     """By inode; by interface (negative) in a network namespace of its own."""
 
     def look(self, late_s: float) -> float:
         """Return bytes per second of a rank that has not beaten for `late_s`."""
-        if late_s < LATE_S:
-            self.bytes_per_s, self._before, self._looked_at = 0.0, {}, float("-inf")
+        if late_s < LATE_INTERVALS * self.interval_s:
+            self.bytes_per_s, self._before, self._looked_at = 0.0, {}, None
             return 0.0
         now = time.monotonic()
-        elapsed = now - self._looked_at
-        if elapsed < EVERY_S:
-            return self.bytes_per_s
-        moved = self._count(now)
-        if elapsed < float("inf"):
-            # A connection that is new has moved all its bytes since the last look.
-            gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
-            self.bytes_per_s = round(gained / elapsed)
-        self._before, self._looked_at = moved, now
+        if self._looked_at is None:
+            self._before, self._looked_at, self._pause_s = self._count(now), now, self.interval_s
+        elif now - self._looked_at >= self._pause_s:
+            self._measure(now, now - self._looked_at)
         return self.bytes_per_s
+
+    def _measure(self, now: float, elapsed: float) -> None:
+        moved = self._count(now)
+        # A connection that is new has moved all its bytes since the last look.
+        gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
+        self.bytes_per_s = round(gained / elapsed)
+        self._before, self._looked_at = moved, now
+        self._pause_s = min(2 * self._pause_s, MAX_PAUSE_INTERVALS * self.interval_s)
 
     def _count(self, now: float) -> dict[int, int]:
         own = self.proc.link(os.getpid(), "ns/net")
@@ -79,16 +90,17 @@ class TrafficMeter:
             return parse_interfaces(self.proc.try_read(self.process.pid, "net/dev", 65536))
         tree = [self.process, *self.process.descendants()][:TREE_PROCESSES]
         moved = self.tcp.at(now)
-        inodes = {inode for each in tree for inode in self._sockets(each.pid)}
+        links = islice((link for each in tree for link in self._links(each.pid)), MAX_LINKS)
+        inodes = {int(link[8:-1]) for link in links if link.startswith("socket:[")}
         return {inode: moved[inode] for inode in inodes & moved.keys()}
 
-    def _sockets(self, pid: int) -> list[int]:
+    def _links(self, pid: int) -> Iterator[str]:
         try:
-            names = os.listdir(self.proc.file(pid, "fd"))[:MAX_DESCRIPTORS_PER_PROCESS]
+            names = os.listdir(self.proc.file(pid, "fd"))
         except OSError:
-            return []
-        links = (self.proc.link(pid, f"fd/{name}") for name in names)
-        return [int(link[8:-1]) for link in links if link.startswith("socket:[")]
+            return
+        for name in names:
+            yield self.proc.link(pid, f"fd/{name}")
 
 
 def parse_interfaces(raw: bytes) -> dict[int, int]:

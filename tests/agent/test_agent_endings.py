@@ -39,7 +39,7 @@ def watch(mark: str) -> Watch:
             own_pid=-1,
         )
         (found,) = discovery.tick(0.0)
-        return WatchedRank(proc, found, time.monotonic(), TcpBytes())
+        return WatchedRank(proc, found, time.monotonic(), TcpBytes(), 1.0)
 
     return watch_it
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors import traffic
 from agent.collectors.sock_diag import parse_connection, read_tcp_bytes
-from agent.collectors.traffic import LATE_S, TcpBytes, TrafficMeter, parse_interfaces
+from agent.collectors.traffic import LATE_INTERVALS, TcpBytes, TrafficMeter, parse_interfaces
 from agent.process_table import ProcessTable
 from agent.procfs import Proc
 
@@ -53,29 +52,28 @@ def test_the_kernel_tells_what_a_connection_has_moved(pair) -> None:
     assert after[inode_of(client)] > before[inode_of(client)]
 
 
-def meter() -> TrafficMeter:
+def meter(interval_s: float) -> TrafficMeter:
     proc = Proc()
     new, _ = ProcessTable(proc).refresh()
     process = next(each for each in new if each.pid == os.getpid())
-    return TrafficMeter(proc=proc, process=process, tcp=TcpBytes())
+    return TrafficMeter(proc=proc, process=process, tcp=TcpBytes(), interval_s=interval_s)
 
 
-def test_a_late_rank_that_transfers_is_seen_to(pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "EVERY_S", 0.6)
-    looked = meter()
-    assert looked.look(LATE_S + 1) == 0.0
+def test_a_late_rank_that_transfers_is_seen_to(pair) -> None:
+    looked = meter(interval_s=0.6)
+    assert looked.look(late_s=2.0) == 0.0
     send(*pair, SIZE)
     time.sleep(0.7)
-    assert looked.look(LATE_S + 2) > 100_000
-    time.sleep(0.7)
-    assert looked.look(LATE_S + 3) < 10_000
-    assert looked.look(0.1) == 0.0
+    assert looked.look(late_s=2.7) > 100_000
+    time.sleep(1.3)
+    assert looked.look(late_s=4.0) < 10_000
+    assert looked.look(late_s=0.1) == 0.0
 
 
 def test_a_rank_in_time_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = meter()
-    monkeypatch.setattr(looked.proc, "link", lambda *_: pytest.fail("it was looked at"))
-    assert looked.look(LATE_S - 0.1) == 0.0
+    looked = meter(interval_s=1.0)
+    monkeypatch.setattr(TrafficMeter, "_count", lambda *_: pytest.fail("it was looked at"))
+    assert looked.look(LATE_INTERVALS - 0.1) == 0.0
 
 
 def test_interfaces_but_loopback_are_counted() -> None:

@@ -30,7 +30,7 @@ def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
 def test_one_bad_rank_is_left_out_and_said_once(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watchlist = Watchlist(Proc())
+    watchlist = Watchlist(Proc(), 1.0)
     good, bad = found(os.getpid(), 1), found(start().pid, 2, job="x" * 1000)
     for _ in range(3):
         watchlist.update([bad, good], time.monotonic())
@@ -39,7 +39,7 @@ def test_one_bad_rank_is_left_out_and_said_once(
 
 
 def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:
-    watchlist, victim = Watchlist(Proc()), start()
+    watchlist, victim = Watchlist(Proc(), 1.0), start()
     rank = found(victim.pid)
     now = time.monotonic()
     watchlist.update([rank], now)
@@ -56,14 +56,14 @@ def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:
 
 
 def test_a_living_process_that_is_no_rank_any_more_is_dropped(start: Start) -> None:
-    watchlist = Watchlist(Proc())
+    watchlist = Watchlist(Proc(), 1.0)
     watchlist.update([found(start().pid)], 0.0)
     watchlist.update([], 1.0)
     assert watchlist.vitals(1.0) == ()
 
 
 def test_a_job_named_later_is_taken_over() -> None:
-    watchlist, rank = Watchlist(Proc()), found(os.getpid())
+    watchlist, rank = Watchlist(Proc(), 1.0), found(os.getpid())
     watchlist.update([rank], 0.0)
     watchlist.update([replace(rank, job="named")], 1.0)
     assert [each.job for each in watchlist.vitals(1.0)] == ["named"]
