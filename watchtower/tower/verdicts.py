@@ -37,6 +37,8 @@ def plain_verdict(
     cause = {Status.SUSPECT: Cause.UNKNOWN, Status.SLOW: Cause.JOB_SLOW}.get(status)
     confidence = 0.9 if status is Status.SLOW else 0.0
     summary = f"job {job} is {status.value}: {reason}"
+    if status is Status.SLOW:
+        summary = f"job {job} is slow: {reason}; its ranks are being looked at"
     if status is Status.SUSPECT:
         summary = f"job {job} is suspect: {reason}; dumps are being taken"
     return Verdict(
