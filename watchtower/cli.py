@@ -68,7 +68,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from watchtower.app import serve
-    from watchtower.store.sqlite import StoreError
+    from watchtower.store.migrations import StoreError
 
     flags = {key: getattr(args, key) for key in ("host", "port", "data_dir", "insecure")}
     config = load_config(args.config, flags)

@@ -1,4 +1,4 @@
-"""Records of the store: plain values, the same for every database."""
+"""Records of the store: plain values, the same for every database. Times are UNIX seconds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
+from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """Somebody looks after an incident: it need not page any more."""
+
+    at: float
+    by: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One hang, or one job that ended with a culprit. Times are UNIX seconds (wall clock)."""
+    """One hang, or one job that ended with a culprit."""
 
     id: str
     job: str
@@ -24,6 +34,25 @@ class Incident:
     closed_at: float | None = None
     case: Case | None = None
     """Evidence of the verdict; left out when many incidents are listed."""
+    ack: Ack | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mute:
+    """A job that pages nobody until `until`. It is watched as before."""
+
+    job: str
+    since: float
+    until: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDumps:
+    """One batch of dumps and when it was taken."""
+
+    batch: DumpBatch
+    taken_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,4 +63,7 @@ class Memory:
     """By job name."""
     generations: dict[str, PastGeneration]
     """The last generation by job name."""
-    open_incidents: tuple[Incident, ...]
+    incidents: tuple[Incident, ...]
+    """Open ones with their cases, and each job's latest one when it says how the job ended; oldest
+    first."""
+    mutes: tuple[Mute, ...] = ()

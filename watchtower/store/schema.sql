@@ -1,4 +1,5 @@
--- Version 1. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 2. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,
@@ -8,17 +9,25 @@ CREATE TABLE IF NOT EXISTS incidents (
     updated_at DOUBLE PRECISION NOT NULL,
     closed_at DOUBLE PRECISION,
     verdict TEXT NOT NULL,
-    evidence TEXT
+    evidence TEXT,
+    evidence_bytes INTEGER NOT NULL DEFAULT 0,
+    acked_at DOUBLE PRECISION,
+    acked_by TEXT NOT NULL DEFAULT '',
+    ack_note TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
+CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
 CREATE TABLE IF NOT EXISTS dumps (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,
     node TEXT NOT NULL,
     received_at DOUBLE PRECISION NOT NULL,
-    batch TEXT NOT NULL
+    batch TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL DEFAULT 0,
+    size_bytes INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at);
+CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
+CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (
     job TEXT NOT NULL,
     phase TEXT NOT NULL,
@@ -30,5 +39,12 @@ CREATE TABLE IF NOT EXISTS generations (
     job TEXT PRIMARY KEY,
     number INTEGER NOT NULL,
     typical_step_s DOUBLE PRECISION NOT NULL,
-    processes TEXT NOT NULL
+    processes TEXT NOT NULL,
+    seen_at DOUBLE PRECISION NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS mutes (
+    job TEXT PRIMARY KEY,
+    since DOUBLE PRECISION NOT NULL,
+    until DOUBLE PRECISION NOT NULL,
+    reason TEXT NOT NULL
 );

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from dataclasses import replace
+from typing import TypeVar
 
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Incident, Memory
+from watchtower.store.records import Incident, Memory, StoredDumps
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
@@ -20,68 +23,189 @@ log = logging.getLogger("watchtower.tower")
 LEFT_OPEN_S = 600.0
 """An incident that was open when the tower stopped waits this long for its job to be seen again."""
 
+RECALL_S = 5.0
+"""A store that does not answer for this long must not keep a job from being judged."""
+
+MAX_RECALLED = 8192
+"""Batches read back of one job: two rounds of 4096 nodes."""
+
+MAX_UNSAVED = 1000
+"""Incidents that wait in memory while the store fails; of further ones only the log tells."""
+
+AGAIN_S = 5.0
+"""The store is tried again this often while it fails."""
+
+SETTLED_S = 15.0
+"""It works again when it has not failed for this long: three tries."""
+
+PRUNE_EVERY_S = 60.0
+"""How often to look for what is more than is kept."""
+
+DAY_S = 86_400.0
+
+_T = TypeVar("_T")
+
 
 class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
 class Archive:
-    """Writes behind the event loop's back; only dumps are waited for, since they are acknowledged.
+    """Writes behind the event loop's back; only what is acknowledged is waited for.
 
-    What else fails to be written is logged, and written again with the next change.
+    Of an incident one write is under way at a time; what could not be written stays in memory until
+    it can. Not thread-safe: futures are looked at, none calls back.
     """
 
     def __init__(self, store: SqliteStore, memory: Memory, clock: Clock) -> None:
         self.store = store
+        self.failing_since: float | None = None
+        """UNIX seconds; None while the store works."""
+        self.failure = ""
         self._clock = clock
         self._started_at = clock.now()
-        self._left_open = {incident.job: incident for incident in memory.open_incidents}
+        self._failed_at = self._tried_at = self._pruned_at = float("-inf")
+        self._recoveries = 0
+        self._unsaved: dict[str, Incident] = {}
+        self._saving: dict[str, tuple[Incident, Future[None]]] = {}
+        self._others: list[Future[None]] = []
+        self._left: dict[str, Incident] = {}
+        for incident in memory.incidents:
+            older = self._left.pop(incident.job, None)
+            if older is not None and older.closed_at is None:  # only one is open at a time
+                self.keep(close(older, Status.ENDED, clock.wall()))
+            self._left[incident.job] = incident
 
     async def keep_dumps(self, batch: DumpBatch) -> None:
         """Store a batch. Raises StoreFailedError."""
+        await self.wait(self.store.save_dumps(batch, self._clock.wall()), "the dumps")
+
+    async def wait(self, future: Future[_T], what: str) -> _T:
+        """Wait until something is stored. Raises StoreFailedError."""
         try:
-            await asyncio.wrap_future(self.store.save_dumps(batch, self._clock.wall()))
+            result = await asyncio.wrap_future(future)
         except Exception as error:
-            raise StoreFailedError(f"the dumps could not be stored: {error}") from error
+            self._note(error)
+            raise StoreFailedError(f"{what} could not be stored: {error}") from error
+        self._note(None)
+        return result
 
     def keep(self, incident: Incident | None) -> None:
         """Store an incident as it is now."""
-        if incident is not None:
-            _watch(self.store.save_incident(incident))
+        if incident is None:
+            return
+        earlier = self._unsaved.get(incident.id)
+        if earlier is not None and incident.case is None:
+            incident = replace(incident, case=earlier.case)
+        if earlier is None and len(self._unsaved) >= MAX_UNSAVED:
+            log.error("incident %s is not stored: too many wait for the store", incident.id)
+            return
+        self._unsaved[incident.id] = incident
+        self._settle(incident.id)
+        if incident.id not in self._saving:
+            self._save(incident)
 
     def keep_pause(self, job: str, pause: Pause) -> None:
         """Store a learned pause."""
-        _watch(self.store.save_pause(job, pause))
+        self._others.append(self.store.save_pause(job, pause))
 
     def remember(self, gen: Generation, live: LiveJob) -> None:
-        """Store who the ranks are and how fast they step, when that has changed."""
-        known = (len(gen.ranks), gen.is_paced)
+        """Store who the ranks are and how fast they step, when that has changed, and once a day."""
+        wall = self._clock.wall()
+        known = (len(gen.ranks), gen.is_paced, int(wall // DAY_S), self._recoveries)
         if known != live.remembered:
             live.remembered = known
-            _watch(self.store.save_generation(gen.job, gen.remember()))
+            self._others.append(self.store.save_generation(gen.job, gen.remember(), wall))
 
-    def claim_left_open(self, job: str, generation: int) -> Incident | None:
-        """Hand over the incident that was open when the tower stopped; end it if its ranks did."""
-        left = self._left_open.pop(job, None)
-        if left is not None and left.generation != generation:
+    def forget(self, job: str, past: PastGeneration) -> None:
+        """Store of a job that is over only how many generations it had."""
+        self._others.append(self.store.save_generation(job, past, self._clock.wall()))
+
+    async def recall_dumps(self, job: str, since: float) -> AsyncIterator[StoredDumps]:
+        """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
+
+        Raises TimeoutError, and what the store fails with.
+        """
+        last, number = None, 0
+        while number < MAX_RECALLED:
+            page = await asyncio.wait_for(
+                asyncio.wrap_future(self.store.dumps(job, since, after=last)), RECALL_S
+            )
+            for stored in page:
+                yield stored
+            if not page:
+                return
+            last, number = page[-1], number + len(page)
+
+    def claim_left(self, job: str, generation: int) -> Incident | None:
+        """Hand over the incident that the last run left of this generation, open or just ended;
+        end one that is open of another generation."""
+        left = self._left.pop(job, None)
+        if left is None or left.generation == generation:
+            return left
+        if left.closed_at is None:
             self.keep(close(left, Status.ENDED, self._clock.wall()))
-            return None
-        return left
+        return None
 
-    def give_up_left_open(self, now: float) -> None:
-        """Close incidents whose jobs no agent has reported since the start."""
-        if now - self._started_at <= LEFT_OPEN_S:
+    def tick(self, now: float) -> None:
+        """Give up what never came back, write what could not be written, remove what is old."""
+        if now - self._started_at > LEFT_OPEN_S:
+            self._give_up_left()
+        for ident in list(self._saving):
+            self._settle(ident)
+        for future in [future for future in self._others if future.done()]:
+            self._others.remove(future)
+            self._note(future.exception())
+        if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
+            self._tried_at = now
+            self._others.append(self.store.probe())
+        if self.failing_since is None or self._tried_at == now:
+            self._retry()
+        if now - self._pruned_at >= PRUNE_EVERY_S:
+            self._pruned_at = now
+            self.store.prune(self._clock.wall())
+
+    def _give_up_left(self) -> None:
+        for incident in self._left.values():
+            if incident.closed_at is None:
+                self.keep(close(incident, Status.MONITORING_LOST, self._clock.wall()))
+        self._left.clear()
+
+    def close(self) -> None:
+        """Queue what waits to be written: there is no later."""
+        for ident in list(self._saving):
+            self._settle(ident)
+        for ident, incident in self._unsaved.items():
+            if self._saving.get(ident, (None,))[0] is not incident:
+                self._save(incident)
+
+    def _retry(self) -> None:
+        for ident, incident in self._unsaved.items():
+            if ident not in self._saving:
+                self._save(incident)
+
+    def _save(self, incident: Incident) -> None:
+        self._saving[incident.id] = (incident, self.store.save_incident(incident))
+
+    def _settle(self, ident: str) -> None:
+        """Look whether the write of an incident is done."""
+        incident, future = self._saving.get(ident, (None, None))
+        if future is None or not future.done():
             return
-        for incident in self._left_open.values():
-            self.keep(close(incident, Status.MONITORING_LOST, self._clock.wall()))
-        self._left_open.clear()
+        del self._saving[ident]
+        self._note(future.exception())
+        if future.exception() is None and self._unsaved.get(ident) is incident:
+            del self._unsaved[ident]
 
-
-def _watch(future: Future[None]) -> None:
-    future.add_done_callback(_log_failure)
-
-
-def _log_failure(future: Future[None]) -> None:
-    error = future.exception()
-    if error is not None:
-        log.error("the store failed: %s; check the data folder's owner and free space", error)
+    def _note(self, error: BaseException | None) -> None:
+        """Note how a write went; say once that the store fails, and once that it works again."""
+        now = self._clock.now()
+        if error is not None:
+            self.failure, self._failed_at = str(error), now
+            if self.failing_since is None:
+                self.failing_since, self._tried_at = self._clock.wall(), now
+                log.error("the store fails: %s; verdicts go on in memory", error)
+        elif self.failing_since is not None and now - self._failed_at >= SETTLED_S:
+            self.failing_since, self.failure = None, ""
+            self._recoveries += 1
+            log.info("the store works again")

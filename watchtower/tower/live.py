@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
-from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.detector import Kind, Stall, Why
 from watchtower.core.detection.incidents import Watch
 from watchtower.core.detection.scene import Scene
 from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Incident
@@ -30,6 +31,12 @@ class LiveJob:
     """The open incident, else the latest one of this generation."""
     case: Case | None = None
     """Evidence of the latest diagnosis."""
+    earlier: Case | None = None
+    """Evidence that the tower's last run left with an open incident."""
+    resumed_at: float | None = None
+    """When that incident was taken over, until steps were seen since."""
+    is_recalling: bool = False
+    """Dumps are being read back from the store."""
     diagnosed_at: float = 0.0
     is_diagnosing: bool = False
     is_asked_again: bool = False
@@ -37,8 +44,9 @@ class LiveJob:
     ended_at: float | None = None
     lost_at: float | None = None
     """Since when no agent reports this job."""
-    remembered: tuple[int, bool] | None = None
-    """What of this generation was stored last: number of ranks, whether the pace is known."""
+    remembered: tuple[int, bool, int, int] | None = None
+    """What of this generation was stored last: number of ranks, whether the pace is known, the day,
+    how often the store came back."""
     failures: int = 0
     """Ticks in a row that raised; logged when it starts."""
 
@@ -47,11 +55,27 @@ class LiveJob:
         """Start to watch a generation."""
         return cls(name, generation, Watch(policy=policy, pauses=pauses), pauses)
 
-    @property
-    def has_left_open(self) -> bool:
-        """Whether an incident is open that the present watch has not found (yet) itself."""
-        is_open = self.incident is not None and self.incident.closed_at is None
-        return is_open and self.watch.status is not Status.HUNG
+    def resume(self, incident: Incident, now: float, wall: float) -> None:
+        """Take over what the tower's last run said of this generation."""
+        self.incident = incident
+        if incident.closed_at is not None:
+            self.watch.status = Status.ENDED  # and what there was to say of its end was said
+            return
+        away_s = max(0.0, wall - incident.updated_at)
+        since = now - away_s - incident.verdict.stalled_for_s
+        self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), now)
+        self.case = self.earlier = incident.case
+        self.resumed_at = now
+
+    def has_gone_on(self, gen: Generation) -> bool:
+        """Whether steps were seen since the tower took over an incident; true without one.
+
+        What deadline a phase has may be forgotten with the last run: that no rank is late now does
+        not say that the ranks step.
+        """
+        if self.resumed_at is not None and gen.has_stepped_since(self.resumed_at):
+            self.resumed_at = None
+        return self.resumed_at is None
 
     def question(self) -> tuple[float, float, bool]:
         """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
@@ -68,8 +92,10 @@ class LiveJob:
         """What is to be said of this job now."""
         watch = self.watch
         is_over = watch.status in (Status.RECOVERED, Status.ENDED)
-        if self.incident is not None and (is_over or self.has_left_open):
+        if self.incident is not None and is_over:
             return self.incident.verdict
+        if self.incident is not None and watch.status is Status.HUNG and watch.diagnosis is None:
+            return self._standing_for(self.incident.verdict, now)
         explained = (Status.SUSPECT, Status.HUNG, Status.SLOW)
         if watch.status in explained and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
@@ -79,30 +105,32 @@ class LiveJob:
         verdict = diagnosed_verdict(
             self.name, self.generation, status, diagnosis, self.diagnosed_at
         )
-        stall = self.watch.stall
-        if stall is not None:
-            verdict = replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
+        verdict = self._standing_for(verdict, now)
         if status not in (Status.HUNG, Status.ENDED) or self.incident is None:
             return verdict
         opened_at = rfc3339(self.incident.opened_at)
         return replace(verdict, incident=self.incident.id, opened_at=opened_at)
 
+    def _standing_for(self, verdict: Verdict, now: float) -> Verdict:
+        stall = self.watch.stall
+        if stall is None:
+            return verdict
+        return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
+
     def open_incident(self, now: float, wall: float) -> Incident:
         """Open an incident with the present diagnosis."""
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
-        left = self.incident if self.incident and self.incident.closed_at is None else None
-        ident, status = left.id if left else make_id(wall), self.watch.status
-        opened_at = left.opened_at if left else wall
+        ident, status = make_id(wall), self.watch.status
         verdict = replace(
-            self._diagnosed(status, diagnosis, now), incident=ident, opened_at=rfc3339(opened_at)
+            self._diagnosed(status, diagnosis, now), incident=ident, opened_at=rfc3339(wall)
         )
         self.incident = Incident(
             id=ident,
             job=self.name,
             generation=self.generation,
             status=status,
-            opened_at=opened_at,
+            opened_at=wall,
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=verdict,
@@ -125,7 +153,7 @@ class LiveJob:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
         if self.incident is None or self.incident.closed_at is not None:
             return None
-        self.incident = close(self.incident, status, wall)
+        self.incident, self.earlier = close(self.incident, status, wall), None
         return self.incident
 
 

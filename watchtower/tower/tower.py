@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 
 from watchtower.core.case import Case
@@ -25,7 +24,7 @@ from watchtower.core.detection.effects import (
     StatusChanged,
 )
 from watchtower.core.detection.scene import Scene, view_scene
-from watchtower.core.detection.snapshot import dumps_since, take_case
+from watchtower.core.detection.snapshot import carry_over, dumps_since, take_case
 from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, Job
@@ -42,6 +41,7 @@ from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import Deadline, ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
+from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.tower")
 
@@ -83,16 +83,17 @@ class Tower:
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
         self._orders = OrderBook()
-        self._thinker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="diagnose")
+        self._thinker = Worker("diagnose")
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
 
     async def close(self) -> None:
-        """Finish running diagnoses, or leave them."""
+        """Leave running diagnoses, and write what waits to be written."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thinker.shutdown(wait=False, cancel_futures=True)
+        self._thinker.stop(patience_s=0)
+        self.archive.close()
 
     def take_report(self, report: Report) -> ReportReply:
         """Take one node's report. Raises FleetFullError when a bound is reached."""
@@ -130,7 +131,7 @@ class Tower:
             self._tick_job(job, now)
             self._forget_old(job, now)
         self.fleet.drop_old_nodes(now)
-        self.archive.give_up_left_open(now)
+        self.archive.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
 
@@ -166,24 +167,55 @@ class Tower:
         pauses = self._pauses.setdefault(job.name, Pauses())
         number = job.generation.number
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
-        begun.incident = self.archive.claim_left_open(job.name, number)
+        left = self.archive.claim_left(job.name, number)
+        if left is not None:
+            begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
         log.info("job %s: generation %d seen", job.name, number)
         self.archive.remember(job.generation, begun)
         return begun
 
     def _step(self, gen: Generation, live: LiveJob, now: float) -> None:
+        if self._is_returning(live, gen, now):
+            return
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now)
+        if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
+            return
         live.scene = self._scene(gen, live, condition, now)
         effects = live.watch.step(condition, live.scene, now)
         self._carry_out(live, gen, effects, now)
-        if live.has_left_open and condition.kind in (Kind.STEPPING, Kind.SLOW, Kind.ENDED):
-            # Of the tower's last run: the job went on, or ended, before it was found hung again.
-            status = Status.ENDED if condition.kind is Kind.ENDED else Status.RECOVERED
-            self.archive.keep(live.close_incident(status, self.clock.wall()))
         live.note_condition(condition.kind, now)
         if gen.is_paced:
             self.archive.remember(gen, live)
+
+    def _is_returning(self, live: LiveJob, gen: Generation, now: float) -> bool:
+        """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower.
+
+        To judge before would be to take ranks for missing that were only not reported yet.
+        """
+        if gen.is_returning(now, self.policy.silence_s):
+            live.watch.reason = "the tower was restarted: not all its ranks were reported again yet"
+            return True
+        if gen.recall_wanted and not live.is_recalling:
+            gen.recall_wanted, live.is_recalling = False, True
+            self._start(self._recall_dumps(live, gen))
+        return live.is_recalling and bool(gen.known)
+
+    async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
+        """Read back dumps that no rank was known for when they came, or that the last run took."""
+        now, wall = self.clock.now(), self.clock.wall()
+        last_beat = gen.last_beat_of_all()
+        try:
+            if last_beat is None:
+                return
+            async for stored in self.archive.recall_dumps(live.name, wall - (now - last_beat)):
+                gen.take_dumps(stored.batch, min(now, now - (wall - stored.taken_at)))
+        except Exception as error:
+            log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
+        finally:
+            live.is_recalling = False
+        if self.live.get(live.name) is live:
+            self._tick_job(self.fleet.jobs[live.name], self.clock.now())
 
     def _scene(self, gen: Generation, live: LiveJob, condition: Condition, now: float) -> Scene:
         if condition.stall is None:
@@ -213,7 +245,7 @@ class Tower:
         wall = self.clock.wall()
         match effect:
             case IncidentOpened():
-                self.counters.incidents += not live.has_left_open
+                self.counters.incidents += 1
                 self.archive.keep(live.open_incident(now, wall))
             case IncidentUpdated():
                 self.archive.keep(live.update_incident(now, wall))
@@ -235,16 +267,20 @@ class Tower:
             return
         watch = live.watch
         case = take_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
+        if live.earlier is not None:
+            case = carry_over(case, live.earlier)
         live.is_diagnosing, live.is_asked_again = True, False
-        task = asyncio.get_running_loop().create_task(self._diagnose(live, gen, case))
+        self._start(self._diagnose(live, gen, case))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, case: Case) -> None:
-        loop = asyncio.get_running_loop()
         asked = live.question()
         try:
-            diagnosis = await loop.run_in_executor(self._thinker, diagnose, case)
+            diagnosis = await asyncio.wrap_future(self._thinker.submit(lambda: diagnose(case)))
         except Exception as error:
             log.exception("job %s: the diagnosis failed", live.name)
             diagnosis = failed_diagnosis(case, error)
@@ -282,5 +318,6 @@ class Tower:
         if ended or lost:
             self.archive.keep(live.close_incident(Status.MONITORING_LOST, self.clock.wall()))
             self.fleet.forget(job.name)
+            self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
             del self.live[job.name]

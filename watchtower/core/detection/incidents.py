@@ -122,6 +122,7 @@ class Watch:
     _asked_at: float = float("-inf")
     _asked_for: tuple[int, ...] | None = None
     _looked_again: bool = False
+    _is_resumed: bool = False
 
     def step(self, condition: Condition, scene: Scene, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
@@ -132,6 +133,9 @@ class Watch:
                 effects += self._begin_suspicion(now)
             self.stall = self.prolong(condition.stall)
             self._phase = scene.phase
+            if self._is_resumed:
+                self._is_resumed = False
+                effects.append(DumpsWanted(reason="resumed"))
             effects += self._ask_for_diagnosis(scene, now)
         if status is Status.SUSPECT and condition.stall is not None:
             status = self._weigh_suspicion(scene, effects, now)
@@ -166,6 +170,11 @@ class Watch:
         if self.census is not None and diagnosis.suspects:
             self.census.settle(now)
         return [IncidentUpdated()] if self.status is Status.HUNG else []
+
+    def resume(self, stall: Stall, now: float) -> None:
+        """Go on with an incident that the tower's last run opened and left open."""
+        self.status, self.reason = Status.HUNG, "its incident was open when the tower stopped"
+        self.stall, self.suspect_since, self._is_resumed = stall, now, True
 
     def end(self, reason: str) -> list[Effect]:
         """The generation is over because another one began."""

@@ -67,6 +67,34 @@ def dumps_since(record: RankRecord, since: float) -> tuple[RankDump, ...]:
     return tuple(dump for taken_at, dump in record.dumps if taken_at >= since)
 
 
+def carry_over(case: Case, earlier: Case) -> Case:
+    """Take what an earlier case of the same stall knew of ranks that nobody reports any more.
+
+    A rank that died before tower and agent were restarted is in no report since.
+    """
+    elapsed_s = max(0.0, case.stalled_for_s - earlier.stalled_for_s)
+    known = {r.rank: r for r in earlier.ranks if r.presence is not Presence.MISSING}
+    ranks = tuple(
+        _age_evidence(known[r.rank], elapsed_s)
+        if r.presence is Presence.MISSING and r.rank in known
+        else r
+        for r in case.ranks
+    )
+    wanted = {digest for rank in ranks for dump in rank.dumps for digest in digests_of(dump)}
+    stacks = {s.digest: s for s in (*earlier.stacks, *case.stacks) if s.digest in wanted}
+    return replace(case, ranks=ranks, stacks=tuple(stacks[digest] for digest in sorted(stacks)))
+
+
+def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
+    ended = known.ended
+    return replace(
+        known,
+        presence=Presence.ENDED if ended else Presence.SILENT,
+        beat=_aged_beat(known.beat, elapsed_s),
+        ended=replace(ended, age_s=ended.age_s + elapsed_s) if ended else None,
+    )
+
+
 def _rank_evidence(
     rank: int,
     record: RankRecord | None,

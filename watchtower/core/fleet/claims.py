@@ -54,6 +54,11 @@ class Claim:
         is_young = self.now - gen.began_at < self.policy.startup_grace_s
         return not (is_young and any(has_died(record) for record in gen.ranks.values()))
 
+    def is_history(self, gen: Generation) -> bool:
+        """Whether this is what remains of an earlier generation: the tower was restarted since, and
+        knows who the processes of this one are."""
+        return self.vitals.ended is not None and bool(gen.known) and self.key not in gen.known
+
     def is_renamed(self, record: RankRecord) -> bool:
         """Whether this is the record's own process, on a node that goes by another name now."""
         same = (record.key.pid, record.key.start_time) == (self.key.pid, self.key.start_time)

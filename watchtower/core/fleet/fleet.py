@@ -83,18 +83,7 @@ class Fleet:
     def take_dumps(self, batch: DumpBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
         job = self.jobs.get(batch.job)
-        if job is None or not job.generation.is_new_batch(batch.id):
-            return []
-        gen, taken_at = job.generation, now - batch.held_s
-        taken = []
-        for dump in batch.ranks:
-            record = gen.ranks.get(dump.rank)
-            if record and record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
-                dumps = [*record.dumps, (taken_at, dump)]
-                record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
-                taken.append(dump)
-        gen.keep_stacks(batch.stacks)
-        return taken
+        return [] if job is None else job.generation.take_dumps(batch, now - batch.held_s)
 
     def drop_old_nodes(self, now: float) -> None:
         """Forget nodes that have been silent for long and hold no rank of a live job."""
@@ -122,6 +111,8 @@ class Fleet:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
                 self._join(gen, claim)
+        elif record is None and claim.is_history(gen):
+            job.retire([key], claim.now)
         elif record is None and not claim.comes_after(gen):
             self._join(gen, claim)
         else:
@@ -145,19 +136,24 @@ class Fleet:
 
     def _new_job(self, claim: Claim) -> Job | None:
         vitals = claim.vitals
-        if vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s:
+        past = self.past.get(vitals.job, PastGeneration(number=0))
+        is_known = claim.key in past.processes
+        is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
+        if is_old and not is_known:
             return None  # it ended before this tower looked: history, not a job to watch
         if len(self.jobs) >= self._max_jobs:
             self.refused_jobs += 1
             return None
-        past = self.past.pop(vitals.job, PastGeneration(number=0))
-        is_known = claim.key in past.processes
+        self.past.pop(vitals.job, None)
         began_at = claim.now - vitals.found_age_s
         gen = Generation(vitals.job, past.number + (not is_known), began_at)
         if is_known:
             gen.pace("").recall(past.typical_step_s)
-        self.jobs[vitals.job] = Job(vitals.job, gen)
-        return self.jobs[vitals.job]
+            gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
+        job = self.jobs[vitals.job] = Job(vitals.job, gen)
+        if not is_known:
+            job.retire(past.processes, claim.now)
+        return job
 
     def _join(self, gen: Generation, claim: Claim) -> None:
         gen.rivals.pop(claim.key, None)
@@ -169,6 +165,10 @@ class Fleet:
             moved_at=claim.now,
         )
         gen.ranks[claim.vitals.rank] = record
+        gen.awaited.discard(claim.key)
+        if claim.vitals.rank in gen.unclaimed:
+            gen.unclaimed.discard(claim.vitals.rank)
+            gen.recall_wanted = True
         gen.began_at = min(gen.began_at, record.first_seen_at)
         self._update(gen, record, claim.vitals, claim.now)
 

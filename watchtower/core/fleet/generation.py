@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from watchtower.core.fleet.pace import Pace
-from watchtower.wire.dumps import RankDump
+from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import AgentLimits, EndingKind, RankVitals
 from watchtower.wire.stacks import Stack
 
@@ -99,8 +99,20 @@ class Generation:
     """Second processes that claim a taken rank, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
     stacks: dict[str, Stack] = field(default_factory=dict)
-    batches: dict[str, None] = field(default_factory=dict)
-    """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice."""
+    batches: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice. With each the
+    ranks that nobody had reported yet."""
+    known: frozenset[ProcessKey] = frozenset()
+    """Its processes as the tower's last run knew them; empty for one that began in this run."""
+    awaited: set[ProcessKey] = field(default_factory=set)
+    """Those of `known` that were not reported again yet."""
+    recalled_at: float = float("-inf")
+    """When it was known again."""
+    unclaimed: set[int] = field(default_factory=set)
+    """Ranks that dumps came of before anybody reported them."""
+    recall_wanted: bool = True
+    """Dumps of its ranks may lie in the store: taken in the tower's last run, or before a rank of
+    theirs was reported."""
     resumed_at: float = float("-inf")
     """When the job last came back from being suspended: ages count from there."""
 
@@ -121,14 +133,41 @@ class Generation:
         """Whether enough steps were seen, in whatever phase, to know what is late."""
         return any(pace.is_learned for pace in self.paces.values())
 
-    def is_new_batch(self, batch_id: str) -> bool:
-        """Note that a batch of dumps came in; False when it had come before."""
-        if batch_id in self.batches:
-            return False
-        self.batches[batch_id] = None
+    def take_dumps(self, batch: DumpBatch, taken_at: float) -> list[RankDump]:
+        """Attach the dumps of a batch to their ranks; returns those not attached before."""
+        left = self.batches.get(batch.id)
+        unclaimed, taken = set(), []
+        for dump in batch.ranks:
+            if left is not None and dump.rank not in left:
+                continue
+            record = self.ranks.get(dump.rank)
+            if record is None:
+                unclaimed.add(dump.rank)
+            elif record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
+                dumps = [*record.dumps, (taken_at, dump)]
+                record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
+                taken.append(dump)
+        self.keep_stacks(batch.stacks)
+        self.unclaimed |= unclaimed
+        self.batches[batch.id] = frozenset(unclaimed)
         if len(self.batches) > MAX_BATCHES:
             self.batches.pop(next(iter(self.batches)))
-        return True
+        return taken
+
+    def is_returning(self, now: float, patience_s: float) -> bool:
+        """Whether some of its processes may still be reported again after the tower's restart."""
+        return bool(self.awaited) and now - self.recalled_at < patience_s
+
+    def has_stepped_since(self, since: float) -> bool:
+        """Whether every live rank that steps has beaten after `since`."""
+        beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
+        last = [seen_at - beat.age_s for seen_at, beat in beats if beat and beat.step >= 0]
+        return bool(last) and min(last) > since
+
+    def last_beat_of_all(self) -> float | None:
+        """When the live rank that beat longest ago did so; None without any page."""
+        beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
+        return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
 
     def remember(self) -> PastGeneration:
         """Say what a later tower needs to know this generation again."""

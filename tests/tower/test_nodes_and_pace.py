@@ -1,0 +1,69 @@
+"""The tower when nodes or agents vanish, and when a job steps slowly."""
+
+from __future__ import annotations
+
+from tests.tower.simulator import Simulation
+from watchtower.wire.report import EndingKind
+from watchtower.wire.verdict import Cause
+
+
+def test_a_node_that_vanishes_with_its_ranks_is_named_and_then_an_incident(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.silent.add("n1")
+        await sim.report(6)
+        await sim.dump(behind=-1, nodes=("n0",))
+        await sim.report(3)
+        assert (sim.status, sim.verdict.cause) == ("suspect", Cause.NODE_LOST)
+        assert [s.rank for s in sim.verdict.suspects] == [2, 3]
+        await sim.report(12)
+        (incident,) = await sim.incidents()
+        assert incident.verdict.cause is Cause.NODE_LOST
+
+    tell(story)
+
+
+def test_a_node_lost_whose_peers_die_of_it_is_told_at_the_end(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.silent.add("n1")
+        sim.world.end(0, EndingKind.SIGNAL, 6)
+        sim.world.end(1, EndingKind.SIGNAL, 15)
+        await sim.report(14)
+        assert sim.status == "ended"
+        (incident,) = await sim.incidents()
+        assert incident.verdict.cause is not Cause.UNKNOWN
+
+    tell(story)
+
+
+def test_an_agent_that_dies_alone_is_lost_monitoring_and_no_incident(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.silent.add("n1")
+        await sim.step(30)
+        assert sim.status == "monitoring_lost"
+        assert await sim.incidents() == []
+        sim.world.silent.clear()
+        await sim.step(3)
+        assert sim.status == "healthy"
+
+    tell(story)
+
+
+def test_a_slow_job_is_looked_at_until_its_straggler_is_known(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(12)
+        await sim.step(4, step_s=3.0)
+        assert (sim.status, sim.verdict.cause) == ("slow", Cause.JOB_SLOW)
+        for _ in range(6):
+            await sim.dump(behind=2)
+            await sim.step(3, step_s=3.0)
+        assert (sim.status, sim.verdict.cause) == ("slow", Cause.STRAGGLER)
+        assert [s.rank for s in sim.verdict.suspects] == [2]
+        assert (sim.verdict.incident, sim.verdict.stalled_for_s) == (None, 0.0)
+        await sim.step(12)
+        assert (sim.status, sim.verdict.cause) == ("healthy", None)
+        assert await sim.incidents() == []
+
+    tell(story)

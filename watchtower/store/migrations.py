@@ -1,0 +1,93 @@
+"""Opens the file of the store: makes a new one, or brings an older one to the present schema.
+
+A step is one transaction: it is there as a whole or not at all. The file as it was is kept beside
+it, so that the release that wrote it can be run again. A file of a newer release is refused and
+left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from importlib.resources import files
+from pathlib import Path
+
+SCHEMA_VERSION = 2
+
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+"""The log beside the file shrinks to this after a burst: one batch of dumps of the largest size."""
+
+MIGRATIONS = {
+    1: """
+ALTER TABLE incidents ADD COLUMN evidence_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE incidents ADD COLUMN acked_at DOUBLE PRECISION;
+ALTER TABLE incidents ADD COLUMN acked_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE incidents ADD COLUMN ack_note TEXT NOT NULL DEFAULT '';
+UPDATE incidents SET evidence_bytes = LENGTH(evidence) WHERE evidence IS NOT NULL;
+ALTER TABLE dumps ADD COLUMN taken_at DOUBLE PRECISION NOT NULL DEFAULT 0;
+ALTER TABLE dumps ADD COLUMN size_bytes INTEGER NOT NULL DEFAULT 0;
+UPDATE dumps SET size_bytes = LENGTH(batch),
+    taken_at = received_at - json_extract(batch, '$.held_s');
+DROP INDEX dumps_by_age;
+ALTER TABLE generations ADD COLUMN seen_at DOUBLE PRECISION NOT NULL DEFAULT 0;
+UPDATE generations SET seen_at = CAST(strftime('%s', 'now') AS REAL);
+""",
+}
+"""SQL that brings a version to the next; tables and indexes that are only new come from
+schema.sql."""
+
+
+class StoreError(Exception):
+    """The store cannot be opened; the message says why and what to do."""
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open or make the file. Raises StoreError, sqlite3.Error."""
+    db = sqlite3.connect(path)
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, *MIGRATIONS, SCHEMA_VERSION):
+            raise StoreError(
+                f"the store {path} has schema version {version}, this watchtower needs "
+                f"{SCHEMA_VERSION}: run the version that wrote it, or choose another --data-dir"
+            )
+        if version in MIGRATIONS:
+            _keep_copy(db, path, version)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power cut
+        db.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        _bring_up(db, version)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _bring_up(db: sqlite3.Connection, version: int) -> None:
+    steps = [MIGRATIONS[number] for number in range(version, SCHEMA_VERSION) if version]
+    steps.append(files("watchtower.store").joinpath("schema.sql").read_text("utf-8"))
+    steps.append(f"PRAGMA user_version = {SCHEMA_VERSION};")
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{''.join(steps)}\nCOMMIT;")
+    except sqlite3.Error:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def _keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
+    """Copy the file as it was; one that a broken-off try left behind is written anew."""
+    copy = path.with_name(f"{path.name}.version-{version}")
+    part = copy.with_name(f"{copy.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(part)) as target:
+            db.backup(target)
+        part.replace(copy)
+    except (sqlite3.Error, OSError) as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise StoreError(
+            f"the store {path} of schema version {version} cannot be copied to {copy} before it is "
+            f"brought to version {SCHEMA_VERSION}: {error}; it is unchanged: make room, try again"
+        ) from error

@@ -1,0 +1,192 @@
+"""How much the store keeps, and the removal of what is too much, a bite at a time.
+
+The file is as large as what is kept was at its largest: SQLite uses the pages of what was removed
+again. Nothing of an open incident is removed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+
+BITE = 32
+"""Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
+fast as ever while a year of history goes."""
+
+BITE_BYTES = 16_000_000
+"""... and no more than this of large rows, one at least."""
+
+MAX_PAUSES = 128
+"""Kinds of pauses kept of one job: phases have names that a program may number. The longest."""
+
+MB = 1_000_000
+DAY_S = 86_400.0
+
+
+def _setting(default: float, low: float, high: float, doc: str) -> float:
+    value: float = field(default=default, metadata={"low": low, "high": high, "doc": doc})
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What is kept, the `[retention]` table of the configuration file."""
+
+    incidents: float = _setting(
+        10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
+    )
+    incident_days: float = _setting(
+        400, 1, 36_500, "Incidents closed longer ago go: a year can be compared with the last."
+    )
+    evidence_mb: float = _setting(
+        2_000, 10, 1_000_000, "Evidence of all incidents; the oldest keep only their verdicts."
+    )
+    dumps_mb: float = _setting(
+        1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
+    )
+    dumps_per_job_mb: float = _setting(
+        400, 1, 1_000_000, "Dumps of one job: two looks at 16,384 ranks, and no job fills it all."
+    )
+    dump_days: float = _setting(
+        30, 0.01, 36_500, "Dumps older than this go; an incident's evidence has its own."
+    )
+    jobs: float = _setting(
+        20_000,
+        5_000,
+        10_000_000,
+        "Jobs whose last generation and pauses are known; above the 4096 live.",
+    )
+    job_days: float = _setting(
+        90, 2, 36_500, "Jobs not seen for this long are forgotten; live ones are noted every day."
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            low, high = item.metadata["low"], item.metadata["high"]
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ValueError(f"`{item.name}` is {value!r}, a number is needed")
+            if not low <= value <= high:
+                raise ValueError(f"`{item.name}` is {value}, allowed is {low:g} to {high:g}")
+
+
+def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    """Remove one bite of what is too much, the first kind that has any; False: nothing is."""
+    return any(step(db, keep, wall) for step in _STEPS)
+
+
+def _old_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    oldest = "SELECT id, size_bytes FROM dumps WHERE received_at < ? ORDER BY received_at LIMIT ?"
+    rows = db.execute(oldest, (wall - keep.dump_days * DAY_S, BITE)).fetchall()
+    return _remove(db, "dumps", "id", _until(BITE_BYTES, rows))
+
+
+def _too_many_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    (total,) = db.execute("SELECT COALESCE(SUM(size_bytes), 0) FROM dumps").fetchone()
+    rows = db.execute("SELECT id, size_bytes FROM dumps ORDER BY received_at LIMIT ?", (BITE,))
+    return _remove(db, "dumps", "id", _until(total - keep.dumps_mb * MB, rows.fetchall()))
+
+
+def _too_many_dumps_of_a_job(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    limit = keep.dumps_per_job_mb * MB
+    sums = "SELECT job, SUM(size_bytes) AS total FROM dumps GROUP BY job HAVING total > ? LIMIT 1"
+    for job, total in db.execute(sums, (limit,)).fetchall():
+        oldest = "SELECT id, size_bytes FROM dumps WHERE job = ? ORDER BY taken_at LIMIT ?"
+        rows = db.execute(oldest, (job, BITE)).fetchall()
+        return _remove(db, "dumps", "id", _until(total - limit, rows))
+    return False
+
+
+def _old_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    oldest = (
+        "SELECT id, evidence_bytes FROM incidents WHERE opened_at < ? AND closed_at < ?"
+        " ORDER BY opened_at LIMIT ?"
+    )
+    before = wall - keep.incident_days * DAY_S
+    rows = db.execute(oldest, (before, before, BITE)).fetchall()
+    return _remove(db, "incidents", "id", _until(BITE_BYTES, rows))
+
+
+def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    (number,) = db.execute("SELECT COUNT(*) FROM incidents").fetchone()
+    excess = max(0, int(number - keep.incidents))
+    oldest = (
+        "SELECT id, evidence_bytes FROM incidents WHERE closed_at IS NOT NULL"
+        " ORDER BY opened_at LIMIT ?"
+    )
+    rows = db.execute(oldest, (min(excess, BITE),)).fetchall()
+    return _remove(db, "incidents", "id", _until(BITE_BYTES, rows))
+
+
+def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    (total,) = db.execute("SELECT COALESCE(SUM(evidence_bytes), 0) FROM incidents").fetchone()
+    oldest = (
+        "SELECT id, evidence_bytes FROM incidents WHERE evidence_bytes > 0"
+        " AND closed_at IS NOT NULL ORDER BY opened_at LIMIT ?"
+    )
+    excess = total - keep.evidence_mb * MB
+    ids = list(_until(excess, db.execute(oldest, (BITE,)).fetchall()))
+    bare = "UPDATE incidents SET evidence = NULL, evidence_bytes = 0 WHERE id = ?"
+    db.executemany(bare, [(ident,) for ident in ids])
+    return bool(ids)
+
+
+def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    (number,) = db.execute("SELECT COUNT(*) FROM generations").fetchone()
+    excess = max(0, int(number - keep.jobs))
+    rows = db.execute("SELECT job, seen_at FROM generations ORDER BY seen_at LIMIT ?", (BITE,))
+    before = wall - keep.job_days * DAY_S
+    old = [
+        job for n, (job, seen_at) in enumerate(rows.fetchall()) if n < excess or seen_at < before
+    ]
+    db.executemany("DELETE FROM pauses WHERE job = ?", [(job,) for job in old])
+    return _remove(db, "generations", "job", old)
+
+
+def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    many = "SELECT job, COUNT(*) FROM pauses GROUP BY job HAVING COUNT(*) > ? LIMIT 1"
+    for job, number in db.execute(many, (MAX_PAUSES,)).fetchall():
+        shortest = (
+            "SELECT job, phase, frame_class FROM pauses WHERE job = ? ORDER BY length_s LIMIT ?"
+        )
+        rows = db.execute(shortest, (job, min(number - MAX_PAUSES, BITE))).fetchall()
+        gone = "DELETE FROM pauses WHERE job = ? AND phase = ? AND frame_class = ?"
+        db.executemany(gone, rows)
+        return True
+    return False
+
+
+def _past_mutes(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    past = db.execute("SELECT job FROM mutes WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
+    return _remove(db, "mutes", "job", [job for (job,) in past])
+
+
+def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
+    """Take the first rows that together are at least `excess` bytes, or a bite."""
+    excess = min(excess, BITE_BYTES)
+    for ident, size_bytes in rows:
+        if excess <= 0:
+            return
+        excess -= size_bytes
+        yield ident
+
+
+def _remove(db: sqlite3.Connection, table: str, key: str, values: Iterable[str]) -> bool:
+    rows = [(value,) for value in values]
+    db.executemany(f"DELETE FROM {table} WHERE {key} = ?", rows)
+    return bool(rows)
+
+
+_STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
+    _old_dumps,
+    _too_many_dumps,
+    _too_many_dumps_of_a_job,
+    _old_incidents,
+    _too_many_incidents,
+    _too_much_evidence,
+    _old_jobs,
+    _too_many_pauses,
+    _past_mutes,
+)

@@ -1,0 +1,134 @@
+"""Rows of the store's tables and the values they stand for."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeVar
+
+import msgspec
+
+from watchtower.core.case import Case
+from watchtower.store.records import Incident
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.verdict import Status, Verdict
+
+_T = TypeVar("_T")
+
+INCIDENT = (
+    "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
+    " acked_at, acked_by, ack_note"
+)
+
+# What a starting tower needs: what is open, and whether the end of a job was told.
+LEFT_OPEN = f"""
+SELECT {INCIDENT}, CASE WHEN closed_at IS NULL THEN evidence END FROM incidents
+WHERE closed_at IS NULL OR (status = 'ended' AND opened_at =
+    (SELECT MAX(opened_at) FROM incidents AS later WHERE later.job = incidents.job))
+ORDER BY opened_at
+"""
+
+PAUSES = "SELECT job, phase, frame_class, length_s FROM pauses"
+
+DUMPS = """
+SELECT batch, taken_at FROM dumps
+WHERE job = ? AND taken_at >= ? AND (taken_at < ? OR (taken_at = ? AND id < ?))
+ORDER BY taken_at DESC, id DESC LIMIT ?
+"""
+
+SAVE_MUTE = """
+INSERT INTO mutes (job, since, until, reason) VALUES (?, ?, ?, ?)
+ON CONFLICT (job) DO UPDATE SET since = excluded.since, until = excluded.until,
+    reason = excluded.reason
+"""
+
+SAVE_PAUSE = """
+INSERT INTO pauses (job, phase, frame_class, length_s) VALUES (?, ?, ?, ?)
+ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
+"""
+
+SAVE_GENERATION = """
+INSERT INTO generations (job, number, typical_step_s, processes, seen_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.seen_at,
+    typical_step_s = excluded.typical_step_s, processes = excluded.processes
+"""
+
+SAVE_INCIDENT = f"""
+INSERT INTO incidents ({INCIDENT}, evidence, evidence_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
+    closed_at = excluded.closed_at, verdict = excluded.verdict,
+    acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
+    acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
+    ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
+    evidence = COALESCE(excluded.evidence, incidents.evidence),
+    evidence_bytes = CASE WHEN excluded.evidence IS NULL THEN incidents.evidence_bytes
+        ELSE excluded.evidence_bytes END
+"""
+
+
+def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
+    """Insert an incident or bring it up to date; an ack or a case once stored stays."""
+    case, ack = None if incident.case is None else encode(incident.case), incident.ack
+    row = (
+        incident.id,
+        incident.job,
+        incident.generation,
+        incident.status.value,
+        incident.opened_at,
+        incident.updated_at,
+        incident.closed_at,
+        encode(incident.verdict),
+        *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
+        case,
+        size_bytes(case or ""),
+    )
+    db.execute(SAVE_INCIDENT, row)
+
+
+def save_dumps(db: sqlite3.Connection, batch: DumpBatch, received_at: float) -> int:
+    """Insert a batch that is not there yet; its size in bytes."""
+    text = encode(batch)
+    taken_at = received_at - batch.held_s
+    row = (batch.id, batch.job, batch.node, received_at, text, taken_at, size_bytes(text))
+    db.execute(
+        "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        row,
+    )
+    return size_bytes(text)
+
+
+def read_incident(row: tuple[object, ...]) -> Incident:
+    """Read the columns of `INCIDENT` and the evidence. Raises msgspec.MsgspecError, ValueError."""
+    ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
+    acked_at, acked_by, ack_note, case = rest
+    return msgspec.convert(
+        {
+            "id": ident,
+            "job": job,
+            "generation": generation,
+            "status": Status(status),
+            "opened_at": opened_at,
+            "updated_at": updated_at,
+            "closed_at": closed_at,
+            "verdict": decode(verdict, Verdict),
+            "case": None if case is None else decode(case, Case),
+            "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
+        },
+        Incident,
+    )
+
+
+def encode(value: object) -> str:
+    """Write a value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def decode(text: object, kind: type[_T]) -> _T:
+    """Read a value from JSON. Raises msgspec.MsgspecError."""
+    return msgspec.json.decode(str(text), type=kind)
+
+
+def size_bytes(text: str) -> int:
+    """Bytes that a text takes in the file."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
