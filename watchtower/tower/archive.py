@@ -41,6 +41,13 @@ SETTLED_S = 15.0
 PRUNE_EVERY_S = 60.0
 """How often to look for what is more than is kept."""
 
+PACE_DIFFERS = 1.3
+"""A typical step that became so many times longer or shorter is stored anew: the first steps of a
+job are often the slowest ..."""
+
+PACE_EVERY_S = 30.0
+"""... but not more often than this: with it goes who the ranks are."""
+
 DAY_S = 86_400.0
 
 _T = TypeVar("_T")
@@ -111,10 +118,11 @@ class Archive:
 
     def remember(self, gen: Generation, live: LiveJob) -> None:
         """Store who the ranks are and how fast they step, when that has changed, and once a day."""
-        wall = self._clock.wall()
+        now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
         known = (len(gen.ranks), gen.is_paced, int(wall // DAY_S), self._recoveries)
-        if known != live.remembered:
-            live.remembered = known
+        differs = not 1 / PACE_DIFFERS <= step_s / (live.remembered_step_s or 1e-9) <= PACE_DIFFERS
+        if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
+            live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
             self._others.append(self.store.save_generation(gen.job, gen.remember(), wall))
 
     def forget(self, job: str, past: PastGeneration) -> None:

@@ -47,6 +47,9 @@ class LiveJob:
     remembered: tuple[int, bool, int, int] | None = None
     """What of this generation was stored last: number of ranks, whether the pace is known, the day,
     how often the store came back."""
+    remembered_step_s: float = 0.0
+    """The typical step that was stored with it."""
+    remembered_at: float = float("-inf")
     failures: int = 0
     """Ticks in a row that raised; logged when it starts."""
 
