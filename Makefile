@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
+# What the heartbeat has hooks for; Trainer of transformers needs accelerate.
+FRAMEWORKS := accelerate lightning pytorch_lightning transformers
 
 # The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -49,7 +51,8 @@ $(VENV)/.venv:
 		echo "on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.venv pyproject.toml heartbeat/pyproject.toml constraints.txt
+$(VENV)/.ready: $(VENV)/.venv pyproject.toml heartbeat/pyproject.toml \
+		heartbeat/watchtower_heartbeat_auto.pth constraints.txt
 	@echo "installing watchtower into $(VENV) (once)"
 	@$(INSTALL) -e ./heartbeat -e '.[all]'
 	@touch $@
@@ -60,5 +63,5 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
-	@$(INSTALL) $(TORCH)
+	@$(INSTALL) $(TORCH) $(FRAMEWORKS)
 	@touch $@

@@ -31,7 +31,7 @@ def beat(step: int, loss: object = None) -> None:
     except Exception:
         _beat_slowly(step)
     if loss is not None:
-        _look_at_loss(step, loss)
+        look_at_loss(step, loss)
 
 
 def _bind(words: memoryview) -> None:
@@ -55,10 +55,10 @@ def _beat_slowly(step: object) -> None:
         say_once("step", f"beat() wants a whole number of at most 63 bits: {error}")
 
 
-def _look_at_loss(step: int, loss: object) -> None:
+def look_at_loss(step: int, loss: object) -> None:
+    """Count a loss that is NaN or infinite; never waits for a device, never raises."""
     try:
-        if type(loss) is not float and str(getattr(loss, "device", "cpu")) != "cpu":
-            # Reading it would wait for the device, and for ever on a device that hangs.
+        if is_on_device(loss):
             say_once("loss", "the loss is not on the CPU and is not looked at; pass a float")
             return
         value = float(loss)  # type: ignore[arg-type]
@@ -66,6 +66,11 @@ def _look_at_loss(step: int, loss: object) -> None:
             _page.note_nonfinite_loss(int(step))
     except Exception as error:
         say_once("loss", f"beat() cannot read the loss: {error}")
+
+
+def is_on_device(loss: object) -> bool:
+    """Say whether reading it would wait for a device, and for ever on a device that hangs."""
+    return type(loss) is not float and str(getattr(loss, "device", "cpu")) != "cpu"
 
 
 class Phase:

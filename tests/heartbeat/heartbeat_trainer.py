@@ -13,7 +13,8 @@ from watchtower_heartbeat.launchers import LAUNCHERS
 from watchtower_heartbeat.page import MEMFD_LINK, PageView, read_page
 
 PROGRAMS = Path(__file__).parent / "programs"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
+PAUSES = {"training", "evaluating", "saving", "sanity", "validating", "testing", "predicting"}
 
 
 class Trainer:
@@ -74,6 +75,21 @@ class Trainer:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+def watch(trainer: Trainer, statement: str) -> list[tuple[str, int, str]]:
+    """Run a statement; wherever the program pauses, note the place, and the step and phase shown.
+
+    A program pauses by printing the place and reading a line. Frameworks print much besides.
+    """
+    seen = []
+    trainer.send(statement)
+    while (where := trainer.line()) != "done":
+        if where in PAUSES:
+            view = trainer.page()
+            seen.append((where, view.step, view.phase))
+            trainer.send("")
+    return seen
 
 
 def a_clean_environment() -> dict[str, str]:
