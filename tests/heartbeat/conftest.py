@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,8 +16,10 @@ def train() -> Iterator[Callable[..., Trainer]]:
     """Start a program, `obeys.py` unless told otherwise, with these environment variables."""
     started: list[Trainer] = []
 
-    def start(program: str = "obeys.py", **environment: str) -> Trainer:
-        started.append(Trainer(program, environment))
+    def start(
+        program: str = "obeys.py", python: str = sys.executable, **environment: str
+    ) -> Trainer:
+        started.append(Trainer(program, environment, python))
         assert started[-1].line() == "ready"
         return started[-1]
 

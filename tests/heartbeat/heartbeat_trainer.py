@@ -20,9 +20,11 @@ PAUSES = {"training", "evaluating", "saving", "sanity", "validating", "testing",
 class Trainer:
     """A program under test: told what to do on stdin, answers line by line on stdout."""
 
-    def __init__(self, program: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self, program: str, environment: dict[str, str], python: str = sys.executable
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / program)],
+            [python, str(PROGRAMS / program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,8 +2,9 @@
 
 import sys
 
-names = {}
-print("ready", flush=True)
-for line in sys.stdin:
-    exec(line, names)
-    print("done", flush=True)
+if __name__ == "__main__":  # a spawned child imports this too
+    names = {}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        exec(line, names)
+        print("done", flush=True)

@@ -1,4 +1,4 @@
-"""Two ranks that Lightning starts itself, on gloo; each says its pid in its first step and waits."""
+"""Two ranks that Lightning starts itself, on gloo: each says its pid in its step and waits."""
 
 import os
 
