@@ -15,6 +15,8 @@ from watchtower.wire.bounds import MAX_NAME
 LOG_LEVELS = ("debug", "info", "warning", "error")
 TOKEN_VARIABLE = "WATCHTOWER_TOKEN"
 MAX_TOKEN_CHARACTERS = 4096
+STATE_VARIABLE = "STATE_DIRECTORY"
+"""Set by systemd where a unit has StateDirectory=; several are parted by colons."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,6 +57,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         token=token,
         py_spy=given.py_spy or "",
         log_level=given.log_level,
+        spool_dir=given.spool_dir,
     )
 
 
@@ -89,8 +92,19 @@ def build_parser() -> argparse.ArgumentParser:
     add("--token-file", default="", metavar="FILE", help=f"default: ${TOKEN_VARIABLE}")
     add("--py-spy", type=tool, metavar="FILE", help="default: beside Python, or PATH")
     add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
+    add(
+        "--spool-dir",
+        default=state_directory(),
+        metavar="DIR",
+        help=f"where dumps wait while the tower is away; default: ${STATE_VARIABLE}, else memory",
+    )
     add("--log-level", default="info", choices=LOG_LEVELS)
     return parser
+
+
+def state_directory() -> str:
+    """Return the folder that systemd made for us, empty when there is none."""
+    return os.environ.get(STATE_VARIABLE, "").partition(":")[0]
 
 
 def tower_url(text: str) -> str:

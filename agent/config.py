@@ -81,14 +81,42 @@ REMEMBERED_ORDERS = 1024
 """Ids of orders already carried out."""
 
 MAX_WAITING_BATCHES = 64
-"""Dumps kept in memory while the tower is away, the oldest go first."""
+MAX_WAITING_BYTES = 32 << 20
+"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest about 20 MB."""
+
+MAX_SPOOL_BATCHES = 256
+MAX_SPOOL_BYTES = 64 << 20
+"""Dumps on disk: an hour without the tower takes about 24 for each job that hangs."""
+
+MAX_SPOOL_ENTRIES = 4096
+"""Names looked at in the spool's folder; there are more only when it is not ours alone."""
+
+SPOOL_RETRY_S = 30.0
+"""When a folder that could not be used is tried again."""
+
+SPOOL_IS_SLOW_S = 10.0
+"""A write that takes this long is said: the disk hangs, and dumps are in memory only."""
+
+MAX_HELD_S = 24 * 3600.0
+"""Older dumps are not sent: whoever looked into that hang has done so without them."""
+
+STOP_FLUSH_S = 1.0
+"""How long the end of the agent waits for the spool."""
+
+STOP_DEADLINE_S = 4.0
+"""The agent is gone this long after SIGTERM, whatever hangs: 5 s are promised."""
 
 HTTP_TIMEOUT_S = 5.0
-"""To connect and for each read: a tower that needs longer is as good as away."""
+"""To connect, to send, and for a whole reply: a tower that needs longer is as good as away."""
 
 MAX_REPLY_BYTES = 1 << 20
 """Deadlines for a thousand ranks are 80 kB."""
 
+RETRY_SPREAD_S = 2.0
+"""After a failed report the next one waits up to this long, by chance: 2000 agents come back at
+1000 connections a second, as many as their reports, and detection starts again within 2 s."""
+
+FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 15.0
 """Longest pause between two tries to deliver a dump."""
 
@@ -111,3 +139,5 @@ class Settings:
     py_spy: str = ""
     """Empty: the one beside this Python, else on PATH."""
     log_level: str = "info"
+    spool_dir: str = ""
+    """Empty: dumps wait in memory only."""

@@ -11,9 +11,11 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent import config
 from agent.discovery import Discovery
+from agent.dump_queue import DumpQueue
 from agent.dump_round import RoundTaker, Target
 from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderBook, refuse
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
@@ -23,7 +25,8 @@ from agent.limits import look_at_limits
 from agent.metrics import Metrics
 from agent.process_table import ProcessTable
 from agent.procfs import Proc
-from agent.shipping import DumpSender, MemoryQueue, ReportSender
+from agent.shipping import DumpSender, ReportSender
+from agent.spool_keeper import SpoolKeeper
 from agent.tower_client import TowerAddress, TowerClient
 from agent.watchlist import Watchlist
 from watchtower.wire import PROTOCOL_VERSION
@@ -65,7 +68,14 @@ class Agent:
             on_reply=self._on_reply,
             on_failure=self._metrics.report_failures.inc,
         )
-        self._dumps = DumpSender(TowerClient(address), MemoryQueue())
+        queue = DumpQueue(self._metrics.count_loss)
+        self._metrics.show_waiting(queue.count)
+        self._dumps = DumpSender(TowerClient(address), queue, self._metrics.count_loss)
+        self._keeper = (
+            SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
+            if settings.spool_dir
+            else None
+        )
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
@@ -90,10 +100,21 @@ class Agent:
         print(self._describe(url), flush=True)
         self._reports.start()
         self._dumps.start()
+        if self._keeper is not None:
+            self._keeper.start(self._dumps.ring)
+        threading.Thread(target=self._enforce_end, name="end", daemon=True).start()
         self._loop()
         self._dumping.stop()
         self._runner.stop()
+        if self._keeper is not None:
+            self._keeper.flush(config.STOP_FLUSH_S)
         log.info("stopped")
+
+    def _enforce_end(self) -> None:
+        """End the process in time after `stop`, also when its main thread hangs somewhere."""
+        self._stopping.wait()
+        time.sleep(config.STOP_DEADLINE_S)
+        os._exit(0)
 
     def stop(self) -> None:
         """End the loop; for a signal handler or another thread."""
@@ -137,7 +158,7 @@ class Agent:
             agent_id=self._agent_id,
             interval_s=self._settings.interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
-            limits=self._limits,
+            limits=replace(self._limits, spool=self._keeper.trouble() if self._keeper else ""),
         )
         self._reports.offer(report)
         self._metrics.ranks.set(len(self._watchlist.living()))
@@ -218,9 +239,8 @@ class Agent:
     def _look_at_limits(self, now: float) -> None:
         limits = look_at_limits(self._proc, self._py_spy)
         if limits != self._limits:
-            for sentence in (limits.python_stacks, limits.process):
-                if sentence:
-                    log.warning("limit: %s", sentence)
+            for sentence in limits.sentences():
+                log.warning("limit: %s", sentence)
         self._limits, self._limits_at = limits, now
 
     def _describe(self, metrics_url: str) -> str:
@@ -233,6 +253,11 @@ class Agent:
         parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
         stacks = self._limits.python_stacks
         parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
+        parts.append(
+            f"dumps wait in {settings.spool_dir} while the tower is away"
+            if settings.spool_dir
+            else "dumps wait in memory while the tower is away (no --spool-dir)"
+        )
         if self._limits.process:
             parts.append(self._limits.process)
         return "watchtower-agent: " + "; ".join(parts)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
 from agent.dump_round import RoundTaker, Target
+from agent.moments import Moment, read_moment
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 
 log = logging.getLogger(__name__)
 
-Deliver = Callable[[DumpBatch, float], None]
-"""Takes a batch and the monotonic time at which it was taken."""
+Deliver = Callable[[DumpBatch, Moment], None]
+"""Takes a batch and when it was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +70,9 @@ class Dumping:
             self._ended(request.job)
 
     def _take(self, request: DumpRequest, number: int) -> None:
-        began = time.monotonic()
-        ranks, stacks = self._taker.take(request.targets, deadline=began + ROUND_DEADLINE_S)
+        taken = read_moment()
+        deadline = time.monotonic() + ROUND_DEADLINE_S
+        ranks, stacks = self._taker.take(request.targets, deadline=deadline)
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
             id=uuid.uuid4().hex,
@@ -83,4 +85,4 @@ class Dumping:
             stacks=stacks,
         )
         if not self._stopping.is_set():
-            self._deliver(batch, began)
+            self._deliver(batch, taken)

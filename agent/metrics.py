@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,6 +15,7 @@ from prometheus_client import (
 )
 
 from agent import __version__
+from agent.dump_queue import Loss
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,19 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._dumps_waiting = Gauge(
+            "watchtower_agent_dumps_waiting",
+            "Batches of dumps that the tower does not have yet, in memory or in the spool.",
+            registry=self.registry,
+        )
+        self._dumps_dropped = Counter(
+            "watchtower_agent_dumps_dropped",
+            "Batches of dumps that will never reach the tower, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for loss in Loss:
+            self._dumps_dropped.labels(reason=loss.value)
         self.tick_duration = Histogram(
             "watchtower_agent_tick_duration_seconds",
             "Time one look at all ranks took.",
@@ -57,6 +72,14 @@ class Metrics:
     def count_dump(self, outcome: str) -> None:
         """Count one rank dumped."""
         self.dumps.labels(outcome=outcome).inc()
+
+    def count_loss(self, loss: Loss) -> None:
+        """Count one batch of dumps that is lost."""
+        self._dumps_dropped.labels(reason=loss.value).inc()
+
+    def show_waiting(self, count: Callable[[], int]) -> None:
+        """Show how many batches wait, asked when somebody looks."""
+        self._dumps_waiting.set_function(count)
 
     def serve(self, host: str, port: int) -> str:
         """Serve `/metrics`; return its URL, or "" when the port is taken: watching goes on."""

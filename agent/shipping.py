@@ -9,16 +9,16 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
 
 import msgspec
 
-from agent.config import MAX_BACKOFF_S, MAX_WAITING_BATCHES
+from agent.config import FIRST_BACKOFF_S, MAX_BACKOFF_S, MAX_HELD_S, RETRY_SPREAD_S
+from agent.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
+from agent.moments import Moment, age_s, read_moment
 from agent.tower_client import TowerClient, TowerError
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -27,46 +27,7 @@ log = logging.getLogger(__name__)
 
 REPORT_PATH = "/ingest/v1/report"
 DUMPS_PATH = "/ingest/v1/dumps"
-FIRST_BACKOFF_S = 0.5
-
-
-class DumpQueue(Protocol):
-    """Where dumps wait for the tower: memory now, a spool on disk later."""
-
-    def put(self, batch: DumpBatch, taken_at: float) -> None:
-        """Keep a batch taken at a monotonic time."""
-
-    def first(self) -> tuple[DumpBatch, float] | None:
-        """Return the oldest batch and when it was taken, without removing it."""
-
-    def remove(self, batch_id: str) -> None:
-        """Let go of a batch: it was delivered, or never will be."""
-
-
-class MemoryQueue:
-    """Dumps in memory; beyond the bound the oldest go, and that is said."""
-
-    def __init__(self) -> None:
-        self._batches: deque[tuple[DumpBatch, float]] = deque()
-        self._lock = threading.Lock()
-
-    def put(self, batch: DumpBatch, taken_at: float) -> None:
-        """Keep a batch."""
-        with self._lock:
-            self._batches.append((batch, taken_at))
-            while len(self._batches) > MAX_WAITING_BATCHES:
-                lost, _ = self._batches.popleft()
-                log.warning("dump %s of job %s is dropped: too many wait", lost.id, lost.job)
-
-    def first(self) -> tuple[DumpBatch, float] | None:
-        """Return the oldest batch."""
-        with self._lock:
-            return self._batches[0] if self._batches else None
-
-    def remove(self, batch_id: str) -> None:
-        """Let go of a batch."""
-        with self._lock:
-            self._batches = deque(each for each in self._batches if each[0].id != batch_id)
+NOT_YET = "not yet"
 
 
 class ReportSender:
@@ -80,9 +41,10 @@ class ReportSender:
         on_failure: Callable[[], None],
     ) -> None:
         self._client, self._on_reply, self._on_failure = client, on_reply, on_failure
+        self._failing = False
         self._report: Report | None = None
         self._wake = threading.Condition()
-        self._said = "not yet"
+        self._said = NOT_YET
         self._decoder = msgspec.json.Decoder(ReportReply)
 
     def start(self) -> None:
@@ -100,20 +62,31 @@ class ReportSender:
             with self._wake:
                 while self._report is None:
                     self._wake.wait()
-                report, self._report = self._report, None
-            try:
-                self._send(report)
-            except Exception:
-                log.exception("report could not be sent")
-                self._on_failure()
+            time.sleep(self.pause_s())
+            self.send_newest()
 
-    def _send(self, report: Report) -> None:
+    def pause_s(self) -> float:
+        """Return how long to wait before the next try: after a failure all agents spread out."""
+        return random.uniform(0, RETRY_SPREAD_S) if self._failing else 0.0
+
+    def send_newest(self) -> None:
+        """Send the report that waits, once."""
+        with self._wake:
+            report, self._report = self._report, None
+        if report is None:
+            return
+        self._failing = True
         try:
             reply = self._decode(self._client.post(REPORT_PATH, msgspec.json.encode(report)))
         except TowerError as error:
             self._on_failure()
             self._say(error.reason)
             return
+        except Exception:
+            log.exception("report could not be sent")
+            self._on_failure()
+            return
+        self._failing = False
         self._say("")
         self._on_reply(reply)
 
@@ -130,12 +103,12 @@ class ReportSender:
         return reply
 
     def _say(self, trouble: str) -> None:
-        """Log a change only: a tower that is away for a night is two lines."""
-        if trouble == self._said:
+        """Log when it begins and when it is over: a tower that is away for a night is two lines."""
+        if bool(trouble) == bool(self._said) and self._said != NOT_YET:
             return
         if trouble:
             log.warning("the tower does not take reports: %s", trouble)
-        elif self._said:
+        else:
             log.info("the tower takes reports")
         self._said = trouble
 
@@ -143,8 +116,15 @@ class ReportSender:
 class DumpSender:
     """Sends dumps one by one, each again until the tower says that it has it."""
 
-    def __init__(self, client: TowerClient, queue: DumpQueue) -> None:
-        self._client, self._queue = client, queue
+    def __init__(
+        self,
+        client: TowerClient,
+        queue: DumpQueue,
+        count_loss: CountLoss,
+        read_moment: Callable[[], Moment] = read_moment,
+    ) -> None:
+        self._client, self._queue, self._count_loss = client, queue, count_loss
+        self._read_moment = read_moment
         self._wake = threading.Event()
         self._failures = 0
         self._decoder = msgspec.json.Decoder(DumpReceipt)
@@ -153,57 +133,71 @@ class DumpSender:
         """Begin sending."""
         threading.Thread(target=self._run, name="dumps", daemon=True).start()
 
-    def deliver(self, batch: DumpBatch, taken_at: float) -> None:
+    def deliver(self, batch: DumpBatch, taken: Moment) -> None:
         """Queue a batch."""
-        self._queue.put(batch, taken_at)
+        self._queue.put(as_waiting(batch, taken))
+        self.ring()
+
+    def ring(self) -> None:
+        """Look at the queue: something is to be sent."""
         self._wake.set()
 
     def _run(self) -> None:
         while True:
             self._wake.clear()
-            waiting = self._queue.first()
-            if waiting is None:
-                self._wake.wait()
-                continue
-            try:
-                delivered = self._send(*waiting)
-            except Exception:
-                log.exception("dump %s cannot be sent and is dropped", waiting[0].id)
-                delivered = True
-            if delivered:
-                self._queue.remove(waiting[0].id)
-            else:
-                self._wake.wait(self._pause_s())
+            self._wake.wait(self.send_first())
 
-    def _send(self, batch: DumpBatch, taken_at: float) -> bool:
-        """Return whether the batch is done with: delivered, or refused for good."""
-        message = replace(batch, held_s=max(0.0, time.monotonic() - taken_at))
+    def send_first(self) -> float | None:
+        """Try one dump; return how long to wait before the next try, None when nothing waits."""
+        dump = self._queue.first()
+        if dump is None:
+            return None
         try:
-            answer = self._client.post(DUMPS_PATH, msgspec.json.encode(message))
-            self._check(answer, batch.id)
+            done = self._send(dump)
+        except Exception:
+            log.exception("dump %s cannot be sent and is dropped", dump.id)
+            self._count_loss(Loss.DAMAGED)
+            done = True
+        if done:
+            self._queue.remove(dump.id)
+            return 0.0
+        self._queue.postpone(dump.id)
+        return self._pause_s()
+
+    def _send(self, dump: WaitingDump) -> bool:
+        """Return whether the dump is done with: delivered, too old, or refused for good."""
+        held_s = age_s(dump.taken, self._read_moment())
+        if held_s > MAX_HELD_S:
+            log.warning("dump %s of %s is dropped: %.0f h old", dump.id, dump.job, held_s / 3600)
+            self._count_loss(Loss.TOO_OLD)
+            return True
+        try:
+            answer = self._client.post(DUMPS_PATH, dump.message(held_s))
+            self._check(answer, dump.id)
         except TowerError as error:
-            return self._failed(batch, error)
+            return self._failed(dump, error)
         if self._failures:
-            log.info("dump %s was delivered after %d tries", batch.id, self._failures + 1)
+            log.info("dump %s was delivered, after %d failures", dump.id, self._failures)
         self._failures = 0
         return True
 
-    def _check(self, answer: bytes, batch_id: str) -> None:
+    def _check(self, answer: bytes, dump_id: str) -> None:
         try:
             receipt = self._decoder.decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise TowerError(f"no receipt: {error}") from error
-        if receipt.id != batch_id:
-            raise TowerError(f"the receipt is for {receipt.id!r}")
+        if receipt.id != dump_id:
+            raise TowerError(f"the receipt is for {receipt.id[:MAX_NAME]!r}")
 
-    def _failed(self, batch: DumpBatch, error: TowerError) -> bool:
+    def _failed(self, dump: WaitingDump, error: TowerError) -> bool:
         if error.permanent:
-            log.error("dump %s of %s is dropped: %s", batch.id, batch.job, error.reason)
+            log.error("dump %s of %s is dropped: %s", dump.id, dump.job, error.reason)
+            self._count_loss(Loss.REFUSED)
             self._failures = 0
             return True
         self._failures += 1
         if self._failures == 1:
-            log.warning("dump %s waits for the tower: %s", batch.id, error.reason)
+            log.warning("dump %s waits for the tower: %s", dump.id, error.reason)
         return False
 
     def _pause_s(self) -> float:

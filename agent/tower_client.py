@@ -10,10 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agent.bounded_reply import BoundedReply
 from agent.config import HTTP_TIMEOUT_S, MAX_REPLY_BYTES
+from agent.procfs import printable
 
-RETRY_ALL_THE_SAME = (408, 425, 429)
-"""Client errors that say "later", not "never"."""
+NEVER = (400, 413, 422)
+"""What a tower answers, as problem+json, to a message that it will not take later either. Anything
+else, a 404 of some other server too, may be over when the tower is back."""
 
 MAX_DETAIL = 300
 """Characters of the tower's explanation that go into a log line."""
@@ -85,16 +88,21 @@ class TowerClient:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection.request("POST", self._prefix + path, body=body, headers=headers)
-        response = connection.getresponse()
-        answer = response.read(MAX_REPLY_BYTES + 1)
+        with connection.getresponse() as response:
+            answer = response.read(MAX_REPLY_BYTES + 1)
         if len(answer) > MAX_REPLY_BYTES:
             self.close()
-            raise TowerError(f"the reply is longer than {MAX_REPLY_BYTES} bytes", permanent=True)
+            raise TowerError(f"the reply is longer than {MAX_REPLY_BYTES} bytes")
         if not 200 <= response.status < 300:
-            raise _refused(response.status, answer)
+            raise _refused(response.status, answer, response.getheader("Content-Type", ""))
         return answer
 
     def _connect(self) -> http.client.HTTPConnection:
+        connection = self._make_connection()
+        connection.response_class = BoundedReply
+        return connection
+
+    def _make_connection(self) -> http.client.HTTPConnection:
         if self._secure:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(
@@ -103,15 +111,17 @@ class TowerClient:
         return http.client.HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT_S)
 
 
-def _refused(status: int, answer: bytes) -> TowerError:
-    try:
-        problem = msgspec.json.decode(answer, type=_Problem)
-        said = problem.detail or problem.title
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = ""
-    printable = "".join(char if char.isprintable() else " " for char in said[:MAX_DETAIL])
-    permanent = 400 <= status < 500 and status not in RETRY_ALL_THE_SAME
-    return TowerError(f"HTTP {status} {printable}".strip(), permanent=permanent)
+def _refused(status: int, answer: bytes, content_type: str) -> TowerError:
+    is_problem = content_type.partition(";")[0].strip().lower() == "application/problem+json"
+    said = "" if status < 300 or status >= 400 else "(a redirect: give the address it leads to)"
+    if is_problem:
+        try:
+            problem = msgspec.json.decode(answer, type=_Problem)
+            said = problem.detail or problem.title
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            is_problem = False
+    reason = f"HTTP {status} {printable(said, MAX_DETAIL)}".strip()
+    return TowerError(reason, permanent=is_problem and status in NEVER)
 
 
 def _explain(error: Exception) -> str:
@@ -119,4 +129,4 @@ def _explain(error: Exception) -> str:
         return f"no answer within {HTTP_TIMEOUT_S:g} s"
     if isinstance(error, socket.gaierror):
         return f"its name cannot be resolved: {error.strerror}"
-    return f"{type(error).__name__}: {error}".strip(": ")
+    return printable(f"{type(error).__name__}: {error}".strip(": "), MAX_DETAIL)

@@ -21,6 +21,13 @@ REAP_S = 0.5
 
 CHUNK_BYTES = 65536
 
+MAX_LEFT_BEHIND = 4
+"""Killed tools that the kernel still holds; with more of them, no further one is started."""
+
+
+class ToolsHang(OSError):
+    """Earlier tools were killed and are not gone: another one would only join them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -37,11 +44,13 @@ class ChildRunner:
     def __init__(self, max_output_bytes: int) -> None:
         self._max_output_bytes = max_output_bytes
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._left_behind: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(self, command: Sequence[str], deadline_s: float) -> Outcome:
         """Run a tool; kill it and its children at the deadline. OSError: it cannot be started."""
+        self._check_left_behind()
         deadline = time.monotonic() + deadline_s
         child = subprocess.Popen(
             command,
@@ -61,6 +70,8 @@ class ChildRunner:
         finally:
             with self._lock:
                 self._running.discard(child)
+                if child.returncode is None:
+                    self._left_behind.add(child)
             for pipe in (child.stdout, child.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -71,6 +82,12 @@ class ChildRunner:
             self._stopped = True
             for child in self._running:
                 _kill(child)
+
+    def _check_left_behind(self) -> None:
+        with self._lock:
+            self._left_behind = {each for each in self._left_behind if each.poll() is None}
+            if len(self._left_behind) >= MAX_LEFT_BEHIND:
+                raise ToolsHang(f"{len(self._left_behind)} earlier ones hang and cannot be killed")
 
     def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
         """Read both pipes until they end, the deadline passes or there is too much."""

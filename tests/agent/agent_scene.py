@@ -122,7 +122,8 @@ class RecordingTower:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 status, answer = tower.answer(self.path, body, dict(self.headers))
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                kind = "application/problem+json" if status >= 400 else "application/json"
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -173,6 +173,51 @@ def test_when_the_tower_comes_back_the_dumps_taken_meanwhile_arrive(
         back.close()
 
 
+def test_dumps_outlive_the_agent_and_the_tower_and_arrive_once(
+    ranks: list[Victim], run_agent: Run, tmp_path: Any
+) -> None:
+    """Both are gone in the middle of a hang, the agent by SIGKILL; each dump arrives once."""
+    tower = RecordingTower()
+    tower.deadline_s = 3.0
+    spool = ("--spool-dir", str(tmp_path / "state"))
+    agent = run_agent(tower.url, *spool)
+    reported(tower)
+    tower.close()
+    kept = tmp_path / "state" / "dumps"
+    wait_until(lambda: len(list(kept.glob("*.json"))) == 2, "both rounds are on disk")
+    agent.process.kill()
+    agent.process.wait()
+    killed = time.monotonic()
+    second = run_agent(tower.url, *spool)
+    wait_until(lambda: second.says("2 dumps in"), "the next agent finds them")
+    back = RecordingTower(tower.port)
+    try:
+        wait_until(lambda: len(back.dumps) == 2, "both arrive", patience_s=60.0)
+        held = [batch["held_s"] for batch in back.dumps]
+        assert all(time.monotonic() - killed < age < 120 for age in held)
+        wait_until(lambda: not list(kept.glob("*.json")), "the spool is empty")
+        seen = len(back.reports)
+        wait_until(lambda: len(back.reports) > seen + 5, "a second of reports")
+        assert len({batch["id"] for batch in back.dumps}) == len(back.dumps) == 2
+        assert back.reports[-1]["limits"]["spool"] == ""
+    finally:
+        back.close()
+
+
+def test_a_second_agent_on_the_same_spool_says_so_and_watches_all_the_same(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run, tmp_path: Any
+) -> None:
+    spool = ("--spool-dir", str(tmp_path))
+    run_agent(tower.url, *spool)
+    wait_until(lambda: (tmp_path / "dumps" / "lock").exists(), "the first has it")
+    reported(tower)
+    second = run_agent(tower.url, *spool, "--node", "n2")
+    wait_until(lambda: second.says("another agent uses this folder"), "it is said")
+    told = lambda: [r for r in list(tower.reports) if r["node"] == "n2" and r["limits"]["spool"]]  # noqa: E731
+    wait_until(told, "the tower is told")
+    assert "dumps wait in memory only" in told()[0]["limits"]["spool"]
+
+
 def test_a_rank_that_dies_is_reported_at_once_with_how(
     tower: RecordingTower, ranks: list[Victim], run_agent: Run
 ) -> None:
@@ -212,6 +257,47 @@ def test_it_stops_within_seconds_also_when_py_spy_hangs(
     assert not children_of(agent.process.pid)
 
 
+TOOLS = {
+    "ignores SIGTERM": "#!/bin/sh\ntrap '' TERM\nsleep 600\n",
+    "left its group": "#!/bin/sh\nsetsid sleep 5 &\nsleep 600\n",
+    "prints without end": "#!/bin/sh\nexec yes\n",
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_whatever_py_spy_does_the_agent_stops_in_time(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run, tmp_path: Any, tool: str
+) -> None:
+    file = tmp_path / "py-spy"
+    file.write_text(TOOLS[tool])
+    file.chmod(0o755)
+    tower.deadline_s = 0.5
+    agent = run_agent(tower.url, "--py-spy", str(file), "--spool-dir", str(tmp_path))
+    wait_until(lambda: children_of(agent.process.pid), "py-spy runs")
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(5.0) == 0
+    assert not children_of(agent.process.pid)
+
+
+def test_a_rank_in_state_d_is_told_and_the_agent_still_stops_in_time(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run
+) -> None:
+    """A parent waits in state D while the child that it made with vfork sleeps."""
+    ranks[0].begin("import ctypes; c = ctypes.CDLL(None); c.vfork() or c.sleep(600) or c._exit(0)")
+    stat = lambda: Proc().stat(ranks[0].pid)  # noqa: E731
+    wait_until(lambda: (s := stat()) and s.state == "D", "it waits in state D")
+    tower.deadline_s = 1.0
+    agent = run_agent(tower.url)
+    wait_until(lambda: tower.dumps, "a dump arrives")
+    dumps = {dump["rank"]: dump for dump in tower.dumps[0]["ranks"]}
+    assert dumps[0]["kernel"]["state"] == "D"
+    assert dumps[0]["threads"]  # py-spy does not stop the process, so it is not held up itself
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(5.0) == 0
+    assert (s := stat()) is not None
+    assert s.state == "D"
+
+
 def test_metrics_tell_ranks_and_the_agents_own_cost(
     tower: RecordingTower, ranks: list[Victim], run_agent: Run
 ) -> None:
@@ -225,6 +311,8 @@ def test_metrics_tell_ranks_and_the_agents_own_cost(
     for name in (
         "watchtower_agent_report_failures_total 0.0",
         "watchtower_agent_tick_duration_seconds_count",
+        "watchtower_agent_dumps_waiting 0.0",
+        'watchtower_agent_dumps_dropped_total{reason="full"} 0.0',
         "watchtower_agent_build_info{version=",
         "process_cpu_seconds_total",
     ):

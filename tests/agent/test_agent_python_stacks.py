@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -208,6 +208,42 @@ def test_a_tool_that_prints_without_end_is_killed(tmp_path: Path) -> None:
     outcome = ChildRunner(100_000).run([tool], PATIENCE_S)
     assert outcome.code is None
     assert len(outcome.output) < 1_000_000
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A control group that stops what enters it so that not even SIGKILL is heard."""
+    group = Path("/sys/fs/cgroup/freezer") / f"watchtower-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup v1 freezer for this user: {error}")
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    wait_until(lambda: not (group / "tasks").read_text(), "what was frozen is gone")
+    group.rmdir()
+
+
+def test_tools_that_cannot_be_killed_are_not_started_without_end(
+    tmp_path: Path, freezer: Path, runner: ChildRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.dumpers.tool_process.REAP_S", 0.1)
+    monkeypatch.setattr("agent.dumpers.tool_process.MAX_LEFT_BEHIND", 2)
+    tool = tmp_path / "freezes"
+    tool.write_text(
+        f"#!/bin/sh\necho $$ > {freezer}/tasks\necho FROZEN > {freezer}/freezer.state\nsleep 600\n"
+    )
+    tool.chmod(0o755)
+    for _ in range(2):
+        began = time.monotonic()
+        assert runner.run([str(tool)], 0.5).code is None
+        assert time.monotonic() - began < PATIENCE_S / 2
+    dump = PythonStacks(runner, str(tool)).dump(7)
+    assert dump.failure is not None
+    assert "2 earlier ones hang and cannot be killed" in dump.failure.help_text
+    (freezer / "freezer.state").write_text("THAWED")
+    wait_until(lambda: not (freezer / "tasks").read_text(), "they die")
+    assert runner.run(["true"], PATIENCE_S).code == 0
 
 
 def test_a_torn_dump_is_tried_again_and_kept_when_it_stays_torn(

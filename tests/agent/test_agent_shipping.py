@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from agent_scene import RecordingTower, wait_until
 
-from agent.config import MAX_REPLY_BYTES, MAX_WAITING_BATCHES
-from agent.shipping import DumpSender, MemoryQueue, ReportSender
+from agent.config import MAX_HELD_S, MAX_REPLY_BYTES, MAX_WAITING_BATCHES, RETRY_SPREAD_S
+from agent.dump_queue import DumpQueue, Loss, as_waiting
+from agent.moments import Moment, read_moment
+from agent.shipping import DumpSender, ReportSender
 from agent.tower_client import TowerAddress, TowerClient, TowerError
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
+LOST: list[Loss] = []
 PROBLEM = b'{"title": "Not this way", "detail": "the node is unknown"}'
 
 
@@ -38,9 +43,20 @@ def a_report(agent_id: str = "a") -> Report:
     return Report(version=1, node="n1", agent_id=agent_id, interval_s=1.0)
 
 
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Real pauses are for a simulated hour."""
+    if "hour" not in request.node.name:
+        monkeypatch.setattr("agent.shipping.FIRST_BACKOFF_S", 0.02)
+        monkeypatch.setattr("agent.shipping.RETRY_SPREAD_S", 0.02)
+
+
 @pytest.fixture
 def dumps(tower: RecordingTower) -> DumpSender:
-    sender = DumpSender(TowerClient(TowerAddress(url=tower.url)), MemoryQueue())
+    sender = DumpSender(
+        TowerClient(TowerAddress(url=tower.url)), DumpQueue(LOST.append), LOST.append
+    )
+    LOST.clear()
     sender.start()
     return sender
 
@@ -65,7 +81,8 @@ def replies(tower: RecordingTower) -> Replies:
 
 
 def test_a_dump_says_how_long_it_was_held(tower: RecordingTower, dumps: DumpSender) -> None:
-    dumps.deliver(a_batch(), time.monotonic() - 7.0)
+    now = read_moment()
+    dumps.deliver(a_batch(), replace(now, boottime_s=now.boottime_s - 7.0))
     wait_until(lambda: tower.dumps, "the dump arrives")
     assert 7.0 <= tower.dumps[0]["held_s"] < 60.0
 
@@ -74,31 +91,72 @@ def test_a_dump_is_sent_again_until_the_tower_has_it(
     tower: RecordingTower, dumps: DumpSender
 ) -> None:
     tower.dump_answers = [(503, b""), (429, PROBLEM), (200, b"nonsense"), (200, b'{"id": "x"}')]
-    dumps.deliver(a_batch("first"), time.monotonic())
-    dumps.deliver(a_batch("second"), time.monotonic())
+    dumps.deliver(a_batch("first"), read_moment())
+    dumps.deliver(a_batch("second"), read_moment())
     wait_until(lambda: len(tower.dumps) == 2, "both arrive", patience_s=60.0)
-    assert [batch["id"] for batch in tower.dumps] == ["first", "second"]
+    assert {batch["id"] for batch in tower.dumps} == {"first", "second"}
+    assert LOST == []
 
 
 def test_a_dump_that_the_tower_refuses_is_dropped(
     tower: RecordingTower, dumps: DumpSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     tower.dump_answers = [(422, PROBLEM)]
-    dumps.deliver(a_batch("bad"), time.monotonic())
-    dumps.deliver(a_batch("good"), time.monotonic())
+    dumps.deliver(a_batch("bad"), read_moment())
+    dumps.deliver(a_batch("good"), read_moment())
     wait_until(lambda: tower.dumps, "the next one arrives")
     assert [batch["id"] for batch in tower.dumps] == ["good"]
     assert "dropped: HTTP 422 the node is unknown" in caplog.text
+    assert LOST == [Loss.REFUSED]
+
+
+def test_a_dump_that_the_tower_stumbles_over_does_not_hold_up_the_others(
+    tower: RecordingTower, dumps: DumpSender
+) -> None:
+    answer = tower.answer
+
+    def stumble(path: str, body: dict[str, str], headers: dict[str, str]) -> tuple[int, bytes]:
+        return (500, b"") if body["id"] == "bad" else answer(path, body, headers)
+
+    tower.answer = stumble  # type: ignore[method-assign]
+    dumps.deliver(a_batch("bad"), read_moment())
+    dumps.deliver(a_batch("good"), read_moment())
+    wait_until(lambda: tower.dumps, "the next one arrives")
+
+
+def test_a_dump_that_is_too_old_is_dropped(
+    tower: RecordingTower, dumps: DumpSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = Moment(boot_id="another", boottime_s=0.0, wall_s=read_moment().wall_s - MAX_HELD_S - 60)
+    dumps.deliver(a_batch("old"), old)
+    dumps.deliver(a_batch("new"), read_moment())
+    wait_until(lambda: tower.dumps, "the next one arrives")
+    assert [batch["id"] for batch in tower.dumps] == ["new"]
+    assert LOST == [Loss.TOO_OLD]
+    assert "is dropped: 24 h old" in caplog.text
 
 
 def test_no_more_dumps_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
-    queue = MemoryQueue()
+    lost: list[Loss] = []
+    queue = DumpQueue(lost.append)
     for number in range(MAX_WAITING_BATCHES + 2):
-        queue.put(a_batch(str(number)), 0.0)
+        queue.put(as_waiting(a_batch(str(number)), read_moment()))
     first = queue.first()
     assert first is not None
-    assert first[0].id == "2"
+    assert first.id == "2"
+    assert lost == [Loss.FULL, Loss.FULL]
     assert "too many wait" in caplog.text
+
+
+def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.dump_queue.MAX_WAITING_BYTES", 1000)
+    lost: list[Loss] = []
+    queue = DumpQueue(lost.append)
+    for number in range(20):
+        queue.put(as_waiting(a_batch(str(number)), read_moment()))
+    assert sum(len(dump.body) for dump in queue.all()) <= 1000
+    assert len(queue.all()) + len(lost) == 20
+    assert queue.all()[-1].id == "19"
 
 
 def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:
@@ -200,3 +258,141 @@ def test_a_name_that_does_not_exist_is_an_error_in_words() -> None:
         client.post("/x", b"")
     assert raised.value.reason
     assert not raised.value.permanent
+
+
+def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour of a clock that the test moves; every try is a real connection that is refused."""
+    recording = RecordingTower()
+    recording.close()
+    client = TowerClient(TowerAddress(url=recording.url))
+    now = 0.0
+    lost: list[Loss] = []
+    queue = DumpQueue(lost.append)
+    moment = lambda: Moment(boot_id="b", boottime_s=now, wall_s=now)  # noqa: E731
+    dumps = DumpSender(client, queue, lost.append, moment)
+    reports = ReportSender(client, on_reply=lambda _: None, on_failure=lambda: None)
+    taken, dump_tries, report_tries = 0, 0, 0
+    dumps_at = reports_at = 0.0
+    with caplog.at_level(logging.INFO):
+        while now < 3600:
+            if now % 150 == 0:
+                dumps.deliver(a_batch(str(taken)), moment())
+                taken += 1
+            if now >= dumps_at:
+                pause_s = dumps.send_first()
+                assert pause_s is not None
+                dumps_at, dump_tries = now + pause_s, dump_tries + 1
+            reports.offer(a_report())
+            if now >= reports_at:
+                reports.send_newest()
+                reports_at, report_tries = now + reports.pause_s(), report_tries + 1
+            now += 1.0
+        back = RecordingTower(recording.port)
+        try:
+            while dumps.send_first() == 0.0:
+                pass
+            reports.offer(a_report())
+            reports.send_newest()
+        finally:
+            client.close()
+            back.close()
+    assert sorted(int(batch["id"]) for batch in back.dumps) == list(range(taken))
+    assert {batch["id"]: batch["held_s"] for batch in back.dumps}["0"] == 3600.0
+    assert lost == []
+    assert 3600 / 15 <= dump_tries <= 3600 / 7 + 10  # the pause grows to 7.5 to 15 s
+    assert 1200 < report_tries < 2800  # every second one or so: back within seconds
+    assert len(caplog.records) == 3 + 1  # away, back; a dump waits, is delivered
+    assert RETRY_SPREAD_S <= 2.0
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+class Stranger:
+    """A server that is no tower: it says what it is told to, and then goes on with `more`."""
+
+    def __init__(self, head: bytes, more: bytes = b"", every_s: float = 0.0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._head, self._more, self._every_s = head, more, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        with connection:
+            try:
+                connection.recv(65536)
+                connection.sendall(self._head)
+                while self._more and not self._over.wait(self._every_s):
+                    connection.sendall(self._more)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._over.set()
+        self._listener.close()
+        self._thread.join(30)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "more", "every_s", "said"),
+    [
+        (OK + b"Content-Length: 9000000000\r\n\r\n", b"x" * 65536, 0.0, "longer than"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n",
+            b"1000\r\n" + b"x" * 4096 + b"\r\n",
+            0.0,
+            "longer than",
+        ),
+        (OK + b"Content-Length: 100\r\n\r\n", b"x", 0.01, "no answer within"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.01, "no answer within"),
+        (OK, b"X: y\r\n", 0.02, "no answer within"),
+        (OK + b"X-Endless: ", b"y", 0.01, "no answer within"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01, "no answer within"),
+        (b"", b"\0", 0.01, "no answer within"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", b"", 0.0, "BadStatusLine"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + PLAIN + b"\r\n", b"", 0.0, "a redirect"),
+        (b"HTTP/1.1 404 Not Found\r\n" + PLAIN + b"\r\n<html>", b"", 0.0, "HTTP 404"),
+        (b"HTTP/1.1 422 No\r\n" + PLAIN + b"\r\n<html>", b"", 0.0, "HTTP 422"),
+        (b"HTTP/1.1 \xff\r\n\r\n", b"", 0.0, ""),
+    ],
+)
+def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
+    monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes, every_s: float, said: str
+) -> None:
+    monkeypatch.setattr("agent.bounded_reply.HTTP_TIMEOUT_S", 0.5)
+    stranger = Stranger(head, more, every_s)
+    client = TowerClient(TowerAddress(url=stranger.url))
+    began = time.monotonic()
+    try:
+        with pytest.raises(TowerError) as raised:
+            client.post("/ingest/v1/dumps", b"{}")
+    finally:
+        client.close()
+        stranger.close()
+    assert said in raised.value.reason
+    assert not raised.value.permanent
+    assert raised.value.reason.isprintable()
+    assert time.monotonic() - began < 10
+
+
+def test_a_tower_that_says_something_else_each_time_does_not_fill_the_log(
+    tower: RecordingTower, replies: Replies, caplog: pytest.LogCaptureFixture
+) -> None:
+    tower.report_answers = [(200, b"[" * number) for number in range(1, 6)]
+    for _ in range(5):
+        replies.sender.offer(a_report())
+        assert replies.failures.acquire(timeout=30)
+    assert sum("does not take reports" in line for line in lines_of(caplog)) == 1

@@ -146,8 +146,8 @@ def _view_node(tower: Tower, name: str, now: float) -> NodeView:
     node = tower.fleet.nodes.get(name)
     if node is None:
         return NodeView(node=name, silent_for_s=0.0, limits=[])
-    limits = [text for text in (node.limits.python_stacks, node.limits.process) if text]
-    return NodeView(node=name, silent_for_s=round(now - node.seen_at, 2), limits=limits)
+    silent_s = round(now - node.seen_at, 2)
+    return NodeView(node=name, silent_for_s=silent_s, limits=list(node.limits.sentences()))
 
 
 def _step(step: int) -> int | None:

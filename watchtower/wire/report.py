@@ -163,11 +163,21 @@ class AgentLimits:
     """Why py-spy cannot dump here; empty when it can."""
     process: str = ""
     """What of /proc is closed to the agent; empty when nothing is."""
+    spool: str = ""
+    """Why dumps would be lost with the agent although it has a spool; empty when they would not."""
+    ranks: str = ""
+    """Which ranks the agent leaves out of its reports because there are too many; else empty."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("python_stacks", self.python_stacks, MAX_TEXT)
         check_text("process", self.process, MAX_TEXT)
+        check_text("spool", self.spool, MAX_TEXT)
+        check_text("ranks", self.ranks, MAX_TEXT)
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return what is limited."""
+        return tuple(filter(None, (self.python_stacks, self.process, self.spool, self.ranks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

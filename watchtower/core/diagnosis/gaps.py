@@ -56,6 +56,8 @@ def _limits(case: Case, standings: Standings) -> Iterable[str]:
             said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
         if limits.process and (has_missing or node.node in no_stack):
             said.setdefault(clean(limits.process, 240), []).append(node.node)
+        if limits.ranks and has_missing:
+            said.setdefault(clean(limits.ranks, 240), []).append(node.node)
     for sentence, nodes in said.items():
         shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
         more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""

@@ -1,0 +1,137 @@
+"""Dumps that wait for the tower, encoded: what they weigh is known, and it is bounded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
+from agent.moments import Moment
+from watchtower.wire.dumps import DumpBatch
+
+log = logging.getLogger(__name__)
+
+
+class Loss(Enum):
+    """Why a dump never reached the tower."""
+
+    FULL = "full"
+    REFUSED = "refused"
+    TOO_OLD = "too_old"
+    DAMAGED = "damaged"
+
+
+CountLoss = Callable[[Loss], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingDump:
+    """One batch on its way, and when it was taken."""
+
+    id: str
+    job: str
+    taken: Moment
+    body: bytes
+    """The batch as JSON; how long it was held is put in when it is sent."""
+
+    def message(self, held_s: float) -> bytes:
+        """Return what is posted; ValueError when the body is no JSON object."""
+        fields = msgspec.json.decode(self.body, type=dict[str, msgspec.Raw])
+        fields["held_s"] = msgspec.Raw(msgspec.json.encode(held_s))
+        return msgspec.json.encode(fields)
+
+
+def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
+    """Encode a batch, once for the spool and for every try to send it."""
+    body = msgspec.json.encode(batch)
+    return WaitingDump(id=batch.id, job=batch.job, taken=taken, body=body)
+
+
+class Keeper(Protocol):
+    """Whoever keeps dumps beyond this process. None of this blocks."""
+
+    def ids(self) -> frozenset[str]:
+        """Return which dumps are kept."""
+
+    def notice(self, removed: str = "") -> None:
+        """Look at the queue soon; a removed dump need not be kept any more."""
+
+
+class DumpQueue:
+    """Dumps in memory, the next to be sent first; beyond the bounds the oldest go.
+
+    Memory is the only way to the tower, so that a disk that hangs delays no dump.
+    """
+
+    def __init__(self, count_loss: CountLoss) -> None:
+        self._count_loss = count_loss
+        self._dumps: OrderedDict[str, WaitingDump] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._keeper: Keeper | None = None
+
+    def attach(self, keeper: Keeper) -> None:
+        """Have somebody keep what waits here, before anything does."""
+        self._keeper = keeper
+
+    def put(self, dump: WaitingDump) -> None:
+        """Take in a dump; one that is here already is no second one."""
+        with self._lock:
+            if dump.id in self._dumps:
+                return
+            self._dumps[dump.id] = dump
+            self._bytes += len(dump.body)
+            while self._is_over():
+                self._let_go(next(iter(self._dumps.values())))
+        self._notice()
+
+    def first(self) -> WaitingDump | None:
+        """Return the dump to send next, without removing it."""
+        with self._lock:
+            return next(iter(self._dumps.values()), None)
+
+    def all(self) -> list[WaitingDump]:
+        """Return what is in memory, the next one first."""
+        with self._lock:
+            return list(self._dumps.values())
+
+    def postpone(self, dump_id: str) -> None:
+        """Let the others go first: one that the tower stumbles over must not hold them up."""
+        with self._lock:
+            if dump_id in self._dumps:
+                self._dumps.move_to_end(dump_id)
+
+    def remove(self, dump_id: str) -> None:
+        """Let go of a dump: it was delivered, or never will be."""
+        with self._lock:
+            if (dump := self._dumps.pop(dump_id, None)) is not None:
+                self._bytes -= len(dump.body)
+        self._notice(removed=dump_id)
+
+    def count(self) -> int:
+        """Return how many dumps wait, in memory or kept."""
+        kept = self._keeper.ids() if self._keeper is not None else frozenset()
+        with self._lock:
+            return len(kept | self._dumps.keys())
+
+    def _notice(self, removed: str = "") -> None:
+        if self._keeper is not None:
+            self._keeper.notice(removed)
+
+    def _is_over(self) -> bool:
+        many, heavy = len(self._dumps) > MAX_WAITING_BATCHES, self._bytes > MAX_WAITING_BYTES
+        return many or (heavy and len(self._dumps) > 1)
+
+    def _let_go(self, dump: WaitingDump) -> None:
+        del self._dumps[dump.id]
+        self._bytes -= len(dump.body)
+        if self._keeper is None or dump.id not in self._keeper.ids():
+            self._count_loss(Loss.FULL)
+            log.warning("dump %s of job %s is dropped: too many wait", dump.id, dump.job)

@@ -1,0 +1,238 @@
+"""The spool: dumps on disk until the tower has them, one file each.
+
+A file is whole or it is not there: it is written under another name, synced, renamed, and the
+folder synced. Only one agent uses a folder. What the folder holds besides is never trusted: damaged
+files are removed, and files of others are left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import re
+import stat
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from agent.config import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
+from agent.dump_queue import CountLoss, Loss, WaitingDump
+from agent.moments import Moment
+
+log = logging.getLogger(__name__)
+
+FOLDER = "dumps"
+LOCK = "lock"
+FORMAT = 1
+_NAME = re.compile(r"(\d{15})-([0-9a-f]{32})\.json")
+"""Milliseconds on the wall clock when the dump was taken, for the order, and its id."""
+_HALF = re.compile(r"(\d{15})-([0-9a-f]{32})\.part")
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _Head(msgspec.Struct):
+    """First line of a file; the batch is the second."""
+
+    format: int
+    id: str
+    job: str
+    boot_id: str
+    boottime_s: float
+    wall_s: float
+    body_bytes: int
+    body_crc32: int
+
+
+_OF_THIS_FILE = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ELOOP,
+    errno.EISDIR,
+    errno.ENXIO,
+)
+"""Errors that say something of one file, and not of the disk or of us."""
+
+
+class _Damaged(Exception):
+    """A file that is not what was written."""
+
+
+class Spool:
+    """One folder of dumps, for one thread. Every method may wait for the disk or raise OSError."""
+
+    def __init__(
+        self, directory: str, count_loss: CountLoss, is_in_memory: Callable[[str], bool]
+    ) -> None:
+        """`is_in_memory` says of an id that this dump is not lost with its file."""
+        self.path = os.path.join(directory, FOLDER)
+        self._count_loss, self._is_in_memory = count_loss, is_in_memory
+        self._lock = -1
+        self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._bytes = 0
+
+    def open(self) -> None:
+        """Make the folder ours and read what it holds; nothing when it is open already."""
+        if self._lock >= 0:
+            return
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self._check_folder()
+        lock = os.open(os.path.join(self.path, LOCK), _LOCK, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._scan()
+        except BlockingIOError as error:
+            os.close(lock)
+            raise OSError(error.errno, "another agent uses this folder") from error
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def close(self) -> None:
+        """Let go of the folder; whatever is in it stays."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def ids(self) -> frozenset[str]:
+        """Return which dumps are here."""
+        return frozenset(self._files)
+
+    def put(self, dump: WaitingDump) -> None:
+        """Write a dump; from here on it outlives the agent and the node's power."""
+        head = _Head(
+            format=FORMAT,
+            id=dump.id,
+            job=dump.job,
+            boot_id=dump.taken.boot_id,
+            boottime_s=dump.taken.boottime_s,
+            wall_s=dump.taken.wall_s,
+            body_bytes=len(dump.body),
+            body_crc32=zlib.crc32(dump.body),
+        )
+        content = msgspec.json.encode(head) + b"\n" + dump.body
+        name = f"{min(max(0, int(dump.taken.wall_s * 1000)), 10**15 - 1):015d}-{dump.id}"
+        self._make_room(len(content))
+        half = os.path.join(self.path, f"{name}.part")
+        try:
+            _write(half, content)
+            os.rename(half, os.path.join(self.path, f"{name}.json"))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(half)
+            raise
+        _sync_folder(self.path)
+        self._files[dump.id] = (f"{name}.json", len(content))
+        self._bytes += len(content)
+
+    def first(self) -> WaitingDump | None:
+        """Read the oldest dump that can be read; those that cannot are removed, and it is said."""
+        for dump_id, (name, _) in sorted(self._files.items(), key=lambda item: item[1]):
+            try:
+                return _read(os.path.join(self.path, name), dump_id)
+            except OSError as error:
+                if error.errno not in _OF_THIS_FILE:
+                    raise
+                said = error.strerror
+            except (_Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                said = str(error)
+            log.warning("%s in the spool is damaged and removed: %s", name, said)
+            self._count_loss(Loss.DAMAGED)
+            self.remove(dump_id)
+        return None
+
+    def remove(self, dump_id: str) -> None:
+        """Let go of a dump; one that is not here is no error."""
+        if dump_id not in self._files:
+            return
+        name, size = self._files.pop(dump_id)
+        self._bytes -= size
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.path, name))
+
+    def _check_folder(self) -> None:
+        found = os.lstat(self.path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise OSError(0, "it is no folder of this user")
+        if found.st_mode & 0o077:
+            os.chmod(self.path, 0o700)
+
+    def _scan(self) -> None:
+        """Find what was left: whole files are ours to send, half-written ones are removed."""
+        self._files, self._bytes = OrderedDict(), 0
+        halves = strangers = 0
+        with os.scandir(self.path) as entries:
+            for entry in islice(entries, MAX_SPOOL_ENTRIES):
+                whole = _NAME.fullmatch(entry.name)
+                if whole and entry.is_file(follow_symlinks=False):
+                    size = entry.stat(follow_symlinks=False).st_size
+                    self._files[whole[2]] = (entry.name, size)
+                    self._bytes += size
+                elif _HALF.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    halves += 1
+                elif entry.name != LOCK:
+                    strangers += 1
+        if halves:
+            log.warning("%d half-written dumps in %s are removed", halves, self.path)
+        if strangers:
+            log.warning("%d files in %s are not the agent's: left alone", strangers, self.path)
+        if self._files:
+            log.info("%d dumps in %s wait for the tower", len(self._files), self.path)
+        self._make_room(0)
+
+    def _make_room(self, size: int) -> None:
+        """Let the oldest go until a file of this size fits."""
+        oldest = iter(sorted(self._files.items(), key=lambda item: item[1]))
+        full = MAX_SPOOL_BATCHES if not size else MAX_SPOOL_BATCHES - 1
+        while self._files and (len(self._files) > full or self._bytes + size > MAX_SPOOL_BYTES):
+            dump_id, (name, _) = next(oldest)
+            self.remove(dump_id)
+            if not self._is_in_memory(dump_id):
+                self._count_loss(Loss.FULL)
+                log.warning("dump %s is dropped: the spool is full", name)
+
+
+def _write(path: str, content: bytes) -> None:
+    descriptor = os.open(path, _NEW, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str, dump_id: str) -> WaitingDump:
+    descriptor = os.open(path, _OLD)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _Damaged("it is no file")
+        content = file.read(MAX_SPOOL_BYTES + 1)
+    line, _, body = content.partition(b"\n")
+    head = msgspec.json.decode(line, type=_Head)
+    if head.format != FORMAT or head.id != dump_id:
+        raise _Damaged(f"format {head.format}, id {head.id[:64]!r}")
+    if (len(body), zlib.crc32(body)) != (head.body_bytes, head.body_crc32):
+        raise _Damaged("its length or checksum is wrong")
+    taken = Moment(boot_id=head.boot_id, boottime_s=head.boottime_s, wall_s=head.wall_s)
+    return WaitingDump(id=head.id, job=head.job, taken=taken, body=body)

@@ -1,0 +1,121 @@
+"""Keeps on disk what waits in memory, in a thread of its own: only that thread meets the disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from agent.config import SPOOL_IS_SLOW_S, SPOOL_RETRY_S
+from agent.dump_queue import CountLoss, DumpQueue
+from agent.spool import Spool
+from watchtower.wire.bounds import MAX_TEXT
+
+log = logging.getLogger(__name__)
+
+MAX_REMOVED = 4096
+"""Ids to unlink while the disk hangs; a forgotten one is sent twice, which the tower ignores."""
+
+FLUSH_POLL_S = 0.01
+
+
+class SpoolKeeper:
+    """Writes what came, unlinks what went, and hands back what an earlier run left."""
+
+    def __init__(self, directory: str, queue: DumpQueue, count_loss: CountLoss) -> None:
+        self._queue = queue
+        self._spool = Spool(directory, count_loss, self._is_in_memory)
+        self._ids: frozenset[str] = frozenset()
+        self._written: set[str] = set()
+        self._removed: deque[str] = deque(maxlen=MAX_REMOVED)
+        self._wake = threading.Event()
+        self._busy_since: float | None = None
+        self._trouble = ""
+        self._ring: Callable[[], None] = lambda: None
+        queue.attach(self)
+
+    def start(self, ring: Callable[[], None]) -> None:
+        """Begin; `ring` is called when a dump from the disk is there to be sent."""
+        self._ring = ring
+        self._wake.set()
+        threading.Thread(target=self._run, name="spool", daemon=True).start()
+
+    def ids(self) -> frozenset[str]:
+        """Return which dumps are on disk."""
+        return self._ids
+
+    def notice(self, removed: str = "") -> None:
+        """Look at the queue soon."""
+        if removed:
+            self._removed.append(removed)
+        self._wake.set()
+
+    def trouble(self) -> str:
+        """Return why dumps are in memory only; empty when they are not."""
+        since = self._busy_since
+        if since is not None and (busy_s := time.monotonic() - since) > SPOOL_IS_SLOW_S:
+            return self._explain(f"the disk has not answered for {busy_s // 60 * 60 or 10:.0f} s")
+        return self._trouble
+
+    def flush(self, wait_s: float) -> None:
+        """Wait until all that waits is on disk, at most this long."""
+        self._wake.set()
+        until = time.monotonic() + wait_s
+        while time.monotonic() < until and (self._wake.is_set() or self._busy_since is not None):
+            time.sleep(FLUSH_POLL_S)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(SPOOL_RETRY_S)
+            self._busy_since = time.monotonic()
+            self._wake.clear()
+            try:
+                self._bring_up_to_date()
+                self._say("")
+            except OSError as error:
+                self._give_up(error.strerror or str(error))
+            except Exception as error:
+                log.exception("the spool failed")
+                self._give_up(f"{type(error).__name__}: {error}")
+            finally:
+                self._busy_since = None
+
+    def _bring_up_to_date(self) -> None:
+        self._spool.open()
+        waiting = self._queue.all()
+        self._written &= {dump.id for dump in waiting}
+        for dump in waiting:
+            # Once only: one that had to go because the spool is full must not push out another.
+            if dump.id not in self._written and dump.id not in self._spool.ids():
+                self._spool.put(dump)
+            self._written.add(dump.id)
+        while self._removed:  # not forgotten before it is gone: it would be sent again and again
+            self._spool.remove(self._removed[0])
+            self._removed.popleft()
+        self._ids = self._spool.ids()
+        if not self._queue.all() and (oldest := self._spool.first()) is not None:
+            self._written.add(oldest.id)
+            self._queue.put(oldest)
+            self._ring()
+
+    def _give_up(self, why: str) -> None:
+        """Begin anew next time: the folder may be another one then."""
+        self._spool.close()
+        self._written.clear()
+        self._say(self._explain(why))
+
+    def _is_in_memory(self, dump_id: str) -> bool:
+        return any(dump.id == dump_id for dump in self._queue.all())
+
+    def _explain(self, why: str) -> str:
+        text = f"dumps wait in memory only, and are lost when the agent ends: {self._spool.path}: "
+        return (text + why)[:MAX_TEXT]
+
+    def _say(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            log.warning("%s", trouble)
+        elif self._trouble and not trouble:
+            log.info("dumps are kept in %s again", self._spool.path)
+        self._trouble = trouble
