@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from agent.config import HTTP_TIMEOUT_S
 
-
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 

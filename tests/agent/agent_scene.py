@@ -13,9 +13,13 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from agent.dump_queue import Loss, WaitingDump
+from agent.moments import Moment
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -206,6 +210,18 @@ class RunningAgent:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(PATIENCE_S)
+
+
+def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9) -> WaitingDump:
+    taken = Moment(boot_id="b", boottime_s=5.0, wall_s=at)
+    return WaitingDump(id=uuid.uuid4().hex, job="llama", taken=taken, body=body)
+
+
+class Losses(Counter[Loss]):
+    """What was lost, by reason."""
+
+    def count(self, loss: Loss) -> None:
+        self[loss] += 1
 
 
 def new_mark() -> str:

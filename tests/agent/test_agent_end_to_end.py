@@ -209,7 +209,7 @@ def test_a_second_agent_on_the_same_spool_says_so_and_watches_all_the_same(
 ) -> None:
     spool = ("--spool-dir", str(tmp_path))
     run_agent(tower.url, *spool)
-    wait_until(lambda: (tmp_path / "dumps" / "lock").exists(), "the first has it")
+    wait_until((tmp_path / "dumps" / "lock").exists, "the first has it")
     reported(tower)
     second = run_agent(tower.url, *spool, "--node", "n2")
     wait_until(lambda: second.says("another agent uses this folder"), "it is said")

@@ -6,34 +6,19 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from agent_scene import clean_environment, wait_until
+from agent_scene import Losses, a_dump, clean_environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import config
-from agent.dump_queue import DumpQueue, Loss, WaitingDump
+from agent.dump_queue import Loss
 from agent.moments import Moment, age_s, read_moment
 from agent.spool import Spool
-from agent.spool_keeper import SpoolKeeper
-
-
-def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9) -> WaitingDump:
-    taken = Moment(boot_id="b", boottime_s=5.0, wall_s=at)
-    return WaitingDump(id=uuid.uuid4().hex, job="llama", taken=taken, body=body)
-
-
-class Losses(Counter[Loss]):
-    """What was lost, by reason."""
-
-    def count(self, loss: Loss) -> None:
-        self[loss] += 1
 
 
 @pytest.fixture
@@ -238,129 +223,6 @@ def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(
         spool.close()
 
 
-class Kept:
-    """A queue with its keeper."""
-
-    def __init__(self, directory: Path) -> None:
-        self.losses = Losses()
-        self.queue = DumpQueue(self.losses.count)
-        self.keeper = SpoolKeeper(str(directory), self.queue, self.losses.count)
-        self.rings = threading.Semaphore(0)
-        self.keeper.start(self.rings.release)
-
-
-def test_what_waits_is_on_disk_until_it_is_delivered(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    dump = a_dump()
-    kept.queue.put(dump)
-    wait_until(lambda: kept.keeper.ids() == {dump.id}, "it is written")
-    assert kept.queue.count() == 1
-    kept.queue.remove(dump.id)
-    wait_until(lambda: not kept.keeper.ids(), "it is unlinked")
-    assert os.listdir(tmp_path / "dumps") == ["lock"]
-
-
-def test_what_an_earlier_run_left_is_handed_back_one_by_one(tmp_path: Path, spool: Spool) -> None:
-    dumps = [a_dump(at=1.8e9 + number) for number in range(3)]
-    for dump in dumps:
-        spool.put(dump)
-    spool.close()
-    kept = Kept(tmp_path)
-    for dump in dumps:
-        assert kept.rings.acquire(timeout=30)
-        assert kept.queue.all() == [dump]
-        kept.queue.remove(dump.id)
-    wait_until(lambda: not kept.queue.count(), "all went")
-
-
-def test_what_memory_has_no_room_for_comes_back_from_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.dump_queue.MAX_WAITING_BATCHES", 2)
-    kept = Kept(tmp_path)
-    dumps = [a_dump(at=1.8e9 + number) for number in range(6)]
-    for count, dump in enumerate(dumps, 1):
-        kept.queue.put(dump)
-        wait_until(lambda c=count: len(kept.keeper.ids()) == c, "it is written")  # type: ignore[misc]
-    assert len(kept.queue.all()) == 2
-    assert kept.queue.count() == 6
-    delivered = set()
-    while len(delivered) < 6:
-        dump = wait_until(kept.queue.first, "one is there")
-        delivered.add(dump.id)
-        kept.queue.remove(dump.id)
-    assert delivered == {dump.id for dump in dumps}
-    assert kept.losses == {}
-
-
-def test_a_full_spool_does_not_write_and_drop_the_same_dump_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BATCHES", 2)
-    kept = Kept(tmp_path)
-    dumps = [a_dump(at=1.8e9 + number) for number in range(5)]
-    for dump in dumps:
-        kept.queue.put(dump)
-    wait_until(lambda: kept.keeper.ids() == {d.id for d in dumps[3:]}, "the newest are kept")
-    before = os.stat(tmp_path / "dumps").st_mtime_ns
-    kept.keeper.flush(10.0)
-    kept.keeper.flush(10.0)
-    assert os.stat(tmp_path / "dumps").st_mtime_ns == before
-    assert len(kept.queue.all()) == 5  # in memory all of them wait
-    assert kept.losses == {}
-
-
-def test_a_folder_that_cannot_be_used_is_said_once_and_memory_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "dumps").write_text("a file")
-    kept = Kept(tmp_path)
-    for number in range(3):
-        kept.queue.put(a_dump(at=number))
-        kept.keeper.flush(10.0)
-    assert "dumps wait in memory only" in kept.keeper.trouble()
-    assert caplog.text.count("dumps wait in memory only") == 1
-    assert len(kept.queue.all()) == 3
-    (tmp_path / "dumps").unlink()
-    kept.queue.put(a_dump())
-    wait_until(lambda: len(kept.keeper.ids()) == 4, "all are written now")
-    assert kept.keeper.trouble() == ""
-
-
-def test_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
-    first, second = a_dump(at=1.0), a_dump(at=2.0)
-    kept.queue.put(first)
-    wait_until(lambda: kept.keeper.ids() == {first.id}, "it is written")
-    for name in os.listdir(tmp_path / "dumps"):
-        (tmp_path / "dumps" / name).unlink()
-    (tmp_path / "dumps").rmdir()
-    kept.queue.put(second)
-    kept.keeper.flush(10.0)
-    kept.keeper.flush(10.0)
-    assert kept.keeper.ids() == {first.id, second.id}
-
-
-def test_a_disk_that_hangs_delays_nobody_and_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "dumps").mkdir(mode=0o700)
-    gate = threading.Event()
-    monkeypatch.setattr("agent.spool._write", lambda *_: gate.wait(30))
-    monkeypatch.setattr("agent.spool_keeper.SPOOL_IS_SLOW_S", 0.05)
-    kept = Kept(tmp_path)
-    dump = a_dump()
-    kept.queue.put(dump)
-    wait_until(lambda: "has not answered" in kept.keeper.trouble(), "it is said")
-    assert kept.queue.first() == dump
-    began = time.monotonic()
-    kept.keeper.flush(0.1)
-    assert time.monotonic() - began < 5
-    kept.queue.remove(dump.id)
-    monkeypatch.undo()
-    gate.set()
-
-
 def test_within_one_boot_an_age_is_exact_whatever_the_wall_clock_does() -> None:
     then = Moment(boot_id="b", boottime_s=100.0, wall_s=5e9)
     assert age_s(then, Moment(boot_id="b", boottime_s=107.5, wall_s=1.0)) == 7.5
@@ -378,45 +240,6 @@ def test_after_a_reboot_the_wall_clock_tells_and_never_less_than_nothing(
 
 def test_a_moment_of_this_machine_has_its_boot() -> None:
     assert len(read_moment().boot_id) == 36
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system: run it as root")
-def test_a_full_disk_is_said_and_dumps_wait_in_memory(tmp_path: Path) -> None:
-    program = """
-import sys, threading
-from agent.dump_queue import DumpQueue, WaitingDump
-from agent.moments import Moment
-from agent.spool_keeper import SpoolKeeper
-queue = DumpQueue(print)
-keeper = SpoolKeeper(sys.argv[1], queue, print)
-keeper.start(lambda: None)
-taken = Moment(boot_id="b", boottime_s=5.0, wall_s=1.8e9)
-for number in range(4):
-    queue.put(WaitingDump(id=f"{number:032d}", job="j", taken=taken, body=b"x" * 400_000))
-    keeper.flush(20)
-print(len(keeper.ids()), len(queue.all()), keeper.trouble(), flush=True)
-for number in range(4):
-    queue.remove(f"{number:032d}")
-keeper.flush(20)
-queue.put(WaitingDump(id="f" * 32, job="j", taken=taken, body=b"x" * 400_000))
-keeper.flush(20)
-print(len(keeper.ids()), repr(keeper.trouble()), flush=True)
-"""
-    command = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, program],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if done.returncode and "unshare" in done.stderr:
-        pytest.skip(f"no mount namespace here: {done.stderr}")
-    full, again = done.stdout.splitlines()
-    assert full.startswith("2 4 dumps wait in memory only")
-    assert "No space left on device" in full
-    assert again == "1 ''"
 
 
 def test_bounds_are_in_order() -> None:
