@@ -24,6 +24,9 @@ FAULTS = {
     "never_started": "never_started",
     "init_sleep": "init_stuck",
     "debugger": "process_traced",
+    "node_lost": "node_lost",
+    "tower_restart": "dataloader_stall",
+    "tower_restart_suspect": "dataloader_stall",
     "consequential": "process_died",
 }
 HEALTHY = [
@@ -33,6 +36,8 @@ HEALTHY = [
     "unmarked_eval",
     "ten_times_slower",
     "elastic_restart",
+    "agent_dies",
+    "tower_restart_healthy",
     "tower_unreachable",
     "staggered_exit",
     "rank0_finishes_late",

@@ -2,10 +2,11 @@
 
 import pytest
 
-from watchtower.drills.drill import CALM, Expected
+from watchtower.drills.drill import CALM, Expected, names
 from watchtower.drills.judging import Answer, is_final, judge, names_cause, suspect_ranks
 
-STALL = Expected(cause="dataloader_stall")
+STALL = names("dataloader_stall")
+STRAGGLER = Expected(cause="straggler", statuses=("slow",))
 
 
 def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
@@ -13,12 +14,17 @@ def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
     return {"cause": cause, "status": status, "suspects": suspects, **more}
 
 
-def an_answer(verdict=None, seen=("healthy",), incidents=()):
-    return Answer(verdict=verdict, statuses_seen=tuple(seen), incidents=tuple(incidents))
+def an_answer(verdict=None, seen=("healthy",), incidents=(), complaints=()):
+    return Answer(
+        verdict=verdict,
+        statuses_seen=tuple(seen),
+        incidents=tuple(incidents),
+        complaints=tuple(complaints),
+    )
 
 
-def judged(verdict, expected=STALL, ranks=(3,)):
-    judgement = judge(expected, ranks, an_answer(verdict))
+def judged(verdict, expected=STALL, ranks=(3,), **more):
+    judgement = judge(expected, ranks, an_answer(verdict, **more))
     return judgement.right_rank, judgement.right_cause
 
 
@@ -48,11 +54,36 @@ def test_no_verdict_at_all_is_wrong():
 
 
 def test_the_type_of_an_exception_must_be_told():
-    expected = Expected(cause="exception", mentions="ValueError")
+    expected = names("exception", "ValueError")
     silent = a_verdict(cause="exception", summary="rank 3 raised")
     telling = a_verdict(cause="exception", summary="rank 3 raised ValueError: truncated")
     assert judged(silent, expected) == (True, False)
     assert judged(telling, expected) == (True, True)
+
+
+@pytest.mark.parametrize(("told", "is_right"), [("pid 120", False), ("pid 12, stopped", True)])
+def test_a_pid_is_mentioned_as_a_whole_word(told, is_right):
+    verdict = a_verdict(evidence=[{"text": told}])
+    assert judged(verdict, names("dataloader_stall", "12"))[1] is is_right
+
+
+def test_all_ranks_of_a_lost_node_have_to_be_named():
+    lost = a_verdict(cause="node_lost", ranks=(0, 1))
+    assert judged(lost, names("node_lost"), ranks=(0, 1)) == (True, True)
+    assert judged(lost, names("node_lost"), ranks=(0, 1, 2)) == (False, True)
+
+
+def test_a_straggler_is_named_by_a_status_and_pages_nobody():
+    slow = a_verdict(cause="straggler", status="slow")
+    assert judged(slow, STRAGGLER) == (True, True)
+    assert judged(slow, STRAGGLER, incidents=["rank 3 hangs"]) == (True, False)
+    assert judged(a_verdict(cause="straggler"), STRAGGLER) == (True, False)
+    assert judged(a_verdict(cause="job_slow", status="slow"), STRAGGLER) == (True, False)
+
+
+def test_what_the_story_saw_go_wrong_makes_a_right_verdict_wrong():
+    assert judged(a_verdict(), complaints=["2 incidents for one hang"]) == (True, False)
+    assert not healthy("healthy", complaints=["a rank was traced"]).is_right
 
 
 def test_every_wrong_answer_comes_with_a_reason():

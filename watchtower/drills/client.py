@@ -32,6 +32,10 @@ class TowerClient:
         """Every incident, newest first."""
         return _answer(self._client.incidents)
 
+    def incident(self, incident: str) -> Json | None:
+        """One incident with its verdict and stacks."""
+        return _answer(lambda: self._client.incident(incident))
+
 
 def _answer(ask: Callable[[], _Answer]) -> _Answer | None:
     try:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def list_drills() -> str:
     """Every drill with what it shows and the answer that is right."""
     width = max(len(drill.name) for drill in DRILLS)
-    lines = ["Faults: one rank is to be named, with the cause."]
+    lines = ["Faults: who it is has to be named, with the cause."]
     lines += [_listed(drill, width) for drill in DRILLS if drill.is_fault]
     lines += ["", "Healthy: no incident may be opened."]
     lines += [_listed(drill, width) for drill in DRILLS if not drill.is_fault]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("stdlib", "torch")
 CALM = ("healthy", "recovered")
+FINAL = ("hung", "ended")
+"""Statuses of a job whose fault has become an incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +22,22 @@ class Expected:
     """The right answer: a cause for a fault, a status for a job with nothing wrong."""
 
     cause: str | None = None
-    mentions: str = ""
-    """A word the verdict must contain, such as the type of an exception."""
+    mentions: tuple[str, ...] = ()
+    """Words the verdict must contain, such as the type of an exception."""
     statuses: tuple[str, ...] = CALM
-    """Without a cause: the statuses that are right in the end."""
+    """The statuses that are right in the end."""
     passes: str | None = None
     """Without a cause: a status that must have been seen on the way."""
+
+    @property
+    def pages(self) -> bool:
+        """Whether an incident belongs to the answer."""
+        return self.cause is not None and self.statuses == FINAL
+
+
+def names(cause: str, *mentions: str) -> Expected:
+    """The answer to a fault that stops the job: this cause, and an incident."""
+    return Expected(cause=cause, mentions=mentions, statuses=FINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,7 @@ class Variables:
 
     settings: DrillSettings
     rank: int
+    """Where the fault goes."""
     ranks: int
     step: int
     """The step before which the fault comes."""
@@ -67,6 +80,8 @@ class Drill:
     """Whether agents reach the tower through a forwarder that the drill can stop."""
     bare_launch: bool = False
     """Whether ranks are started one by one even where torchrun would start them."""
+    whole_node: bool = False
+    """Whether the fault goes to every rank on the node of the chosen one."""
 
     @property
     def is_fault(self) -> bool:

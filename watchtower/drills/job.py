@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from signal import Signals
 
@@ -67,16 +67,17 @@ class TrainingJob:
         """Send one rank a signal."""
         os.kill(self.pid(rank), number)
 
-    def signal_all(self, number: Signals) -> None:
-        """Send every rank a signal, as a launcher or a scheduler does."""
-        for pid in self.log.pids.values():
+    def signal_all(self, number: Signals, ranks: Iterable[int] | None = None) -> None:
+        """Send every rank, or those, a signal, as a launcher or a scheduler does."""
+        for rank in self.log.pids if ranks is None else ranks:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(self.pid(rank), number)
 
-    def kill_at_once(self) -> None:
-        """Kill every rank before any can see a neighbour die and raise over it."""
-        self.signal_all(Signals.SIGSTOP)
-        self.signal_all(Signals.SIGKILL)
+    def kill_at_once(self, ranks: Iterable[int] | None = None) -> None:
+        """Kill every rank, or those, before any can see a neighbour die and raise over it."""
+        chosen = list(self.log.pids if ranks is None else ranks)
+        self.signal_all(Signals.SIGSTOP, chosen)
+        self.signal_all(Signals.SIGKILL, chosen)
 
     def has_ended(self) -> bool:
         """Whether every process of the job is gone."""

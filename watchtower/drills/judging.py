@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from watchtower.drills.drill import Expected
+from watchtower.drills.drill import FINAL, Expected
 
 Verdict = dict[str, object]
-
-FINAL = ("hung", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,8 @@ class Answer:
     statuses_seen: tuple[str, ...]
     incidents: tuple[str, ...]
     """Summaries of the incidents that were opened."""
+    complaints: tuple[str, ...] = ()
+    """What the story itself saw go wrong on the way, such as an incident that was forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,9 @@ def judge(expected: Expected, ranks: tuple[int, ...], answer: Answer) -> Judgeme
     return _judge_cause(expected, ranks, answer)
 
 
-def is_final(verdict: Verdict | None) -> bool:
+def is_final(verdict: Verdict | None, statuses: tuple[str, ...] = FINAL) -> bool:
     """Whether the verdict on a fault is the last word: the job is called hung, or has ended."""
-    return bool(verdict and verdict.get("status") in FINAL and verdict.get("cause"))
+    return bool(verdict and verdict.get("status") in statuses and verdict.get("cause"))
 
 
 def names_cause(verdict: Verdict | None) -> bool:
@@ -64,23 +66,30 @@ def suspect_ranks(verdict: Verdict | None) -> tuple[int, ...]:
 
 
 def _judge_cause(expected: Expected, ranks: tuple[int, ...], answer: Answer) -> Judgement:
-    verdict = answer.verdict
-    accused, cause = suspect_ranks(verdict), (verdict or {}).get("cause")
-    reasons = []
-    if accused != ranks:
-        reasons.append(f"accused {_listed(accused)}, right is {_listed(ranks)}")
-    if cause != expected.cause:
-        reasons.append(f"cause {cause}, right is {expected.cause}")
-    elif expected.mentions not in json.dumps(verdict):
-        reasons.append(f"the verdict does not mention {expected.mentions}")
-    elif not is_final(verdict):
-        reasons.append(f"the status stayed {(verdict or {}).get('status')}, no incident in time")
+    accused = suspect_ranks(answer.verdict)
     right_rank = accused == ranks
-    return Judgement(
-        right_rank=right_rank,
-        right_cause=len(reasons) == (0 if right_rank else 1),
-        reasons=tuple(reasons),
-    )
+    who = () if right_rank else (f"accused {_listed(accused)}, right is {_listed(ranks)}",)
+    why = tuple(_wrong_with_cause(expected, answer))
+    return Judgement(right_rank=right_rank, right_cause=not why, reasons=who + why)
+
+
+def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
+    verdict = answer.verdict or {}
+    if verdict.get("cause") != expected.cause:
+        yield f"cause {verdict.get('cause')}, right is {expected.cause}"
+    elif unsaid := [word for word in expected.mentions if not _mentions(verdict, word)]:
+        yield f"the verdict does not mention {', '.join(unsaid)}"
+    elif not is_final(verdict, expected.statuses):
+        right = " or ".join(expected.statuses)
+        yield f"the status stayed {verdict.get('status')}, right is {right}"
+    if not expected.pages:
+        yield from (f"incident where none belongs: {one}" for one in answer.incidents)
+    yield from answer.complaints
+
+
+def _mentions(verdict: Verdict, word: str) -> bool:
+    """Whether it is there as a whole word: pid 12 is not mentioned by a 120."""
+    return re.search(rf"\b{re.escape(word)}\b", json.dumps(verdict)) is not None
 
 
 def _judge_status(expected: Expected, answer: Answer) -> Judgement:
@@ -90,6 +99,7 @@ def _judge_status(expected: Expected, answer: Answer) -> Judgement:
         reasons.append(f"status {status}, right is {' or '.join(expected.statuses)}")
     if expected.passes and expected.passes not in answer.statuses_seen:
         reasons.append(f"status {expected.passes} was never shown")
+    reasons += answer.complaints
     return Judgement(
         right_rank=not answer.incidents, right_cause=not reasons, reasons=tuple(reasons)
     )

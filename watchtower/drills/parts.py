@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from signal import Signals
 from watchtower.drills.errors import DrillError
 
 LEASH = Path(__file__).with_name("leash.py")
+PROPS = Path(__file__).with_name("props")
 END_PATIENCE_S = 3.0
 """How long a part may take to end after SIGTERM before it is killed."""
 TAIL_LINES = 15
@@ -92,3 +94,20 @@ def wait_for_url(part: Part, deadline_s: float) -> str:
             raise DrillError(f"{part.name} ended with code {part.exit_code()}", part.tail())
         time.sleep(0.05)
     raise DrillError(f"{part.name} did not say its address within {deadline_s:g} s", part.tail())
+
+
+def start_prop(script: str, words: Sequence[str], folder: Path) -> Part:
+    """Start a script of `props/`. It gets to let go of what it holds when the drill dies."""
+    command = [sys.executable, "-I", str(PROPS / script), *words]
+    return Part(Path(script).stem, command, folder, parent_death=signal.SIGTERM)
+
+
+def first_words(part: Part) -> dict[str, object] | None:
+    """What a prop said in its first line, None while it has not; raises when it has ended."""
+    line, end, _ = part.output.read_text(encoding="utf-8").partition("\n")
+    if not end:
+        if part.exit_code() is not None:
+            raise DrillError(f"{part.name} could not be had", part.tail())
+        return None
+    values: dict[str, object] = json.loads(line.partition(" ")[2])
+    return values

@@ -100,7 +100,7 @@ def _set_scene(
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
     bare = request.drill.bare_launch
     job = TrainingJob(name, backend, layout, stage.folder, bare=bare)
-    watch = Watch(TowerClient(stage.tower_url), name)
+    watch = Watch(TowerClient(stage.tower_url), name, request.drill.expected.statuses)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return Scene(request.drill, variables, stage, job, watch, display), watch
 
@@ -114,18 +114,19 @@ def _play(scene: Scene) -> None:
 
 def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, object]) -> Result:
     drill, sight = request.drill, scene.sight
-    ranks = (scene.rank,) if drill.is_fault else ()
+    ranks = scene.ranks if drill.is_fault else ()
     answer = Answer(
         verdict=sight.verdict,
         statuses_seen=tuple(sight.statuses),
         incidents=tuple(str(one.get("summary")) for one in sight.incidents),
+        complaints=tuple(sight.complaints),
     )
     return Result(
         drill=drill,
         backend=backend,
         ranks=ranks,
         sight=sight,
-        judgement=judge(drill.expected, ranks, answer),
+        judgement=judge(scene.expected, ranks, answer),
         settings_changed=changed,
     )
 

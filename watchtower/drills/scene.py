@@ -5,21 +5,20 @@ Every wait looks at the tower ten times a second and has a deadline.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Plan, Variables
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
-from watchtower.drills.parts import Part
+from watchtower.drills.parts import Part, first_words, start_prop
 from watchtower.drills.stage import Stage
 from watchtower.drills.watch import Watch
 
-TRACER = Path(__file__).with_name("tracer.py")
+PROP_DEADLINE_S = 10.0
+"""How long a prop may take to start: it is a small script."""
 SLACK = 4.0
 """A step may take this many times its mean before the drill gives up on its own machine."""
 
@@ -37,15 +36,20 @@ class Scene:
         display: Display,
     ) -> None:
         self.drill = drill
+        self.expected = drill.expected
+        """The right answer; what is only known once the job runs is added to it."""
         self.variables = variables
         self.settings = variables.settings
         self.rank = variables.rank
+        self.node = job.layout.node_of(variables.rank)
+        self.ranks = tuple(job.layout.local_ranks(self.node)) if drill.whole_node else (self.rank,)
+        """The ranks that the fault goes to."""
         self.stage = stage
         self.job = job
         self.sight = watch.sight
         self._watch = watch
         self._display = display
-        self._helpers: list[Part] = []
+        self._props: list[Part] = []
 
     # Starting
 
@@ -69,12 +73,23 @@ class Scene:
 
     def trace(self, rank: int) -> None:
         """Let another process trace a rank and hold it."""
-        command = [sys.executable, "-I", str(TRACER), str(self.job.pid(rank))]
-        tracer = Part("tracer", command, self.stage.folder)
-        self._helpers.append(tracer)
-        self.wait_until(lambda: _told_fault(tracer) is not None, 10.0, "hold of the rank")
-        moment = _told_fault(tracer)
-        self._note_fault(moment or time.monotonic(), f"rank {rank} is held by a debugger")
+        held = self.set_up("tracer.py", str(self.job.pid(rank)))
+        self._note_fault(float(str(held["monotonic_s"])), f"rank {rank} is held by a debugger")
+
+    def set_up(self, script: str, *words: str) -> dict[str, object]:
+        """Start a prop and wait for what it has to say; it is ended before the job is."""
+        prop = start_prop(script, words, self.stage.folder)
+        self._props.append(prop)
+        self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
+        return first_words(prop) or {}
+
+    def want_mentioned(self, word: str) -> None:
+        """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""
+        self.expected = replace(self.expected, mentions=(*self.expected.mentions, word))
+
+    def complain(self, text: str) -> None:
+        """Note something that is wrong whatever the verdict says."""
+        self.sight.complaints.append(text)
 
     # Waiting
 
@@ -96,6 +111,15 @@ class Scene:
             since = self.sight.final_since
             if since is not None and time.monotonic() - since >= settings.linger_s:
                 return
+
+    def forget_final(self) -> None:
+        """Ask for the final verdict anew: a tower that was restarted has to find it again."""
+        self.sight.final_since = None
+        self.sight.statuses.append("unseen")
+
+    def incidents(self) -> list[dict[str, object]]:
+        """The incidents of the job in full, newest first, as the tower tells them now."""
+        return self._watch.incidents_in_full()
 
     def wait_for_status(self, statuses: tuple[str, ...], deadline_s: float) -> None:
         """Wait until the job has one of these statuses; judged later whether it has."""
@@ -125,8 +149,8 @@ class Scene:
 
     def end(self) -> None:
         """End the job and whatever the drill started beside it."""
-        for helper in self._helpers:
-            helper.end()
+        for prop in self._props:
+            prop.end()
         self.job.end()
 
     def _look(self) -> None:
@@ -163,10 +187,3 @@ class Scene:
         settings = self.settings
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
         return pace | self.drill.plan(self.variables)
-
-
-def _told_fault(part: Part) -> float | None:
-    if part.exit_code() is not None:
-        raise DrillError(f"{part.name} ended early", part.tail())
-    word, _, rest = part.output.read_text(encoding="utf-8").partition(" ")
-    return float(json.loads(rest)["monotonic_s"]) if word == "fault" and rest else None

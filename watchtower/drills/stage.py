@@ -8,9 +8,9 @@ from types import TracebackType
 
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import MARK, node_mark, node_name
-from watchtower.drills.parts import Part, wait_for_url
+from watchtower.drills.parts import PROPS, Part, wait_for_url
 
-FORWARDER = Path(__file__).with_name("forwarder.py")
+FORWARDER = PROPS / "forwarder.py"
 
 
 class Stage:
@@ -34,6 +34,9 @@ class Stage:
         self._forwarded = forwarded
         self._start_deadline_s = start_deadline_s
         self._parts: list[Part] = []
+        self._tower: Part | None = None
+        self._tower_starts = 0
+        self._agents: dict[int, Part] = {}
         self._forwarder: Part | None = None
         self._forwarder_port = 0
 
@@ -68,21 +71,41 @@ class Stage:
         """Give it back."""
         self._start_forwarder(self._forwarder_port)
 
+    def kill_tower(self) -> None:
+        """Kill the tower without a warning: kill -9."""
+        if self._tower:
+            self._kill(self._tower)
+
+    def restart_tower(self) -> None:
+        """Start it again with the same data, where the agents expect it."""
+        self._start_tower(int(self.tower_url.rpartition(":")[2]))
+
+    def kill_agent(self, node: int) -> None:
+        """Kill the agent of a node without a warning: kill -9."""
+        self._kill(self._agents[node])
+
+    def _kill(self, part: Part) -> None:
+        part.end(patience_s=0)
+        self._parts.remove(part)
+
     def _start(self) -> None:
-        data = self.folder / "data"
-        data.mkdir()
-        command = ["serve", "--port", "0", "--data-dir", str(data)]
-        if self._detection:
-            command += ["--config", str(self._write_config())]
-        tower = self._start_part("tower", "watchtower", command)
-        self.tower_url = wait_for_url(tower, self._start_deadline_s)
+        (self.folder / "data").mkdir()
+        self._start_tower(0)
         url = self._start_forwarder(0) if self._forwarded else self.tower_url
         for node in range(self._nodes):
             name = node_name(node)
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
-            self._start_part(f"agent-{name}", "agent", words)
+            self._agents[node] = self._start_part(f"agent-{name}", "agent", words)
+
+    def _start_tower(self, port: int) -> None:
+        command = ["serve", "--port", str(port), "--data-dir", str(self.folder / "data")]
+        if self._detection:
+            command += ["--config", str(self._write_config())]
+        self._tower_starts += 1
+        self._tower = self._start_part(f"tower-{self._tower_starts}", "watchtower", command)
+        self.tower_url = wait_for_url(self._tower, self._start_deadline_s)
 
     def _start_part(self, name: str, module: str, words: list[str]) -> Part:
         part = Part(name, [sys.executable, "-P", "-m", module, *words], self.folder)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from watchtower.drills.client import Json, TowerClient
+from watchtower.drills.drill import FINAL
 from watchtower.drills.judging import is_final, names_cause
 
 INCIDENTS_EVERY_S = 0.5
@@ -18,6 +19,8 @@ class Sight:
 
     job: str
     started_at: float
+    final_statuses: tuple[str, ...] = FINAL
+    """The statuses that end the wait for a verdict."""
     fault_at: float | None = None
     fault_text: str = ""
     verdict: Json | None = None
@@ -27,6 +30,8 @@ class Sight:
     named_at: float | None = None
     hung_at: float | None = None
     final_since: float | None = None
+    complaints: list[str] = field(default_factory=list)
+    """What the story found wrong by itself; judged with the verdict."""
 
     @property
     def fault_to_verdict_s(self) -> float | None:
@@ -42,8 +47,8 @@ class Sight:
 class Watch:
     """Asks the tower at every look and notes what has changed."""
 
-    def __init__(self, client: TowerClient, job: str) -> None:
-        self.sight = Sight(job=job, started_at=time.monotonic())
+    def __init__(self, client: TowerClient, job: str, final_statuses: tuple[str, ...]) -> None:
+        self.sight = Sight(job=job, started_at=time.monotonic(), final_statuses=final_statuses)
         self._client = client
         self._job_at = 0.0
         self._incidents_at = 0.0
@@ -67,6 +72,12 @@ class Watch:
         if incidents is not None:
             self.sight.incidents = [one for one in incidents if one.get("job") == self.sight.job]
 
+    def incidents_in_full(self) -> list[Json]:
+        """Every incident of the job with its verdict and stacks."""
+        self.look_at_incidents()
+        found = (self._client.incident(str(one.get("id"))) for one in self.sight.incidents)
+        return [incident for incident in found if incident is not None]
+
 
 def note_verdict(sight: Sight, verdict: Json, now: float) -> None:
     """Take in a verdict that was read at `now`."""
@@ -80,7 +91,7 @@ def note_verdict(sight: Sight, verdict: Json, now: float) -> None:
         sight.named_at = now
     if sight.hung_at is None and status == "hung":
         sight.hung_at = now
-    if not is_final(verdict):
+    if not is_final(verdict, sight.final_statuses):
         sight.final_since = None
     elif sight.final_since is None:
         sight.final_since = now

@@ -20,7 +20,8 @@ STATUS_MEANS = {
     "recovered": "steps come again",
     "ended": "every process of the job is gone",
     "suspended": "every rank was stopped on purpose",
-    "monitoring_lost": "no agent reports, which says nothing about the job",
+    "unseen": "the tower was not there",
+    "monitoring_lost": "ranks are out of sight, which says nothing about them",
 }
 
 PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "gone", "X": "gone"}
@@ -46,7 +47,9 @@ def opening(drill: Drill, ranks: int, nodes: int, backend: str) -> list[str]:
     if drill.is_fault:
         lines.append(f"Then {drill.shows}. Nobody tells the tower which rank; see if it finds out.")
     else:
-        lines.append(f"Nothing is wrong: {drill.shows}. The tower must raise no alarm.")
+        lines.append(
+            f"Nothing is wrong with the job: {drill.shows}. The tower must raise no alarm."
+        )
     return lines
 
 

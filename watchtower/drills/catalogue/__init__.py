@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue import (
+    absences,
     deaths,
     endings,
     interruptions,
@@ -24,6 +25,9 @@ DRILLS: tuple[Drill, ...] = (
     startup.NEVER_STARTED,
     startup.INIT_SLEEP,
     outside.DEBUGGER,
+    absences.NODE_LOST,
+    absences.TOWER_RESTART,
+    absences.TOWER_RESTART_SUSPECT,
     deaths.CONSEQUENTIAL,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,
@@ -31,6 +35,8 @@ DRILLS: tuple[Drill, ...] = (
     pauses.UNMARKED_EVAL,
     pauses.TEN_TIMES_SLOWER,
     interruptions.ELASTIC_RESTART,
+    absences.AGENT_DIES,
+    absences.TOWER_RESTART_HEALTHY,
     interruptions.TOWER_UNREACHABLE,
     endings.STAGGERED_EXIT,
     endings.RANK0_FINISHES_LATE,

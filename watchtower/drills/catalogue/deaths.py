@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill, Expected
+from watchtower.drills.drill import Drill, names
 
 EXCEPTION = Drill(
     name="exception",
     shows="one rank raises and its process exits, its peers lose their connections",
-    expected=Expected(cause="exception", mentions="ValueError"),
+    expected=names("exception", "ValueError"),
     plan=event("truncated_record"),
     act=happen,
 )
@@ -16,7 +16,7 @@ EXCEPTION = Drill(
 EXIT_ZERO = Drill(
     name="exit_zero",
     shows="one rank returns from main early while its peers still need it",
-    expected=Expected(cause="exited_early"),
+    expected=names("exited_early"),
     plan=event("stop_early", patient=True),
     act=happen,
 )
@@ -24,7 +24,7 @@ EXIT_ZERO = Drill(
 CONSEQUENTIAL = Drill(
     name="consequential",
     shows="one rank ends without a word (exit code 3), its peers raise connection errors",
-    expected=Expected(cause="process_died"),
+    expected=names("process_died"),
     plan=event("die"),
     act=happen,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import Drill, Expected
+from watchtower.drills.drill import Drill, names
 from watchtower.drills.scene import Scene
 
 
@@ -26,13 +26,13 @@ def _trace(scene: Scene) -> None:
 SIGSTOP = Drill(
     name="sigstop",
     shows="one rank is stopped by a signal from outside",
-    expected=Expected(cause="process_stopped"),
+    expected=names("process_stopped"),
     act=_stop,
 )
 
 DEBUGGER = Drill(
     name="debugger",
     shows="another process traces one rank and holds it",
-    expected=Expected(cause="process_traced"),
+    expected=names("process_traced"),
     act=_trace,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from watchtower.drills.drill import Drill, Expected, Plan, Variables
+from watchtower.drills.drill import Drill, names, Plan, Variables
 from watchtower.drills.scene import Scene
 
 
@@ -31,7 +31,7 @@ def happen(scene: Scene) -> None:
 DATALOADER_SLEEP = Drill(
     name="dataloader_sleep",
     shows="one rank sleeps while it fetches a batch",
-    expected=Expected(cause="dataloader_stall"),
+    expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     act=happen,
 )
@@ -39,7 +39,7 @@ DATALOADER_SLEEP = Drill(
 BUSY_LOOP = Drill(
     name="busy_loop",
     shows="one rank loops in user code and never gets to the collective",
-    expected=Expected(cause="busy_loop"),
+    expected=names("busy_loop"),
     plan=event("endless_sampling"),
     act=happen,
 )
@@ -47,7 +47,7 @@ BUSY_LOOP = Drill(
 LOCK_DEADLOCK = Drill(
     name="lock_deadlock",
     shows="one rank takes the same lock twice",
-    expected=Expected(cause="lock_deadlock"),
+    expected=names("lock_deadlock"),
     plan=event("relock", when="optimizer_end"),
     act=happen,
 )

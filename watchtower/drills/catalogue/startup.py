@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill, Expected
+from watchtower.drills.drill import Drill, names
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
 
@@ -23,7 +23,7 @@ def _leave_out(scene: Scene) -> None:
 NEVER_STARTED = Drill(
     name="never_started",
     shows="all ranks but one are launched",
-    expected=Expected(cause="never_started"),
+    expected=names("never_started"),
     detection=_short_grace,
     # torchrun would count the ranks it has and go on without the missing one.
     bare_launch=True,
@@ -33,7 +33,7 @@ NEVER_STARTED = Drill(
 INIT_SLEEP = Drill(
     name="init_sleep",
     shows="one rank sleeps before it joins the process group",
-    expected=Expected(cause="init_stuck"),
+    expected=names("init_stuck"),
     detection=_short_grace,
     plan=event("slow_storage", when="setup"),
     act=happen,
