@@ -11,7 +11,7 @@ from pathlib import Path
 from signal import Signals
 
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import Launch, Layout, start_ranks, start_torchruns
+from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
 from watchtower.drills.parts import Part
 from watchtower.drills.program_log import ProgramLog
 
@@ -63,6 +63,12 @@ class TrainingJob:
             raise DrillError(f"rank {rank} has not started", self.tail())
         return self.log.pids[rank]
 
+    def worker(self, rank: int) -> int:
+        """The process that reads batches ahead for a rank."""
+        if rank not in self.log.workers:
+            raise DrillError(f"rank {rank} has no worker", self.tail())
+        return self.log.workers[rank]
+
     def signal(self, rank: int, number: Signals) -> None:
         """Send one rank a signal."""
         os.kill(self.pid(rank), number)
@@ -102,9 +108,9 @@ class TrainingJob:
         return "\n".join(part.tail() for part in failed or self._parts)
 
     def _living(self) -> Iterator[int]:
-        """Ranks that still run: torchrun's are not in its process group."""
-        word = f"WATCHTOWER_JOB={self.name}".encode()
-        for pid in self.log.pids.values():
+        """Every process of the job, workers and orphans that no launcher would end too."""
+        word = f"{JOB_MARK}={self.name}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    yield pid
+                if word in (folder / "environ").read_bytes().split(b"\0"):
+                    yield int(folder.name)

@@ -19,6 +19,9 @@ HOST = "127.0.0.1"
 MARK = "WATCHTOWER_DRILL_NODE"
 """Environment variable by which the agent of one imagined node knows its ranks."""
 
+JOB_MARK = "WATCHTOWER_DRILL_JOB"
+"""Environment variable by which whatever the job has started is found when it is to be ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -58,6 +61,7 @@ class Launch:
         return {
             "WATCHTOWER_JOB": self.job,
             MARK: node_mark(self.folder, node),
+            JOB_MARK: self.job,
             # Where Yama lets only parents trace: the agent is no parent of the ranks.
             "WATCHTOWER_PTRACE": "any",
             "OMP_NUM_THREADS": "1",

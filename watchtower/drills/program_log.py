@@ -11,6 +11,7 @@ class ProgramLog:
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
+        self.workers: dict[int, int] = {}
         self.step: int | None = None
         self.fault_at: float | None = None
         self._read_bytes: dict[Path, int] = {}
@@ -30,7 +31,7 @@ class ProgramLog:
 
     def _take(self, line: str) -> None:
         word, _, rest = line.partition(" ")
-        if word not in ("started", "step", "fault"):
+        if word not in ("started", "worker", "step", "fault"):
             return
         try:
             values = json.loads(rest)
@@ -38,6 +39,8 @@ class ProgramLog:
             return
         if word == "started":
             self.pids[values["rank"]] = values["pid"]
+        elif word == "worker":
+            self.workers[values["rank"]] = values["pid"]
         elif word == "step":
             self.step = values["step"]
         elif self.fault_at is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Plan, Variables
@@ -50,6 +51,7 @@ class Scene:
         self._watch = watch
         self._display = display
         self._props: list[Part] = []
+        self._untouchable: int | None = None
 
     # Starting
 
@@ -75,6 +77,15 @@ class Scene:
         """Let another process trace a rank and hold it."""
         held = self.set_up("tracer.py", str(self.job.pid(rank)))
         self._note_fault(float(str(held["monotonic_s"])), f"rank {rank} is held by a debugger")
+
+    def freeze(self, rank: int) -> None:
+        """Freeze a rank from outside."""
+        held = self.set_up("freezer.py", str(self.job.pid(rank)))
+        self._note_fault(float(str(held["monotonic_s"])), f"rank {rank} is frozen")
+
+    def forbid_tracing(self, rank: int) -> None:
+        """Complain if anybody tries to trace a rank: it would stay so, the rank cannot stop."""
+        self._untouchable = self.job.pid(rank)
 
     def set_up(self, script: str, *words: str) -> dict[str, object]:
         """Start a prop and wait for what it has to say; it is ended before the job is."""
@@ -158,8 +169,14 @@ class Scene:
         self.stage.check()
         self.job.look()
         self._watch.look()
+        self._look_for_tracer()
         self._display.show(self.sight)
         time.sleep(max(0.0, self.settings.poll_s - (time.monotonic() - started)))
+
+    def _look_for_tracer(self) -> None:
+        if self._untouchable and (tracer := tracer_of(self._untouchable)):
+            self.complain(f"pid {self._untouchable} was traced by pid {tracer}")
+            self._untouchable = None
 
     def _wait_for_pace(
         self, condition: Callable[[], bool], step: int, what: str, extra_s: float = 0.0
@@ -187,3 +204,12 @@ class Scene:
         settings = self.settings
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
         return pace | self.drill.plan(self.variables)
+
+
+def tracer_of(pid: int) -> int:
+    """The process that traces this one, 0 when nobody does or it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(text.partition("TracerPid:")[2].split(maxsplit=1)[0])

@@ -57,6 +57,8 @@ class DrillSettings:
     """A rare pause, in steps."""
     slow_factor: float = 10.0
     """How much slower the job gets in ten_times_slower."""
+    straggle_factor: float = 3.0
+    """How much longer one rank takes for each step in straggler."""
     slow_steps: int = 6
     """How many of the slow steps are watched."""
     leave_gap_s: float = 5.0

@@ -1,4 +1,4 @@
-"""Ranks that another process holds: nothing is wrong in the program."""
+"""Ranks that somebody else holds or kills: nothing is wrong in the program."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def _stop(scene: Scene) -> None:
     scene.wait_for_final()
 
 
+def _kill(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.fault(f"rank {scene.rank} gets SIGKILL")
+    scene.job.signal(scene.rank, signal.SIGKILL)
+    scene.wait_for_final()
+
+
 def _trace(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
@@ -28,6 +36,15 @@ SIGSTOP = Drill(
     shows="one rank is stopped by a signal from outside",
     expected=names("process_stopped"),
     act=_stop,
+)
+
+SIGKILL = Drill(
+    name="sigkill",
+    shows="one rank is killed and its peers stay in the collective",
+    expected=names("process_died"),
+    plan=lambda _: {"patient": True},
+    backends=("stdlib",),
+    act=_kill,
 )
 
 DEBUGGER = Drill(

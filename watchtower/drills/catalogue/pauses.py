@@ -1,9 +1,10 @@
-"""Healthy: long pauses and slow steps in which the job works, marked with a phase or not."""
+"""Long pauses and slow steps in which the job works, marked with a phase or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
@@ -71,6 +72,11 @@ def _plan_slow(variables: Variables) -> Plan:
     return {"events": [{"act": "slow_down", "rank": None, **step}]}
 
 
+def _plan_straggler(variables: Variables) -> Plan:
+    arguments = {"factor": variables.settings.straggle_factor}
+    return event("slow_down", arguments=arguments)(variables)
+
+
 def _rhythm(name: str, every: int, seconds: float, **more: object) -> Plan:
     return {name: {"every": every, "seconds": seconds, **more}}
 
@@ -113,6 +119,14 @@ RARE_PAUSE = Drill(
     expected=Expected(),
     plan=_plan_pause,
     act=_sit_through("pause_every", lambda settings: settings.pause_factor * settings.step_s),
+)
+
+STRAGGLER = Drill(
+    name="straggler",
+    shows="one rank takes three times as long for each step, and the others wait for it each time",
+    expected=Expected(cause="straggler", statuses=("slow",)),
+    plan=_plan_straggler,
+    act=happen,
 )
 
 TEN_TIMES_SLOWER = Drill(

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from watchtower.drills.drill import Drill, names, Plan, Variables
+from watchtower.drills.drill import Drill, Plan, Variables, names
 from watchtower.drills.scene import Scene
 
 
-def event(name: str, when: str = "step_end", **plan: object) -> Callable[[Variables], Plan]:
+def event(
+    name: str,
+    when: str = "step_end",
+    arguments: Mapping[str, object] | None = None,
+    **plan: object,
+) -> Callable[[Variables], Plan]:
     """Plan one event on the chosen rank; other keywords go into the plan as they are."""
+
+    what: Plan = {"act": name, "arguments": arguments or {}}
 
     def make_plan(variables: Variables) -> Plan:
         step = 0 if when == "setup" else variables.step
         return {
-            "events": [{"act": name, "rank": variables.rank, "when": when, "step": step}],
+            "events": [{**what, "rank": variables.rank, "when": when, "step": step}],
             **plan,
         }
+
+    return make_plan
+
+
+def write(name: str) -> Callable[[Variables], Plan]:
+    """Plan a checkpoint that the chosen rank writes, and an event right before it."""
+
+    def make_plan(variables: Variables) -> Plan:
+        rhythm = {"every": variables.step, "seconds": 1.0, "rank": variables.rank}
+        return event(name, when="optimizer_end", checkpoint=rhythm)(variables)
 
     return make_plan
 
@@ -49,5 +66,13 @@ LOCK_DEADLOCK = Drill(
     shows="one rank takes the same lock twice",
     expected=names("lock_deadlock"),
     plan=event("relock", when="optimizer_end"),
+    act=happen,
+)
+
+CHECKPOINT_FIFO = Drill(
+    name="checkpoint_fifo",
+    shows="one rank writes a checkpoint into a pipe that nobody drains",
+    expected=names("checkpoint_stall"),
+    plan=write("undrained_pipe"),
     act=happen,
 )

@@ -1,6 +1,7 @@
-"""Rank 0 writes, everybody waits until it is on disk."""
+"""One rank writes, everybody waits until it is on disk."""
 
 import os
+import shutil
 import time
 
 CHUNK = b"\x5a" * 65536
@@ -8,13 +9,13 @@ CHUNK_S = 0.1
 
 
 class Checkpointer:
-    def __init__(self, rank, folder, barrier):
+    def __init__(self, rank, folder, barrier, writer=0):
         self.path = os.path.join(folder, f"checkpoint-{rank}.bin")
-        self.rank = rank
+        self.is_writer = rank == writer
         self.barrier = barrier
 
     def save(self, seconds):
-        if self.rank == 0:
+        if self.is_writer:
             self.write(seconds)
         self.barrier()
 
@@ -28,3 +29,12 @@ class Checkpointer:
                 os.fsync(file.fileno())
                 time.sleep(CHUNK_S)
         os.unlink(self.path)
+
+    def upload(self, source):
+        """Start a program that uploads what it reads.
+
+        The child opens its input before it becomes the program, and posix_spawn waits as vfork
+        does: in the kernel, where no signal but SIGKILL counts.
+        """
+        actions = [(os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0)]
+        os.posix_spawn(shutil.which("cat"), ["cat"], os.environ, file_actions=actions)

@@ -1,5 +1,6 @@
 """Samples come from shards in (slow) storage, one batch per step."""
 
+import multiprocessing
 import random
 import struct
 import time
@@ -35,6 +36,7 @@ class Loader:
         self.world_size = world_size
         self.cursor = rank
         self.reindex_s = 0.0
+        self.index_lock = multiprocessing.Lock()  # shared with workers that read ahead
 
     def __iter__(self):
         return self
@@ -42,7 +44,8 @@ class Loader:
     def __next__(self):
         if self.reindex_s:
             self.rebuild_index()
-        content = self.storage.read(self.cursor * BATCH, BATCH)
+        with self.index_lock:
+            content = self.storage.read(self.cursor * BATCH, BATCH)
         self.cursor += self.world_size
         return self.decode(content)
 

@@ -4,6 +4,7 @@ Most faults only spoil what the honest code works with (storage gets slow, a rec
 so the stacks are those of ordinary training code. The moment of the fault is told on stdout.
 """
 
+import fcntl
 import os
 import time
 
@@ -28,6 +29,25 @@ def truncated_record(trainer):
     trainer.storage.truncated = True
 
 
+def keep_index_lock(trainer):
+    trainer.loader.index_lock.acquire()
+
+
+def undrained_pipe(trainer):
+    path = trainer.checkpointer.path
+    os.mkfifo(path)
+    trainer.upload = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(trainer.upload, fcntl.F_SETPIPE_SZ, 4096)
+
+
+def change_outlet(trainer):
+    trainer.checkpointer.path = trainer.plan.outlet
+
+
+def spawn_uploader(trainer):
+    trainer.checkpointer.upload(trainer.plan.outlet)
+
+
 def stop_early(trainer):
     trainer.should_stop = True
 
@@ -38,6 +58,7 @@ def die(trainer):
 
 def slow_down(trainer, factor):
     trainer.device.step_s *= factor
+    trainer.storage.latency_s *= factor
 
 
 ACTS = {
@@ -47,6 +68,10 @@ ACTS = {
         endless_sampling,
         relock,
         truncated_record,
+        keep_index_lock,
+        undrained_pipe,
+        change_outlet,
+        spawn_uploader,
         stop_early,
         die,
         slow_down,

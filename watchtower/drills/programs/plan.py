@@ -21,11 +21,13 @@ class Plan:
     step_s: float = 1.0
     jitter: float = 0.15
     patient: bool = False
+    workers: int = 0
     checkpoint: Rhythm | None = None
     evaluation: Rhythm | None = None
     reindex: Rhythm | None = None
     leave_gap_s: float = 0.0
     export_s: float = 0.0
+    outlet: str = ""
     events: list[dict] = field(default_factory=list)
 
 

@@ -8,6 +8,7 @@ import ring
 from checkpoint import Checkpointer
 from model import Model
 from plan import parse_plan
+from prefetch import Prefetcher
 from trainer import Trainer
 
 EVAL_WORK_S = 0.008
@@ -20,12 +21,12 @@ class RingTrainer(Trainer):
         self.group = ring.init_process_group(
             self.rank, self.world_size, *address, patient=self.plan.patient
         )
-        self.checkpointer = Checkpointer(self.rank, os.getcwd(), self.group.barrier)
+        self.checkpointer = Checkpointer(self.rank, os.getcwd(), self.group.barrier, self.writer)
         self.model = Model(self.device)
         self.model.weights = self.group.broadcast(self.model.weights)
 
     def batches(self):
-        return self.loader
+        return Prefetcher(self.loader) if self.plan.workers else self.loader
 
     def train_step(self, batch):
         errors = self.model.forward(batch)

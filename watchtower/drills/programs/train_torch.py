@@ -45,13 +45,14 @@ class TorchTrainer(Trainer):
     def setup(self):
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
-        self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier)
+        self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier, self.writer)
         self.model = Scorer(self.device)
         self.replica = DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def batches(self):
-        return DataLoader(ShardDataset(self.loader), batch_size=None)
+        shards = ShardDataset(self.loader)
+        return DataLoader(shards, batch_size=None, num_workers=self.plan.workers)
 
     def train_step(self, batch):
         loss = nn.functional.mse_loss(self.replica(batch).squeeze(1), batch.sum(1))

@@ -1,5 +1,6 @@
 """The loop that both programs share: what a step is, is theirs."""
 
+import multiprocessing
 import os
 import time
 
@@ -26,6 +27,7 @@ class Trainer:
         self.metrics = Metrics(self.rank)
         self.callback = Events(self.rank, plan.events)
         self.checkpointer = None
+        self.writer = (plan.checkpoint and plan.checkpoint.rank) or 0
 
     def run(self):
         tell("started", rank=self.rank, pid=os.getpid())
@@ -37,7 +39,10 @@ class Trainer:
             self.finish()
 
     def train(self):
-        for step, batch in enumerate(self.batches()):
+        batches = iter(self.batches())
+        for worker in multiprocessing.active_children():
+            tell("worker", rank=self.rank, pid=worker.pid)
+        for step, batch in enumerate(batches):
             loss = self.train_step(batch)
             self.callback.optimizer_end(self, step)
             self.metrics.record(step, loss)

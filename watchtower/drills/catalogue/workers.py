@@ -1,0 +1,44 @@
+"""Ranks that wait for a child of theirs: the worker process that reads batches ahead."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from watchtower.drills.catalogue.stalls import event
+from watchtower.drills.drill import Drill, names
+from watchtower.drills.scene import Scene
+
+
+def _stop(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    worker = scene.job.worker(scene.rank)
+    scene.want_mentioned(str(worker))
+    scene.fault(f"the worker of rank {scene.rank} gets SIGSTOP")
+    os.kill(worker, signal.SIGSTOP)
+    scene.wait_for_final()
+
+
+def _lock(scene: Scene) -> None:
+    scene.launch()
+    scene.wait_for_fault()
+    scene.want_mentioned(str(scene.job.worker(scene.rank)))
+    scene.wait_for_final()
+
+
+LOADER_WORKER = Drill(
+    name="loader_worker",
+    shows="the process that reads batches ahead for one rank is stopped",
+    expected=names("dataloader_stall"),
+    plan=lambda _: {"workers": 1},
+    act=_stop,
+)
+
+LOADER_WORKER_LOCK = Drill(
+    name="loader_worker_lock",
+    shows="the process that reads batches ahead for one rank waits for a lock nobody gives back",
+    expected=names("dataloader_stall"),
+    plan=event("keep_index_lock", workers=1),
+    act=_lock,
+)
