@@ -42,7 +42,12 @@ HEALTHY = [
     "unmarked_checkpoint",
     "eval_loop",
     "unmarked_eval",
+    "compile_first_step",
+    "rank0_download",
+    "subprocess_upload",
+    "grad_accumulation",
     "ten_times_slower",
+    "gc_pause",
     "elastic_restart",
     "agent_dies",
     "tower_restart_healthy",
@@ -53,6 +58,9 @@ HEALTHY = [
     "cancel",
     "suspend_all",
     "rerun",
+    "restart_counts_differ",
+    "clock_step",
+    "co_located_jobs",
 ]
 VARIABLES = Variables(settings=DrillSettings(), rank=3, ranks=8, step=12)
 

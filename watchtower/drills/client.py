@@ -24,6 +24,10 @@ class TowerClient:
         """What the tower thinks of the job now."""
         return _answer(lambda: self._client.verdict(job))
 
+    def jobs(self) -> list[Json] | None:
+        """Every live job."""
+        return _answer(self._client.jobs)
+
     def job(self, job: str) -> Json | None:
         """Ranks, nodes and dumps of the job."""
         return _answer(lambda: self._client.job(job))
@@ -35,6 +39,11 @@ class TowerClient:
     def incident(self, incident: str) -> Json | None:
         """One incident with its verdict and stacks."""
         return _answer(lambda: self._client.incident(incident))
+
+
+def json_list(value: object) -> list[Json]:
+    """The objects in what should be a list of objects."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _answer(ask: Callable[[], _Answer]) -> _Answer | None:

@@ -80,6 +80,10 @@ class Drill:
     """Whether agents reach the tower through a forwarder that the drill can stop."""
     bare_launch: bool = False
     """Whether ranks are started one by one even where torchrun would start them."""
+    named: bool = True
+    """Whether the job has a name, as opposed to what a launcher calls every job."""
+    own_clock: bool = False
+    """Whether everything reads a wall clock that the drill can set."""
     whole_node: bool = False
     """Whether the fault goes to every rank on the node of the chosen one."""
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from signal import Signals
 
@@ -20,7 +20,15 @@ class TrainingJob:
     """The ranks of one job, over one or several starts of it."""
 
     def __init__(
-        self, name: str, backend: str, layout: Layout, folder: Path, *, bare: bool = False
+        self,
+        name: str,
+        backend: str,
+        layout: Layout,
+        folder: Path,
+        *,
+        bare: bool = False,
+        named: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.layout = layout
@@ -28,15 +36,22 @@ class TrainingJob:
         self._backend = backend
         self._bare = bare or backend == "stdlib"
         self._folder = folder
+        self._named = named
+        self._environment = environment or {}
         self._parts: list[Part] = []
         self._starts = 0
 
-    def launch(self, plan: dict[str, object], missing: frozenset[int] = frozenset()) -> None:
+    def launch(
+        self,
+        plan: dict[str, object],
+        missing: frozenset[int] = frozenset(),
+        restart_counts: tuple[int, ...] = (),
+    ) -> None:
         """Start the job, or start it again when nothing may be left of the last start."""
         self.end()
         self._starts += 1
         self.log = ProgramLog()
-        label = f"start-{self._starts}"
+        label = f"{self.name}-start-{self._starts}"
         plan_path = self._folder / f"{label}.json"
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
         launch = Launch(
@@ -46,10 +61,25 @@ class TrainingJob:
             folder=self._folder,
             plan_path=plan_path,
             label=label,
+            named=self._named,
+            restart_counts=restart_counts,
+            more_environment=self._environment,
         )
         self._parts = []
         for part in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
             self._parts.append(part)
+
+    def make_twin(self) -> TrainingJob:
+        """Another job of the same size on the same nodes."""
+        return TrainingJob(
+            f"{self.name}-beside",
+            self._backend,
+            self.layout,
+            self._folder,
+            bare=self._bare,
+            named=self._named,
+            environment=self._environment,
+        )
 
     def look(self) -> None:
         """Read what the programs have said since the last time, and reap as launchers do."""

@@ -6,8 +6,8 @@ import importlib.util
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from watchtower.drills.errors import DrillError
@@ -50,6 +50,11 @@ class Launch:
     plan_path: Path
     label: str
     """Keeps output files of several starts apart."""
+    named: bool = True
+    """Whether the launcher gives the job a name of its own."""
+    restart_counts: tuple[int, ...] = ()
+    """How often the launcher of each node says that it restarted its ranks."""
+    more_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> list[str]:
@@ -58,8 +63,13 @@ class Launch:
 
     def environment(self, node: int) -> dict[str, str]:
         """What every process of a node is told by its surroundings."""
+        name = {"WATCHTOWER_JOB": self.job} if self.named else {"TORCHELASTIC_RUN_ID": "none"}
+        counts = self.restart_counts
+        counted = {"TORCHELASTIC_RESTART_COUNT": str(counts[node])} if counts else {}
         return {
-            "WATCHTOWER_JOB": self.job,
+            **name,
+            **counted,
+            **self.more_environment,
             MARK: node_mark(self.folder, node),
             JOB_MARK: self.job,
             # Where Yama lets only parents trace: the agent is no parent of the ranks.

@@ -13,15 +13,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from watchtower.drills.client import Json, json_list
 from watchtower.drills.display import clock_text
 from watchtower.drills.judging import suspect_ranks
 from watchtower.drills.plain import changes
 from watchtower.drills.result import Result
 from watchtower.drills.watch import Sight
 from watchtower.drills.wording import (
-    Json,
     clean,
-    json_list,
     number,
     outcome_lines,
     rank_words,

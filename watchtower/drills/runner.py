@@ -27,6 +27,7 @@ from watchtower.drills.result import Result
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
 from watchtower.drills.stage import Stage
+from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
 from watchtower.drills.wording import closing, opening, settings_line
 
@@ -72,6 +73,7 @@ def run_drill(request: Request, display: Display) -> Result:
             detection={**config.detection, **overridden},
             forwarded=drill.forwarded,
             start_deadline_s=config.drill.start_deadline_s,
+            clock=WallClock(folder) if drill.own_clock else None,
         )
         with stage:
             scene, watch = _set_scene(request, backend, stage, display)
@@ -98,8 +100,15 @@ def _set_scene(
     step = settings.warmup_steps + random.randrange(CHANCE_STEPS + 1)
     name = f"drill-{secrets.token_hex(4)}"
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
-    bare = request.drill.bare_launch
-    job = TrainingJob(name, backend, layout, stage.folder, bare=bare)
+    job = TrainingJob(
+        name,
+        backend,
+        layout,
+        stage.folder,
+        bare=request.drill.bare_launch,
+        named=request.drill.named,
+        environment=stage.clock.environment if stage.clock else None,
+    )
     watch = Watch(TowerClient(stage.tower_url), name, request.drill.expected.statuses)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return Scene(request.drill, variables, stage, job, watch, display), watch

@@ -51,13 +51,27 @@ class Scene:
         self._watch = watch
         self._display = display
         self._props: list[Part] = []
+        self._beside: list[TrainingJob] = []
         self._untouchable: int | None = None
 
     # Starting
 
-    def launch(self, *, missing: frozenset[int] = frozenset(), **changes: object) -> None:
+    def launch(
+        self,
+        *,
+        missing: frozenset[int] = frozenset(),
+        restart_counts: tuple[int, ...] = (),
+        **changes: object,
+    ) -> None:
         """Start the job with the drill's plan; `changes` are for this start only."""
-        self.job.launch({**self._plan(), **changes}, missing)
+        self.job.launch({**self._plan(), **changes}, missing, restart_counts)
+
+    def launch_beside(self) -> TrainingJob:
+        """Start a second job on the same nodes, as the same launcher would."""
+        job = self.job.make_twin()
+        self._beside.append(job)
+        job.launch(self._plan())
+        return job
 
     def warm_up(self) -> None:
         """Wait until the job has trained long enough for its pace to be known."""
@@ -94,6 +108,12 @@ class Scene:
         self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
         return first_words(prop) or {}
 
+    def step_clock(self, seconds: float) -> None:
+        """Set the wall clock of everything in the drill."""
+        self.note(f"the wall clock jumps by {seconds:+g} s")
+        if self.stage.clock:
+            self.stage.clock.step(seconds)
+
     def want_mentioned(self, word: str) -> None:
         """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""
         self.expected = replace(self.expected, mentions=(*self.expected.mentions, word))
@@ -127,6 +147,18 @@ class Scene:
         """Ask for the final verdict anew: a tower that was restarted has to find it again."""
         self.sight.final_since = None
         self.sight.statuses.append("unseen")
+
+    def follow(self, job: TrainingJob) -> None:
+        """Ask for the verdict on this job from now on, under the tower's name for it."""
+        self.sight.job = self.find_job(job) or self.sight.job
+
+    def find_job(self, job: TrainingJob) -> str | None:
+        """What the tower calls a job that was given no name: the one with its processes."""
+        return self._watch.find_job(set(job.log.pids.values()))
+
+    def wait_for_training(self, job: TrainingJob) -> None:
+        """Wait until a job beside the first has trained as long as the first has to."""
+        self._wait_for_pace(lambda: (job.log.step or 0) >= self.variables.step, 0, "second job")
 
     def incidents(self) -> list[dict[str, object]]:
         """The incidents of the job in full, newest first, as the tower tells them now."""
@@ -162,12 +194,14 @@ class Scene:
         """End the job and whatever the drill started beside it."""
         for prop in self._props:
             prop.end()
-        self.job.end()
+        for job in (*self._beside, self.job):
+            job.end()
 
     def _look(self) -> None:
         started = time.monotonic()
         self.stage.check()
-        self.job.look()
+        for job in (self.job, *self._beside):
+            job.look()
         self._watch.look()
         self._look_for_tracer()
         self._display.show(self.sight)

@@ -65,6 +65,16 @@ class DrillSettings:
     """Seconds between the exits of two ranks in staggered_exit."""
     export_s: float = 60.0
     """How much longer rank 0 takes in rank0_finishes_late."""
+    compile_s: float = 45.0
+    """How long the last rank compiles before its first step; the others take less."""
+    transfer_s: float = 45.0
+    """Duration of a download or an upload."""
+    micro_steps: int = 8
+    """Passes without a sync that make one step in grad_accumulation."""
+    gc_s: float = 12.0
+    """How long one rank collects garbage in gc_pause."""
+    clock_step_s: float = 3600.0
+    """How far the wall clock jumps, first forward, then back twice as far."""
     unreachable_s: float = 25.0
     """How long the tower cannot be reached."""
 

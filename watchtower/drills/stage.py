@@ -9,6 +9,7 @@ from types import TracebackType
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import MARK, node_mark, node_name
 from watchtower.drills.parts import PROPS, Part, wait_for_url
+from watchtower.drills.wall_clock import WallClock
 
 FORWARDER = PROPS / "forwarder.py"
 
@@ -25,8 +26,10 @@ class Stage:
         detection: dict[str, object],
         forwarded: bool,
         start_deadline_s: float,
+        clock: WallClock | None = None,
     ) -> None:
         self.folder = folder
+        self.clock = clock
         self.tower_url = ""
         self._nodes = nodes
         self._interval_s = interval_s
@@ -108,7 +111,9 @@ class Stage:
         self.tower_url = wait_for_url(self._tower, self._start_deadline_s)
 
     def _start_part(self, name: str, module: str, words: list[str]) -> Part:
-        part = Part(name, [sys.executable, "-P", "-m", module, *words], self.folder)
+        environment = self.clock.environment if self.clock else None
+        command = [sys.executable, "-P", "-m", module, *words]
+        part = Part(name, command, self.folder, environment=environment)
         self._parts.append(part)
         return part
 

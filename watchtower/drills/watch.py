@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from watchtower.drills.client import Json, TowerClient
+from watchtower.drills.client import Json, TowerClient, json_list
 from watchtower.drills.drill import FINAL
 from watchtower.drills.judging import is_final, names_cause
 
@@ -67,10 +67,22 @@ class Watch:
             self.look_at_incidents()
 
     def look_at_incidents(self) -> None:
-        """Ask for the incidents now."""
+        """Ask for the incidents now: this tower watches nothing but the drill."""
         incidents = self._client.incidents()
         if incidents is not None:
-            self.sight.incidents = [one for one in incidents if one.get("job") == self.sight.job]
+            self.sight.incidents = incidents
+
+    def find_job(self, pids: set[int]) -> str | None:
+        """The name under which the tower knows the job of these processes; None while it does not.
+
+        Only a job of exactly these processes counts.
+        """
+        for summary in self._client.jobs() or []:
+            name = str(summary.get("job"))
+            ranks = json_list((self._client.job(name) or {}).get("ranks"))
+            if {rank.get("pid") for rank in ranks} == pids:
+                return name
+        return None
 
     def incidents_in_full(self) -> list[Json]:
         """Every incident of the job with its verdict and stacks."""

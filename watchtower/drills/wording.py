@@ -5,6 +5,7 @@ Whatever comes from a watched process is made harmless first: one line, no contr
 
 from __future__ import annotations
 
+from watchtower.drills.client import Json, json_list
 from watchtower.drills.drill import Drill
 from watchtower.drills.result import Result
 
@@ -26,8 +27,6 @@ STATUS_MEANS = {
 
 PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "gone", "X": "gone"}
 """States of a process that are worth a word; the others are ordinary."""
-
-Json = dict[str, object]
 
 
 def clean(value: object) -> str:
@@ -130,11 +129,6 @@ def rank_words(rank: Json) -> str:
     else:
         words.append(PROCESS_STATES.get(str(rank.get("state")), ""))
     return " ".join(filter(None, words))
-
-
-def json_list(value: object) -> list[Json]:
-    """The objects in what should be a list of objects."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def number(value: object) -> float:

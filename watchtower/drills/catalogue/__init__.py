@@ -12,6 +12,7 @@ from watchtower.drills.catalogue import (
     pauses,
     stalls,
     startup,
+    work,
     workers,
 )
 from watchtower.drills.drill import Drill
@@ -43,7 +44,12 @@ DRILLS: tuple[Drill, ...] = (
     pauses.UNMARKED_CHECKPOINT,
     pauses.EVAL_LOOP,
     pauses.UNMARKED_EVAL,
+    work.COMPILE_FIRST_STEP,
+    work.RANK0_DOWNLOAD,
+    work.SUBPROCESS_UPLOAD,
+    work.GRAD_ACCUMULATION,
     pauses.TEN_TIMES_SLOWER,
+    work.GC_PAUSE,
     interruptions.ELASTIC_RESTART,
     absences.AGENT_DIES,
     absences.TOWER_RESTART_HEALTHY,
@@ -54,6 +60,9 @@ DRILLS: tuple[Drill, ...] = (
     endings.CANCEL,
     interruptions.SUSPEND_ALL,
     interruptions.RERUN,
+    interruptions.RESTART_COUNTS_DIFFER,
+    interruptions.CLOCK_STEP,
+    interruptions.CO_LOCATED_JOBS,
 )
 
 

@@ -15,7 +15,7 @@ SETTLE_S = 30.0
 """How long a passing suspect may take to clear."""
 
 
-def _sit_through(every: str, duration: Callable[[DrillSettings], float]) -> Callable[[Scene], None]:
+def sit_through(every: str, duration: Callable[[DrillSettings], float]) -> Callable[[Scene], None]:
     """The story of pauses that come every so many steps: train through several of them."""
 
     def act(scene: Scene) -> None:
@@ -42,28 +42,28 @@ def _slow_down(scene: Scene) -> None:
 
 def _plan_long_checkpoint(variables: Variables) -> Plan:
     settings = variables.settings
-    return _rhythm("checkpoint", settings.eval_every, settings.long_checkpoint_s, marked=True)
+    return rhythm("checkpoint", settings.eval_every, settings.long_checkpoint_s, marked=True)
 
 
 def _plan_checkpoint(variables: Variables) -> Plan:
     settings = variables.settings
-    return _rhythm("checkpoint", settings.checkpoint_every, settings.checkpoint_s)
+    return rhythm("checkpoint", settings.checkpoint_every, settings.checkpoint_s)
 
 
 def _plan_eval(variables: Variables) -> Plan:
-    return _rhythm(
+    return rhythm(
         "evaluation", variables.settings.eval_every, variables.settings.eval_s, marked=True
     )
 
 
 def _plan_unmarked_eval(variables: Variables) -> Plan:
-    return _rhythm("evaluation", variables.settings.eval_every, variables.settings.eval_s)
+    return rhythm("evaluation", variables.settings.eval_every, variables.settings.eval_s)
 
 
 def _plan_pause(variables: Variables) -> Plan:
     settings = variables.settings
     pause_s = settings.pause_factor * settings.step_s
-    return _rhythm("reindex", settings.pause_every, pause_s, rank=variables.rank)
+    return rhythm("reindex", settings.pause_every, pause_s, rank=variables.rank)
 
 
 def _plan_slow(variables: Variables) -> Plan:
@@ -77,7 +77,8 @@ def _plan_straggler(variables: Variables) -> Plan:
     return event("slow_down", arguments=arguments)(variables)
 
 
-def _rhythm(name: str, every: int, seconds: float, **more: object) -> Plan:
+def rhythm(name: str, every: int, seconds: float, **more: object) -> Plan:
+    """Plan something that comes every so many steps."""
     return {name: {"every": every, "seconds": seconds, **more}}
 
 
@@ -86,7 +87,7 @@ LONG_CHECKPOINT = Drill(
     shows="a long checkpoint, marked with phase(): rank 0 writes, the others wait at a barrier",
     expected=Expected(),
     plan=_plan_long_checkpoint,
-    act=_sit_through("eval_every", lambda settings: settings.long_checkpoint_s),
+    act=sit_through("eval_every", lambda settings: settings.long_checkpoint_s),
 )
 
 UNMARKED_CHECKPOINT = Drill(
@@ -94,7 +95,7 @@ UNMARKED_CHECKPOINT = Drill(
     shows="a checkpoint every so often that nobody marked: bytes move, steps do not",
     expected=Expected(),
     plan=_plan_checkpoint,
-    act=_sit_through("checkpoint_every", lambda settings: settings.checkpoint_s),
+    act=sit_through("checkpoint_every", lambda settings: settings.checkpoint_s),
 )
 
 EVAL_LOOP = Drill(
@@ -102,7 +103,7 @@ EVAL_LOOP = Drill(
     shows="an evaluation, marked with phase(): no steps while it lasts",
     expected=Expected(),
     plan=_plan_eval,
-    act=_sit_through("eval_every", lambda settings: settings.eval_s),
+    act=sit_through("eval_every", lambda settings: settings.eval_s),
 )
 
 UNMARKED_EVAL = Drill(
@@ -110,7 +111,7 @@ UNMARKED_EVAL = Drill(
     shows="an evaluation that nobody marked: processors work, steps do not come",
     expected=Expected(),
     plan=_plan_unmarked_eval,
-    act=_sit_through("eval_every", lambda settings: settings.eval_s),
+    act=sit_through("eval_every", lambda settings: settings.eval_s),
 )
 
 RARE_PAUSE = Drill(
@@ -118,7 +119,7 @@ RARE_PAUSE = Drill(
     shows="now and then one rank takes ten steps' time for one, working",
     expected=Expected(),
     plan=_plan_pause,
-    act=_sit_through("pause_every", lambda settings: settings.pause_factor * settings.step_s),
+    act=sit_through("pause_every", lambda settings: settings.pause_factor * settings.step_s),
 )
 
 STRAGGLER = Drill(

@@ -10,7 +10,8 @@ from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
 
 
-def _short_grace(settings: DrillSettings) -> Mapping[str, object]:
+def short_grace(settings: DrillSettings) -> Mapping[str, object]:
+    """The tower's settings for a job whose start is what the drill is about."""
     return {"startup_grace_s": settings.startup_grace_s}
 
 
@@ -24,7 +25,7 @@ NEVER_STARTED = Drill(
     name="never_started",
     shows="all ranks but one are launched",
     expected=names("never_started"),
-    detection=_short_grace,
+    detection=short_grace,
     # torchrun would count the ranks it has and go on without the missing one.
     bare_launch=True,
     act=_leave_out,
@@ -34,7 +35,7 @@ INIT_SLEEP = Drill(
     name="init_sleep",
     shows="one rank sleeps before it joins the process group",
     expected=names("init_stuck"),
-    detection=_short_grace,
+    detection=short_grace,
     plan=event("slow_storage", when="setup"),
     act=happen,
 )

@@ -40,8 +40,9 @@ class Model(Negatives):
         self.device.synchronize(0.5)
         for feature in range(FEATURES):
             slope = sum(e * sample[feature] for e, sample in zip(errors, batch, strict=True))
-            self.gradients[feature] = slope / len(batch)
+            self.gradients[feature] += slope / len(batch)
 
     def update(self, gradients, rate=0.05):
         for feature, gradient in enumerate(gradients):
             self.weights[feature] -= rate * gradient
+            self.gradients[feature] = 0.0

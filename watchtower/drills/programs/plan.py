@@ -22,16 +22,21 @@ class Plan:
     jitter: float = 0.15
     patient: bool = False
     workers: int = 0
+    micro_steps: int = 1
+    compile_s: float = 0.0
     checkpoint: Rhythm | None = None
     evaluation: Rhythm | None = None
     reindex: Rhythm | None = None
+    download: Rhythm | None = None
+    upload: Rhythm | None = None
+    garbage: Rhythm | None = None
     leave_gap_s: float = 0.0
     export_s: float = 0.0
     outlet: str = ""
     events: list[dict] = field(default_factory=list)
 
 
-RHYTHMS = ("checkpoint", "evaluation", "reindex")
+RHYTHMS = ("checkpoint", "evaluation", "reindex", "download", "upload", "garbage")
 
 
 def parse_plan():

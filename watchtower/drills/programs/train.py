@@ -28,11 +28,13 @@ class RingTrainer(Trainer):
     def batches(self):
         return Prefetcher(self.loader) if self.plan.workers else self.loader
 
-    def train_step(self, batch):
+    def train_step(self, batch, is_last):
         errors = self.model.forward(batch)
         self.model.backward(batch, errors)
-        gradients = self.group.all_reduce(self.model.gradients)
-        self.model.update([gradient / self.world_size for gradient in gradients])
+        if is_last:
+            gradients = self.group.all_reduce(self.model.gradients)
+            share = self.world_size * self.plan.micro_steps
+            self.model.update([gradient / share for gradient in gradients])
         return sum(error * error for error in errors) / len(errors)
 
     def evaluate(self, seconds):

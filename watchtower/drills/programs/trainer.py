@@ -4,9 +4,12 @@ import multiprocessing
 import os
 import time
 
+import transfers
+from compiler import compile_kernels
 from data import Loader, Storage
 from device import Device
 from faults import Events
+from memory import collect_garbage
 from metrics import Metrics
 from plan import is_due
 from report import tell
@@ -42,8 +45,14 @@ class Trainer:
         batches = iter(self.batches())
         for worker in multiprocessing.active_children():
             tell("worker", rank=self.rank, pid=worker.pid)
-        for step, batch in enumerate(batches):
-            loss = self.train_step(batch)
+        if self.plan.compile_s:
+            compile_kernels(self.plan.compile_s * (self.rank + 1) / self.world_size)
+        for index, batch in enumerate(batches):
+            step, micro_step = divmod(index, self.plan.micro_steps)
+            is_last = micro_step + 1 == self.plan.micro_steps
+            loss = self.train_step(batch, is_last)
+            if not is_last:
+                continue
             self.callback.optimizer_end(self, step)
             self.metrics.record(step, loss)
             beat(step, loss=loss)
@@ -59,6 +68,12 @@ class Trainer:
             self.now_and_then("checkpoint", plan.checkpoint, self.checkpointer.save)
         if is_due(plan.evaluation, step):
             self.now_and_then("eval", plan.evaluation, self.evaluate)
+        if is_due(plan.download, step):
+            self.now_and_then("download", plan.download, self.download)
+        if is_due(plan.upload, step):
+            self.now_and_then("upload", plan.upload, self.upload)
+        if is_due(plan.garbage, step) and plan.garbage.rank == self.rank:
+            collect_garbage(plan.garbage.seconds)
         if is_due(plan.reindex, step) and plan.reindex.rank == self.rank:
             self.loader.reindex_s = plan.reindex.seconds
 
@@ -68,6 +83,18 @@ class Trainer:
                 work(rhythm.seconds)
         else:
             work(rhythm.seconds)
+
+    def download(self, seconds):
+        """Rank 0 fetches something for everybody."""
+        if self.rank == 0:
+            transfers.download(self.plan.outlet, seconds)
+        self.checkpointer.barrier()
+
+    def upload(self, seconds):
+        """Rank 0 sends something away before training goes on."""
+        if self.rank == 0:
+            transfers.upload(self.plan.outlet, seconds)
+        self.checkpointer.barrier()
 
     def finish(self):
         """Leave, some ranks later than others: exports and uploads take what they take."""

@@ -1,0 +1,88 @@
+"""Healthy: ranks that work where no step shows it, in a child, on a socket, in the collector."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, rhythm, sit_through
+from watchtower.drills.catalogue.startup import short_grace
+from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
+from watchtower.drills.scene import Scene
+
+
+def _compile(scene: Scene) -> None:
+    scene.launch()
+    # Compilers of all ranks share the machine.
+    scene.wait_for_step(AFTERWARDS_STEPS, extra_s=4 * scene.settings.compile_s)
+    scene.wait_for_status(CALM, SETTLE_S)
+
+
+def _accumulate(scene: Scene) -> None:
+    settings = scene.settings
+    steps = settings.warmup_steps
+    scene.launch(step_s=settings.step_s / 2)
+    # A pass takes half of what a step takes in other drills.
+    scene.wait_for_step(steps, extra_s=steps * settings.micro_steps * settings.step_s)
+    scene.wait_for_status(CALM, SETTLE_S)
+
+
+def _transfer(scene: Scene) -> None:
+    settings = scene.settings
+    scene.launch(outlet=scene.set_up("file_server.py")["url"])
+    scene.wait_for_step(settings.eval_every + AFTERWARDS_STEPS, extra_s=2 * settings.transfer_s)
+    scene.wait_for_status(CALM, SETTLE_S)
+
+
+def _plan_download(variables: Variables) -> Plan:
+    settings = variables.settings
+    return rhythm("download", settings.eval_every, settings.transfer_s)
+
+
+def _plan_upload(variables: Variables) -> Plan:
+    settings = variables.settings
+    return rhythm("upload", settings.eval_every, settings.transfer_s)
+
+
+def _plan_garbage(variables: Variables) -> Plan:
+    settings = variables.settings
+    return rhythm("garbage", settings.eval_every, settings.gc_s, rank=variables.rank)
+
+
+COMPILE_FIRST_STEP = Drill(
+    name="compile_first_step",
+    shows="every rank compiles before its first step, in a child process, some for much longer",
+    expected=Expected(),
+    plan=lambda variables: {"compile_s": variables.settings.compile_s},
+    detection=short_grace,
+    act=_compile,
+)
+
+RANK0_DOWNLOAD = Drill(
+    name="rank0_download",
+    shows="rank 0 downloads from a slow server into memory, the others wait at a barrier",
+    expected=Expected(),
+    plan=_plan_download,
+    act=_transfer,
+)
+
+SUBPROCESS_UPLOAD = Drill(
+    name="subprocess_upload",
+    shows="a child of rank 0 uploads, rank 0 waits for it and the others at a barrier",
+    expected=Expected(),
+    plan=_plan_upload,
+    act=_transfer,
+)
+
+GRAD_ACCUMULATION = Drill(
+    name="grad_accumulation",
+    shows="many passes without a sync or a beat make one step",
+    expected=Expected(),
+    plan=lambda variables: {"micro_steps": variables.settings.micro_steps},
+    act=_accumulate,
+)
+
+GC_PAUSE = Drill(
+    name="gc_pause",
+    shows="one rank collects garbage for many seconds, the others wait for it",
+    expected=Expected(),
+    plan=_plan_garbage,
+    act=sit_through("eval_every", lambda settings: settings.gc_s),
+)
