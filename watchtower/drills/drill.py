@@ -82,6 +82,8 @@ class Drill:
     """Whether ranks are started one by one even where torchrun would start them."""
     named: bool = True
     """Whether the job has a name, as opposed to what a launcher calls every job."""
+    cut_links: bool = False
+    """Whether links of ranks are cut: on torch, each rank then runs in a network namespace."""
     own_clock: bool = False
     """Whether everything reads a wall clock that the drill can set."""
     whole_node: bool = False

@@ -12,6 +12,7 @@ from signal import Signals
 
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
+from watchtower.drills.network import Network
 from watchtower.drills.parts import Part
 from watchtower.drills.program_log import ProgramLog
 
@@ -33,7 +34,9 @@ class TrainingJob:
         self.name = name
         self.layout = layout
         self.log = ProgramLog()
-        self._backend = backend
+        self.network: Network | None = None
+        """Set before a launch whose links are to be cut later."""
+        self.backend = backend
         self._bare = bare or backend == "stdlib"
         self._folder = folder
         self._named = named
@@ -56,13 +59,14 @@ class TrainingJob:
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
         launch = Launch(
             job=self.name,
-            backend=self._backend,
+            backend=self.backend,
             layout=self.layout,
             folder=self._folder,
             plan_path=plan_path,
             label=label,
             named=self._named,
             restart_counts=restart_counts,
+            network=self.network,
             more_environment=self._environment,
         )
         self._parts = []
@@ -73,7 +77,7 @@ class TrainingJob:
         """Another job of the same size on the same nodes."""
         return TrainingJob(
             f"{self.name}-beside",
-            self._backend,
+            self.backend,
             self.layout,
             self._folder,
             bare=self._bare,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from watchtower.drills.errors import DrillError
+from watchtower.drills.network import Network, why_no_network
 from watchtower.drills.parts import Part
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -54,6 +55,8 @@ class Launch:
     """Whether the launcher gives the job a name of its own."""
     restart_counts: tuple[int, ...] = ()
     """How often the launcher of each node says that it restarted its ranks."""
+    network: Network | None = None
+    """Where each rank has a link of its own; else they share this machine's."""
     more_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -88,21 +91,27 @@ def node_name(node: int) -> str:
     return f"drill-{chr(ord('a') + node)}" if node < 26 else f"drill-{node}"
 
 
-def choose_backend(wanted: str, offered: tuple[str, ...]) -> str:
+def choose_backend(wanted: str, offered: tuple[str, ...], *, cut_links: bool = False) -> str:
     """Resolve `auto`, and refuse what the drill or this machine does not have."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    if wanted == "auto":
-        return "torch" if has_torch and "torch" in offered else offered[0]
-    if wanted not in offered:
+    if wanted not in ("auto", *offered):
         raise DrillError(f"this drill exists for {', '.join(offered)}, not for {wanted}")
-    if wanted == "torch" and not has_torch:
-        raise DrillError("torch is not installed", "pip install torch, or use --backend stdlib")
-    return wanted
+    if "torch" not in offered or wanted not in ("auto", "torch"):
+        return offered[0] if wanted == "auto" else wanted
+    lack = _why_no_torch() or (why_no_network() if cut_links else None)
+    if lack is None:
+        return "torch"
+    if wanted == "torch":
+        raise DrillError(f"not with torch here: {lack}", "use --backend stdlib")
+    return offered[0]
+
+
+def _why_no_torch() -> str | None:
+    return None if importlib.util.find_spec("torch") else "torch is not installed"
 
 
 def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
     """Start every rank but the missing ones, each as a process of ours."""
-    layout, port = launch.layout, _free_port()
+    layout, network, port = launch.layout, launch.network, _free_port()
     for rank in range(layout.ranks):
         if rank in missing:
             continue
@@ -110,7 +119,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
         local = layout.local_ranks(node)
         yield Part(
             f"{launch.label}-rank-{rank}",
-            [sys.executable, *launch.command],
+            [*(network.enter(rank) if network else ()), sys.executable, *launch.command],
             launch.folder,
             environment={
                 **launch.environment(node),
@@ -120,6 +129,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
                 "LOCAL_WORLD_SIZE": str(len(local)),
                 "MASTER_ADDR": HOST,
                 "MASTER_PORT": str(port),
+                **(network.environment if network else {}),
             },
         )
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
+from typing import Any
 
 from watchtower.drills.errors import DrillError
 
@@ -102,12 +103,12 @@ def start_prop(script: str, words: Sequence[str], folder: Path) -> Part:
     return Part(Path(script).stem, command, folder, parent_death=signal.SIGTERM)
 
 
-def first_words(part: Part) -> dict[str, object] | None:
+def first_words(part: Part) -> dict[str, Any] | None:
     """What a prop said in its first line, None while it has not; raises when it has ended."""
     line, end, _ = part.output.read_text(encoding="utf-8").partition("\n")
     if not end:
         if part.exit_code() is not None:
             raise DrillError(f"{part.name} could not be had", part.tail())
         return None
-    values: dict[str, object] = json.loads(line.partition(" ")[2])
+    values: dict[str, Any] = json.loads(line.partition(" ")[2])
     return values

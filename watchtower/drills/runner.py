@@ -60,7 +60,7 @@ class Request:
 def run_drill(request: Request, display: Display) -> Result:
     """Run a drill and judge the verdict."""
     drill, config = request.drill, request.config
-    backend = choose_backend(request.backend, drill.backends)
+    backend = choose_backend(request.backend, drill.backends, cut_links=drill.cut_links)
     overridden = dict(drill.detection(config.drill))
     changed = changed_settings(config, overridden)
     lines = opening(drill, request.ranks, request.nodes, backend)
@@ -105,7 +105,7 @@ def _set_scene(
         backend,
         layout,
         stage.folder,
-        bare=request.drill.bare_launch,
+        bare=request.drill.bare_launch or request.drill.cut_links,
         named=request.drill.named,
         environment=stage.clock.environment if stage.clock else None,
     )

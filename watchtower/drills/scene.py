@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Plan, Variables
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
+from watchtower.drills.network import Network
 from watchtower.drills.parts import Part, first_words, start_prop
 from watchtower.drills.stage import Stage
 from watchtower.drills.watch import Watch
@@ -64,6 +66,8 @@ class Scene:
         **changes: object,
     ) -> None:
         """Start the job with the drill's plan; `changes` are for this start only."""
+        if self.drill.cut_links and self.job.backend == "torch":
+            self.job.network = Network(**self.set_up("network.py", str(self.job.layout.ranks)))
         self.job.launch({**self._plan(), **changes}, missing, restart_counts)
 
     def launch_beside(self) -> TrainingJob:
@@ -90,18 +94,25 @@ class Scene:
     def trace(self, rank: int) -> None:
         """Let another process trace a rank and hold it."""
         held = self.set_up("tracer.py", str(self.job.pid(rank)))
-        self._note_fault(float(str(held["monotonic_s"])), f"rank {rank} is held by a debugger")
+        self._note_fault(held["monotonic_s"], f"rank {rank} is held by a debugger")
 
     def freeze(self, rank: int) -> None:
         """Freeze a rank from outside."""
         held = self.set_up("freezer.py", str(self.job.pid(rank)))
-        self._note_fault(float(str(held["monotonic_s"])), f"rank {rank} is frozen")
+        self._note_fault(held["monotonic_s"], f"rank {rank} is frozen")
 
     def forbid_tracing(self, rank: int) -> None:
         """Complain if anybody tries to trace a rank: it would stay so, the rank cannot stop."""
         self._untouchable = self.job.pid(rank)
 
-    def set_up(self, script: str, *words: str) -> dict[str, object]:
+    def vanish(self) -> None:
+        """Kill the ranks that the fault goes to so that no peer hears of it."""
+        if self.job.network:
+            for rank in self.ranks:
+                self.job.network.cut(rank)
+        self.job.kill_at_once(self.ranks)
+
+    def set_up(self, script: str, *words: str) -> dict[str, Any]:
         """Start a prop and wait for what it has to say; it is ended before the job is."""
         prop = start_prop(script, words, self.stage.folder)
         self._props.append(prop)

@@ -24,7 +24,7 @@ def _lose_node(scene: Scene) -> None:
     scene.warm_up()
     scene.fault(f"the node of ranks {', '.join(map(str, scene.ranks))} is gone, agent and all")
     scene.stage.kill_agent(scene.node)
-    scene.job.kill_at_once(scene.ranks)
+    scene.vanish()
     scene.wait_for_final()
 
 
@@ -88,7 +88,7 @@ NODE_LOST = Drill(
     shows="a node vanishes, its agent and all its ranks at once",
     expected=names("node_lost"),
     plan=lambda _: {"patient": True},
-    backends=("stdlib",),
+    cut_links=True,
     whole_node=True,
     act=_lose_node,
 )

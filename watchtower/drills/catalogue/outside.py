@@ -20,7 +20,7 @@ def _kill(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
     scene.fault(f"rank {scene.rank} gets SIGKILL")
-    scene.job.signal(scene.rank, signal.SIGKILL)
+    scene.vanish()
     scene.wait_for_final()
 
 
@@ -43,7 +43,7 @@ SIGKILL = Drill(
     shows="one rank is killed and its peers stay in the collective",
     expected=names("process_died"),
     plan=lambda _: {"patient": True},
-    backends=("stdlib",),
+    cut_links=True,
     act=_kill,
 )
 
