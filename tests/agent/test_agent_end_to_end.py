@@ -260,7 +260,7 @@ def test_it_stops_within_seconds_also_when_py_spy_hangs(
 TOOLS = {
     "ignores SIGTERM": "#!/bin/sh\ntrap '' TERM\nsleep 600\n",
     "left its group": "#!/bin/sh\nsetsid sleep 5 &\nsleep 600\n",
-    "prints without end": "#!/bin/sh\nexec yes\n",
+    "prints without end": "#!/bin/sh\nwhile echo y; do sleep 0.05; done\n",
 }
 
 

@@ -12,6 +12,9 @@ from watchtower.drills.drill import FINAL, Expected
 Verdict = dict[str, object]
 
 
+JOB_SLOW = "job_slow"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the tower said in the end, and what was seen on the way there."""
@@ -46,15 +49,20 @@ def judge(expected: Expected, ranks: tuple[int, ...], answer: Answer) -> Judgeme
 
 
 def is_final(verdict: Verdict | None, statuses: tuple[str, ...] = FINAL) -> bool:
-    """Whether the verdict on a fault is the last word: the job is called hung, or has ended."""
-    return bool(verdict and verdict.get("status") in statuses and verdict.get("cause"))
+    """Whether the verdict on a fault is the last word: the job is called hung, or has ended.
+
+    Of a slow job, that it is slow is only the first word: who makes it so takes a while to see.
+    """
+    if not verdict or verdict.get("status") not in statuses:
+        return False
+    return verdict.get("cause") not in (None, JOB_SLOW)
 
 
 def names_cause(verdict: Verdict | None) -> bool:
-    """Whether the verdict says what is wrong; `unknown` does not."""
+    """Whether the verdict says what is wrong; `unknown` does not, nor that the job is slow."""
     if not verdict or verdict.get("status") == "healthy":
         return False
-    return verdict.get("cause") not in (None, "unknown")
+    return verdict.get("cause") not in (None, "unknown", JOB_SLOW)
 
 
 def suspect_ranks(verdict: Verdict | None) -> tuple[int, ...]:
