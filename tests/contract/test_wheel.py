@@ -41,6 +41,8 @@ def test_the_wheel_holds_every_source_and_data_file(project: Path, folders, tmp_
 
 def test_the_training_side_gets_nothing_of_the_server(tmp_path: Path):
     names = built(ROOT / "heartbeat", tmp_path)
-    assert {name.split("/")[0] for name in names if name.endswith(".py")} == {
-        "watchtower_heartbeat"
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "watchtower_heartbeat",
+        "watchtower_heartbeat_auto.pth",
+        "watchtower_heartbeat_auto.py",
     }

@@ -23,8 +23,9 @@ class Trainer:
     def __init__(
         self, program: str, environment: dict[str, str], python: str = sys.executable
     ) -> None:
+        path = str(PROGRAMS / program)
         self.process = subprocess.Popen(
-            [python, str(PROGRAMS / program)],
+            [python, path] if program.endswith(".py") else [path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
