@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 OPTIMIZERS = "torch.optim.optimizer"
 """The module whose import we wait for."""
 
+_on = False
 _registered = False
 _count: Callable[[object], None] | None = None
 
 
 def switch_on() -> None:
-    """Hook the optimizers now if torch is there, else as soon as it is."""
-    if not register():
+    """Hook the optimizers now if torch is there, else as soon as it is; once per process.
+
+    In a virtual environment Python runs every .pth file twice.
+    """
+    global _on
+    if not _on and not register():
         sys.meta_path.insert(0, Lookout())
+    _on = True
 
 
 class Lookout:

@@ -49,10 +49,23 @@ class Environment:
         return done.stdout.strip()
 
 
-@pytest.fixture(scope="module", params=["wheel", "editable"])
-def installed(request, tmp_path_factory) -> Environment:
-    """The client as users install it, and as its developers do."""
-    return Environment(tmp_path_factory.mktemp(request.param), request.param)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Environment:
+    """The client as users install it."""
+    return Environment(tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory) -> Environment:
+    """The client as its developers install it."""
+    return Environment(tmp_path_factory.mktemp("editable"), "editable")
+
+
+@pytest.fixture(params=["wheel", "editable"])
+def installed(request) -> Environment:
+    """Either."""
+    environment: Environment = request.getfixturevalue(request.param)
+    return environment
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +75,26 @@ def broken(tmp_path_factory) -> Environment:
 
 
 @pytest.fixture
-def rank(installed, train):
-    """Start a program of that environment, which borrows torch from ours."""
+def rank(wheel, train):
+    """Start a program of an environment that borrows torch from ours."""
 
-    def start(**environment: str) -> Trainer:
+    def start(environment: Environment = wheel, **variables: str) -> Trainer:
         torch = sysconfig.get_path("purelib")
-        return train("bare.py", python=installed.python, PYTHONPATH=torch, **environment)
+        return train("bare.py", python=environment.python, PYTHONPATH=torch, **variables)
 
     return start
 
 
 @pytest.mark.parametrize("value", ["", "on", "off", "automatic"])
 def test_without_the_switch_nothing_is_imported(installed, value) -> None:
-    plain = installed.run("import sys; print(len(sys.meta_path))", "-I", "-S")
-    assert installed.run(IMPORTED, WATCHTOWER_HEARTBEAT=value) == f"False {plain}"
+    assert installed.run(IMPORTED, WATCHTOWER_HEARTBEAT=value) == installed.run(IMPORTED, "-S")
     look = "import sys; print('watchtower_heartbeat_auto' in sys.modules)"
     assert installed.run(look, WATCHTOWER_HEARTBEAT=value) == "False"
 
 
 def test_with_the_switch_a_program_that_has_no_torch_is_left_alone(installed) -> None:
-    assert installed.run(IMPORTED, **AUTO).startswith("False ")
+    plain = int(installed.run("import sys; print(len(sys.meta_path))"))
+    assert installed.run(IMPORTED, **AUTO) == f"False {plain + 1}"
 
 
 def test_an_import_that_fails_fails_as_ever_and_others_work(installed) -> None:
@@ -148,8 +161,8 @@ ONE_STEP = "p = torch.nn.Parameter(torch.ones(1)); o = torch.optim.SGD([p], lr=0
 class TestWithTorch:
     pytestmark = torch_only
 
-    def test_a_training_loop_without_a_line_of_ours_beats(self, rank) -> None:
-        trainer = rank(**AUTO)
+    def test_a_training_loop_without_a_line_of_ours_beats(self, installed, rank) -> None:
+        trainer = rank(installed, **AUTO)
         trainer.do("import sys; from watchtower_heartbeat_auto import Lookout")
         trainer.do("assert isinstance(sys.meta_path[0], Lookout); import torch")
         trainer.do("assert not any(isinstance(finder, Lookout) for finder in sys.meta_path)")
@@ -178,7 +191,7 @@ class TestWithTorch:
         assert open_pages(trainer.pid) == []
 
     def test_a_sitecustomize_that_imports_torch_and_puts_a_finder_first_is_no_obstacle(
-        self, installed, train, tmp_path
+        self, wheel, train, tmp_path
     ) -> None:
         (tmp_path / "sitecustomize.py").write_text(
             "import sys\n"
@@ -188,7 +201,7 @@ class TestWithTorch:
             "import torch\n"
         )
         paths = os.pathsep.join([str(tmp_path), sysconfig.get_path("purelib")])
-        trainer = train("bare.py", python=installed.python, PYTHONPATH=paths, **AUTO)
+        trainer = train("bare.py", python=wheel.python, PYTHONPATH=paths, **AUTO)
         trainer.do(f"import sys; assert 'torch' in sys.modules; import torch; {ONE_STEP}")
         assert trainer.page().step == 1
 
