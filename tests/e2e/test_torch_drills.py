@@ -1,4 +1,4 @@
-"""Every drill on real torchrun, DDP and gloo, scaled, with four ranks."""
+"""Drills on real torchrun, DDP and gloo, scaled, with four ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.side_by_side import Runs, assert_right, start_drills
-from watchtower.drills.catalogue import DRILLS
+from tests.e2e.side_by_side import Runs, assert_right, names_of_drills, start_drills
 
 pytestmark = [
     pytest.mark.torch,
@@ -28,6 +27,6 @@ def drills(request: pytest.FixtureRequest) -> Iterator[Runs]:
     yield from start_drills(request, "torch", at_once=2)
 
 
-@pytest.mark.parametrize("name", [drill.name for drill in DRILLS if "torch" in drill.backends])
+@pytest.mark.parametrize("name", names_of_drills("torch"))
 def test_the_drill_gets_the_right_rank_and_cause(drills: Runs, name: str):
     assert_right(drills[name].result())

@@ -17,10 +17,12 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     path = os.path.join(sys.argv[1], "upload.pipe")
     os.mkfifo(path)
+    handle = os.open(path, os.O_PATH)
     print("ready", json.dumps({"path": path}), flush=True)
     signal.sigwait({signal.SIGTERM})
-    with contextlib.suppress(OSError):  # nobody waits, or the folder is gone
-        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    os.unlink(path)  # first, so that nobody comes to wait after the others were released
+    with contextlib.suppress(OSError):  # nobody waits
+        os.close(os.open(f"/proc/self/fd/{handle}", os.O_WRONLY | os.O_NONBLOCK))
 
 
 if __name__ == "__main__":
