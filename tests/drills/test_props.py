@@ -104,8 +104,7 @@ def test_what_a_killed_freezer_left_is_taken_away_by_the_next(set_up, sleeper, t
     assert (FREEZER_V1 / f"watchtower-drill-{killed.pid}").is_dir()
     other = Part("other", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
     try:
-        (tmp_path / "again").mkdir()
-        again = start_prop("freezer.py", [str(other.pid)], tmp_path / "again")
+        again = start_prop("freezer.py", [str(other.pid)], tmp_path, label="again")
         until(lambda: first_words(again))
         again.end()
         assert not list(FREEZER_V1.glob("watchtower-drill-*"))
@@ -206,3 +205,31 @@ def test_a_prop_that_cannot_be_had_says_why(tmp_path):
         until(lambda: first_words(prop))
     assert "cannot trace process 999999999" in caught.value.help_text
     prop.end()
+
+
+def test_the_sweeper_ends_a_stopped_orphan_when_the_drill_dies(tmp_path):
+    word = f"DRILL_TEST={tmp_path.name}"
+    drill = (
+        "import pathlib, time\n"
+        "from watchtower.drills.parts import first_words, start_prop\n"
+        f"prop = start_prop('sweeper.py', [{word!r}], pathlib.Path({str(tmp_path)!r}))\n"
+        "while first_words(prop) is None: time.sleep(0.01)\n"
+        "print('ready', flush=True); time.sleep(60)\n"
+    )
+    # Another session, as torchrun's ranks are: no process group of the drill's reaches it.
+    stopped = "import os, signal; print(flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", drill], stdout=subprocess.PIPE, text=True
+        ) as parent,
+        subprocess.Popen(
+            [sys.executable, "-c", stopped],
+            stdout=subprocess.PIPE,
+            env=dict([*os.environ.items(), word.split("=")]),
+            start_new_session=True,
+        ) as orphan,
+    ):
+        assert parent.stdout.readline() == "ready\n"
+        until(lambda: state_of(orphan.pid) == "T")
+        parent.kill()
+        assert orphan.wait(timeout=10) == -signal.SIGKILL

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from signal import Signals
 
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
 from watchtower.drills.network import Network
-from watchtower.drills.parts import Part
+from watchtower.drills.parts import Part, start_prop
 from watchtower.drills.program_log import ProgramLog
 
 
@@ -42,6 +41,7 @@ class TrainingJob:
         self._named = named
         self._environment = environment or {}
         self._parts: list[Part] = []
+        self._sweeper: Part | None = None
         self._starts = 0
 
     def launch(
@@ -69,6 +69,8 @@ class TrainingJob:
             network=self.network,
             more_environment=self._environment,
         )
+        words = [f"{JOB_MARK}={self.name}"]
+        self._sweeper = start_prop("sweeper.py", words, self._folder, label=label)
         self._parts = []
         for part in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
             self._parts.append(part)
@@ -128,11 +130,10 @@ class TrainingJob:
         return any(part.exit_code() not in (None, 0) for part in self._parts)
 
     def end(self) -> None:
-        """Kill whatever is left of the job, stopped and traced processes too."""
+        """Kill whatever is left of the job, stopped and traced processes and orphans too."""
         self.look()
-        for pid in self._living():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if self._sweeper:
+            self._sweeper.end()
         for part in self._parts:
             part.end(patience_s=0)
 
@@ -140,11 +141,3 @@ class TrainingJob:
         """The last words of the ranks that failed, or of all."""
         failed = [part for part in self._parts if part.exit_code() not in (None, 0)]
         return "\n".join(part.tail() for part in failed or self._parts)
-
-    def _living(self) -> Iterator[int]:
-        """Every process of the job, workers and orphans that no launcher would end too."""
-        word = f"{JOB_MARK}={self.name}".encode()
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if word in (folder / "environ").read_bytes().split(b"\0"):
-                    yield int(folder.name)

@@ -97,10 +97,14 @@ def wait_for_url(part: Part, deadline_s: float) -> str:
     raise DrillError(f"{part.name} did not say its address within {deadline_s:g} s", part.tail())
 
 
-def start_prop(script: str, words: Sequence[str], folder: Path) -> Part:
-    """Start a script of `props/`. It gets to let go of what it holds when the drill dies."""
+def start_prop(script: str, words: Sequence[str], folder: Path, *, label: str = "") -> Part:
+    """Start a script of `props/`. It gets to let go of what it holds when the drill dies.
+
+    `label` keeps the output files of several of one kind apart.
+    """
     command = [sys.executable, "-I", str(PROPS / script), *words]
-    return Part(Path(script).stem, command, folder, parent_death=signal.SIGTERM)
+    name = "-".join(filter(None, [Path(script).stem, label]))
+    return Part(name, command, folder, parent_death=signal.SIGTERM)
 
 
 def first_words(part: Part) -> dict[str, Any] | None:
