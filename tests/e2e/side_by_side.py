@@ -19,7 +19,7 @@ CONFIG = Path(__file__).parent / "fast.toml"
 DRILL_DEADLINE_S = 240.0
 
 LEFT_OUT = {
-    # Told apart from one that runs by a detail, or long: `WATCHTOWER_DRILLS=all` runs them too.
+    # Variants of drills that run, and long ones: `WATCHTOWER_DRILLS=all` runs them too.
     "tower_restart_suspect",
     "loader_worker_lock",
     "d_state_fuse",
