@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import Layout, choose_backend, node_name
+from watchtower.drills.launching import (
+    PORT_RANGE,
+    Layout,
+    choose_backend,
+    free_port,
+    node_name,
+)
 from watchtower.drills.parts import LEASH, Part, wait_for_url
 from watchtower.drills.program_log import ProgramLog
 from watchtower.drills.stage import toml_value
@@ -116,3 +122,10 @@ def test_a_backend_the_drill_does_not_have_is_refused():
 @pytest.mark.parametrize("value", [True, 3, 0.25, 'a "b" \\ \n\x07é', [1, "x"], {"a b": 1.5}])
 def test_settings_survive_being_written_as_toml(value):
     assert tomllib.loads(f"key = {toml_value(value)}")["key"] == value
+
+
+def test_a_free_port_is_none_that_a_connection_could_get():
+    first = int(PORT_RANGE.read_text().split()[0])
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 1
+    assert all(1024 <= port < first or first <= 1024 for port in ports)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import random
 import signal
 import socket
 import sys
@@ -17,6 +19,9 @@ from watchtower.drills.parts import Part
 PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM = {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"}
 HOST = "127.0.0.1"
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORTS_TRIED = 8000
+"""How far below the ports that connections get a listener may be."""
 MARK = "WATCHTOWER_DRILL_NODE"
 """Environment variable by which the agent of one imagined node knows its ranks."""
 
@@ -111,7 +116,7 @@ def _why_no_torch() -> str | None:
 
 def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
     """Start every rank but the missing ones, each as a process of ours."""
-    layout, network, port = launch.layout, launch.network, _free_port()
+    layout, network, port = launch.layout, launch.network, free_port()
     for rank in range(layout.ranks):
         if rank in missing:
             continue
@@ -136,7 +141,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
 
 def start_torchruns(launch: Launch) -> Iterator[Part]:
     """Start torchrun once for every node, with static rendezvous."""
-    layout, port = launch.layout, _free_port()
+    layout, port = launch.layout, free_port()
     for node in range(layout.nodes):
         yield Part(
             f"{launch.label}-torchrun-{node_name(node)}",
@@ -154,8 +159,18 @@ def start_torchruns(launch: Launch) -> Iterator[Part]:
         )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on, and that the kernel gives to no connection by chance.
+
+    It is used a moment later, or again after a restart: meanwhile it must not become somebody's.
+    """
+    first, _ = PORT_RANGE.read_text().split()
+    kept_free = range(max(1024, int(first) - PORTS_TRIED), int(first))
+    for port in random.sample(kept_free, len(kept_free)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
     with socket.socket() as probe:
         probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        chosen: int = probe.getsockname()[1]
+        return chosen

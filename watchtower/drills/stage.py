@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import MARK, node_mark, node_name
+from watchtower.drills.launching import MARK, free_port, node_mark, node_name
 from watchtower.drills.parts import PROPS, Part, wait_for_url
 from watchtower.drills.wall_clock import WallClock
 
@@ -93,7 +93,7 @@ class Stage:
 
     def _start(self) -> None:
         (self.folder / "data").mkdir()
-        self._start_tower(0)
+        self._start_tower(free_port())
         url = self._start_forwarder(0) if self._forwarded else self.tower_url
         for node in range(self._nodes):
             name = node_name(node)
