@@ -5,11 +5,14 @@ Run by path: python -I pipe.py FOLDER. Letting go is to open it for writing once
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
+import time
+
+RELEASE_S = 0.2
+"""How long the other end stays open, for whoever was on the way in when the name was taken away."""
 
 
 def main() -> None:
@@ -21,8 +24,8 @@ def main() -> None:
     print("ready", json.dumps({"path": path}), flush=True)
     signal.sigwait({signal.SIGTERM})
     os.unlink(path)  # first, so that nobody comes to wait after the others were released
-    with contextlib.suppress(OSError):  # nobody waits
-        os.close(os.open(f"/proc/self/fd/{handle}", os.O_WRONLY | os.O_NONBLOCK))
+    os.open(f"/proc/self/fd/{handle}", os.O_RDWR)
+    time.sleep(RELEASE_S)
 
 
 if __name__ == "__main__":
