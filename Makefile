@@ -15,7 +15,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
@@ -65,3 +65,5 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
 	@$(INSTALL) $(TORCH) $(FRAMEWORKS)
 	@touch $@
+
+include deploy/install.mk

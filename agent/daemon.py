@@ -29,6 +29,7 @@ from agent.shipping import DumpSender, ReportSender
 from agent.spool_keeper import SpoolKeeper
 from agent.tower_client import TowerAddress, TowerClient
 from agent.watchlist import Watchlist
+from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentLimits, Report
@@ -88,6 +89,7 @@ class Agent:
         self._agent_id = uuid.uuid4().hex
         self._replies: deque[ReportReply] = deque(maxlen=8)
         self._ended_dumps: deque[str] = deque()
+        self._notifier = Notifier()
         self._stopping = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -104,6 +106,7 @@ class Agent:
             self._keeper.start(self._dumps.ring)
         threading.Thread(target=self._enforce_end, name="end", daemon=True).start()
         self._loop()
+        self._notifier.stopping()
         self._dumping.stop()
         self._runner.stop()
         if self._keeper is not None:
@@ -123,26 +126,32 @@ class Agent:
 
     def _loop(self) -> None:
         tick_at = ticked_at = time.monotonic()
+        has_looked = False
         while not self._stopping.is_set():
             now = time.monotonic()
             if now >= tick_at:
                 ticked_at, tick_at = now, tick_at + self._settings.interval_s
                 if tick_at <= now:  # late: no ticks to catch up with
                     tick_at = now + self._settings.interval_s
-                self._guard(self._tick)
-            self._guard(self._act)
-            if self._sleep(tick_at):
+                has_looked = self._guard(self._tick)
+            wake_at = tick_at
+            # Who can no longer look or act is not alive: the watchdog may start it afresh.
+            if self._guard(self._act) and has_looked:
+                wake_at = min(tick_at, self._notifier.alive(time.monotonic(), self._status()))
+            if self._sleep(wake_at):
                 tick_at = min(tick_at, ticked_at + SOONEST_TICK_S)
 
-    def _guard(self, step: Callable[[float], None]) -> None:
+    def _guard(self, step: Callable[[float], None]) -> bool:
         """Do one step; whatever goes wrong in it, the watch goes on, and it is said once."""
         try:
             step(time.monotonic())
+            return True
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             if said != self._trouble:
                 log.exception("%s failed", step.__name__.strip("_"))
             self._trouble = said
+            return False
 
     def _tick(self, now: float) -> None:
         with self._metrics.tick_duration.time():
@@ -219,11 +228,11 @@ class Agent:
             self._ledger.begin(job)
             self._dumping.start(DumpRequest(job=job, reason=reason, targets=targets))
 
-    def _sleep(self, tick_at: float) -> bool:
+    def _sleep(self, wake_at: float) -> bool:
         """Sleep until something is to be done; True when a rank ended meanwhile."""
         # With no room for a dump its end wakes us, and a deadline that has passed must not.
         due = self._deadlines.next_due(self._watchlist.beats()) if self._room() else None
-        wake_at = tick_at if due is None else min(tick_at, due)
+        wake_at = wake_at if due is None else min(wake_at, due)
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         for rank in self._watchlist.living():
@@ -242,6 +251,10 @@ class Agent:
             for sentence in limits.sentences():
                 log.warning("limit: %s", sentence)
         self._limits, self._limits_at = limits, now
+
+    def _status(self) -> str:
+        count = len(self._watchlist.living())
+        return f"{count} rank{'' if count == 1 else 's'} watched; {self._reports.state}"
 
     def _describe(self, metrics_url: str) -> str:
         settings = self._settings

@@ -51,6 +51,14 @@ class ReportSender:
         """Begin sending."""
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
+    @property
+    def state(self) -> str:
+        """Say in a phrase whether the tower takes reports."""
+        said = self._said
+        if said == NOT_YET:
+            return "no report sent yet"
+        return f"the tower does not take reports: {said}" if said else "the tower takes reports"
+
     def offer(self, report: Report) -> None:
         """Hand over a report; one that still waits is replaced, its ages are old."""
         with self._wake:

@@ -21,7 +21,9 @@ from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.config import TowerConfig
 from watchtower.store.sqlite import SqliteStore
+from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
+from watchtower.tower.health import say_state
 from watchtower.tower.tower import Tower
 
 log = logging.getLogger("watchtower")
@@ -38,8 +40,10 @@ def make_app(tower: Tower) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        ticking = asyncio.create_task(tick_forever(tower))
+        notifier = Notifier()
+        ticking = asyncio.create_task(tick_forever(tower, notifier))
         yield
+        notifier.stopping()
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
         await tower.close()
@@ -52,11 +56,15 @@ def make_app(tower: Tower) -> FastAPI:
     return app
 
 
-async def tick_forever(tower: Tower, tick_s: float = TICK_S) -> None:
-    """Let the tower look at its jobs until cancelled."""
+async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
+    """Let the tower look at its jobs until cancelled; only a look that worked feeds the watchdog.
+
+    One job that cannot be judged is no failed look: starting afresh would not help the others.
+    """
     while True:
         try:
             tower.tick()
+            notifier.alive(tower.clock.now(), say_state(tower))
         except Exception:  # /readyz tells that the ticks stopped; the next one may work again
             log.exception("a look at the jobs failed")
         await asyncio.sleep(tick_s)

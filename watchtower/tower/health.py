@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.core.fleet.fleet import MAX_JOBS
 from watchtower.tower.tower import Tower
+from watchtower.wire.verdict import Status
 
 TICK_IS_LATE_S = 10.0
 """A tower that has not judged for this long would miss what it exists for."""
@@ -55,6 +56,14 @@ def check_health(tower: Tower) -> Health:
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
     )
+
+
+def say_state(tower: Tower) -> str:
+    """Say in one line what `systemctl status` should show."""
+    jobs, nodes = len(tower.live), len(tower.fleet.nodes)
+    hung = sorted(name for name, live in tower.live.items() if live.watch.status is Status.HUNG)
+    said = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
+    return f"{said}; hung: {', '.join(hung)}" if hung else said
 
 
 def _with_nodes(text: str, names: list[str]) -> str:
