@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +32,7 @@ log = logging.getLogger("watchtower")
 TICK_S = 0.5
 """Twice per report interval: adds at most half a second to any decision."""
 
-STOP_S = 3
+STOP_S = 2
 """Open connections get this long when the tower stops; with the store it stays under 5 s."""
 
 
@@ -72,7 +73,7 @@ async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S)
 
 def serve(config: TowerConfig) -> None:
     """Run a tower until SIGTERM or SIGINT. Raises StoreError, OSError when it cannot start."""
-    store = SqliteStore(Path(config.data_dir) / "watchtower.db")
+    store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     try:
         tower = Tower(config.policy, store, store.recall(), Clock())
         listener = _listen(config.host, config.port)
@@ -90,6 +91,8 @@ def serve(config: TowerConfig) -> None:
                 timeout_graceful_shutdown=STOP_S,
             )
         )
+        # The server raises it once more when it has stopped; the store is still to be closed then.
+        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])
     finally:
         store.close()

@@ -2,6 +2,7 @@
 
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
 [tower]      host, port, data_dir
+[retention]  how much history is kept: the settings of `store.retention.Retention`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from watchtower.core.policy import Policy
+from watchtower.store.retention import Retention
 
 DEFAULT_PORT = 19660
 """Above the range other exporters crowd in, below the ephemeral ports."""
 
-TABLES = ("detection", "tower", "drill")
+TABLES = ("detection", "tower", "retention", "drill")
 
 
 class ConfigError(Exception):
@@ -35,6 +37,7 @@ class TowerConfig:
     insecure: bool = False
     """Listen on another address than loopback although there are no tokens."""
     policy: Policy = Policy()
+    retention: Retention = Retention()
 
     def __post_init__(self) -> None:
         """Check host and port. Raises ConfigError."""
@@ -67,9 +70,12 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
 def load_config(path: Path | None, flags: dict[str, Any]) -> TowerConfig:
     """Put file and command line together; the command line wins. Raises ConfigError."""
     tables = read_tables(path) if path else {}
-    said = _checked("tower", tables.get("tower", {}), TowerConfig, leave_out={"policy"})
+    said = _checked(
+        "tower", tables.get("tower", {}), TowerConfig, leave_out={"policy", "retention"}
+    )
     said |= {key: value for key, value in flags.items() if value is not None}
-    return TowerConfig(**said, policy=make_policy(tables.get("detection", {})))
+    policy = make_policy(tables.get("detection", {}))
+    return TowerConfig(**said, policy=policy, retention=make_retention(tables.get("retention", {})))
 
 
 def make_policy(table: dict[str, Any]) -> Policy:
@@ -78,6 +84,14 @@ def make_policy(table: dict[str, Any]) -> Policy:
         return Policy(**_checked("detection", table, Policy))
     except ValueError as error:
         raise ConfigError(f"in [detection]: {error}") from None
+
+
+def make_retention(table: dict[str, Any]) -> Retention:
+    """Make what is kept of a `[retention]` table. Raises ConfigError."""
+    try:
+        return Retention(**_checked("retention", table, Retention))
+    except ValueError as error:
+        raise ConfigError(f"in [retention]: {error}") from None
 
 
 def _checked(

@@ -13,6 +13,7 @@ from watchtower.config import TowerConfig
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
+from watchtower.store.retention import Retention
 from watchtower.wire.verdict import Cause
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +23,8 @@ def read(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize("item", fields(Policy), ids=lambda item: item.name)
-def test_every_detection_setting_is_documented_with_default_range_and_meaning(item):
+@pytest.mark.parametrize("item", [*fields(Policy), *fields(Retention)], ids=lambda item: item.name)
+def test_every_detection_and_retention_setting_is_documented_with_default_range_and_meaning(item):
     low, high, doc = (item.metadata[key] for key in ("low", "high", "doc"))
     row = f"| `{item.name}` | {item.default:g} | {low:g} to {high:g} | {doc} |"
     assert row in read("docs/settings.md")
@@ -38,12 +39,15 @@ def test_every_tower_setting_is_documented_and_no_other():
     page = read("docs/settings.md")
     table = page[page.index("## `[tower]`") : page.index("## `[detection]`")]
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    assert documented == {item.name for item in fields(TowerConfig)} - {"policy"}
+    assert documented == {item.name for item in fields(TowerConfig)} - {
+        "policy",
+        "retention",
+    }
 
 
 def test_no_setting_is_documented_that_does_not_exist():
     documented = set(re.findall(r"^\| `(\w+)` \|", read("docs/settings.md"), re.MULTILINE))
-    kinds = (Policy, TowerConfig, DrillSettings)
+    kinds = (Policy, Retention, TowerConfig, DrillSettings)
     assert documented <= {item.name for kind in kinds for item in fields(kind)}
 
 

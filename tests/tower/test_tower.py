@@ -142,6 +142,23 @@ def test_a_node_that_is_reported_late_after_a_restart_is_not_taken_for_missing(t
     tell(story)
 
 
+def test_towers_that_are_killed_while_ranks_come_back_forget_none_of_them(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        before = sim.verdict.incident
+        for silent in ("n1", "n0", "n1", "n0"):
+            await sim.restart_tower()
+            sim.world.silent = {silent}
+            await sim.report(1)
+        sim.world.silent.clear()
+        await sim.report(1)
+        assert sim.live.generation == 1
+        assert sim.verdict.incident == before
+        assert len(await sim.incidents()) == 1
+
+    tell(story)
+
+
 def test_a_dead_rank_that_nobody_reports_after_a_restart_stays_the_culprit(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _TITLES = {
     400: "Bad request",
@@ -65,8 +67,32 @@ async def _on_failure(_: Request, error: Exception) -> JSONResponse:
     return problem(500, f"the tower failed ({type(error).__name__}); its log has the traceback")
 
 
+class AnswersWhenStopped:
+    """Answers a request that is given up because the tower stops; that is no failure."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on; answer 503 in place of a cancelled request."""
+        has_begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if has_begun or scope["type"] != "http":
+                raise
+            await problem(503, "the tower stops; send it again")(scope, receive, send)
+
+
 def install(app: FastAPI) -> None:
     """Make every error of `app` a problem document, in its OpenAPI description too."""
+    app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_failure)

@@ -174,7 +174,8 @@ class Generation:
         return PastGeneration(
             number=self.number,
             typical_step_s=self.pace("").typical_s,
-            processes=frozenset(record.key for record in self.ranks.values()),
+            # Ranks come back one node after the other: those awaited must not be forgotten.
+            processes=self.known.union(record.key for record in self.ranks.values()),
         )
 
     def keep_stacks(self, stacks: Iterable[Stack]) -> None:
