@@ -20,6 +20,7 @@ from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.mutes import mute_routes
 from watchtower.config import TowerConfig
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
@@ -52,7 +53,7 @@ def make_app(tower: Tower) -> FastAPI:
     app = FastAPI(title="watchtower", version=__version__, lifespan=lifespan)
     problems.install(app)
     app.router.routes += [*ingest_routes(tower), metrics_route(tower)]
-    for routes in (job_routes, incident_routes, health_routes):
+    for routes in (job_routes, mute_routes, incident_routes, health_routes):
         app.include_router(routes(tower))
     return app
 

@@ -57,8 +57,9 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     """Show one incident: its verdict, then the distinct stacks, the rarest first."""
 
     def text(incident: dict[str, Any]) -> str:
-        verdict = client.incident_text(incident["id"])
-        return "\n\n".join([verdict.rstrip(), *map(_stack_text, incident["stacks"])])
+        verdict = client.incident_text(incident["id"]).rstrip()
+        said = [_ack_text(incident["ack"])] if incident["ack"] else []
+        return "\n\n".join([verdict, *said, *map(_stack_text, incident["stacks"])])
 
     return _show(args, lambda: client.incident(args.incident), text)
 
@@ -90,16 +91,17 @@ def _only_job(client: TowerClient) -> str:
         return jobs[0]
     if not jobs:
         raise ClientError("no agent reports a job; `watchtower why JOB` also finds past ones")
-    raise ClientError(f"which job? {', '.join(map(_clean, jobs[:20]))}")
+    raise ClientError(f"which job? {', '.join(map(clean, jobs[:20]))}")
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
     if not jobs:
         return "no agent reports a job"
-    rows = [("JOB", "STATUS", "STEP", "RANKS", "GEN", "DETAIL")]
+    rows = [("JOB", "STATUS", "STEP", "RANKS", "GEN", "MUTED", "DETAIL")]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
-        cells = (job["job"], job["status"], step, job["world_size"], job["generation"])
+        until = (job["muted_until"] or "-")[:16].replace("T", " ")
+        cells = (job["job"], job["status"], step, job["world_size"], job["generation"], until)
         rows.append((*map(str, cells), job["detail"]))
     return _table(rows)
 
@@ -112,23 +114,29 @@ def _urgency(job: dict[str, Any]) -> int:
 def _incidents_text(incidents: list[dict[str, Any]]) -> str:
     if not incidents:
         return "no incidents"
-    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "RANKS")]
+    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ACK", "RANKS")]
     for one in incidents:
         opened = one["opened_at"][:19].replace("T", " ")
         cause, suspects = one["cause"] or "-", one["suspects"] or "-"
-        rows.append((one["id"], opened, one["job"], one["status"], cause, suspects))
+        ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
+        rows.append((one["id"], opened, one["job"], one["status"], cause, ack, suspects))
     return _table(rows)
+
+
+def _ack_text(ack: dict[str, Any]) -> str:
+    by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
+    return clean(f"acknowledged {ack['at']}{by}{note}")
 
 
 def _stack_text(stack: dict[str, Any]) -> str:
     lines = [f"ranks {stack['ranks']}, innermost frame first:"]
     for frame in stack["frames"]:
         lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
-    return "\n".join(map(_clean, lines))
+    return "\n".join(map(clean, lines))
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    cleaned = [[*map(_shorten, map(_clean, row[:-1])), _clean(row[-1])] for row in rows]
+    cleaned = [[*map(_shorten, map(clean, row[:-1])), clean(row[-1])] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cleaned]
     return "\n".join(line.rstrip() for line in lines)
@@ -138,6 +146,6 @@ def _shorten(text: str) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Names come from training processes: no control character may reach a terminal."""
     return "".join(c if c.isprintable() else "?" for c in str(text))

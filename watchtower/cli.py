@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from watchtower import __version__, asking
+from watchtower import __version__, asking, paging
 from watchtower.client import ClientError, TowerClient
 from watchtower.config import DEFAULT_PORT, ConfigError, load_config
 
@@ -47,6 +47,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_why(commands.add_parser("why", help="say who hung a job, where and why"))
     _add_incidents(commands.add_parser("incidents", help="list incidents, newest first"))
     _add_incident(commands.add_parser("incident", help="show one incident with its stacks"))
+    _add_mute(commands.add_parser("mute", help="let a job page nobody for a while"))
+    _add_unmute(commands.add_parser("unmute", help="let a job page again"))
+    _add_ack(commands.add_parser("ack", help="say that somebody looks after an incident"))
     _add_drill(commands)
     return parser
 
@@ -108,11 +111,44 @@ def _add_incident(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=lambda args: asking.show_incident(_client(args), args))
 
 
+def _add_mute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", help="name of the job; it need not run yet")
+    parser.add_argument(
+        "--for",
+        dest="for_s",
+        type=paging.duration,
+        required=True,
+        metavar="DURATION",
+        help="how long, such as 30m, 2h or 1d",
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the job")
+    _add_tower(parser)
+    parser.set_defaults(run=lambda args: paging.mute(_client(args), args))
+
+
+def _add_unmute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", help="name of the job")
+    _add_tower(parser)
+    parser.set_defaults(run=lambda args: paging.unmute(_client(args), args))
+
+
+def _add_ack(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("incident", help="id of the incident")
+    parser.add_argument("--by", default="", metavar="NAME", help="who looks after it")
+    parser.add_argument("--note", default="", metavar="TEXT", help="kept with the incident")
+    _add_tower(parser)
+    parser.set_defaults(run=lambda args: paging.ack(_client(args), args))
+
+
 def _add_asking(parser: argparse.ArgumentParser) -> None:
+    _add_tower(parser)
+    parser.add_argument("--watch", action="store_true", help="ask again every second, until Ctrl-C")
+
+
+def _add_tower(parser: argparse.ArgumentParser) -> None:
     default = os.environ.get("WATCHTOWER_URL", f"http://127.0.0.1:{DEFAULT_PORT}")
     parser.add_argument("--tower", default=default, metavar="URL", help=f"default {default}")
     parser.add_argument("--json", action="store_true", help="print what the API answers")
-    parser.add_argument("--watch", action="store_true", help="ask again every second, until Ctrl-C")
 
 
 def _client(args: argparse.Namespace) -> TowerClient:

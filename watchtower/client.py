@@ -1,4 +1,4 @@
-"""Asks a tower over HTTP, as any bot could. The standard library is enough for a few GETs."""
+"""Asks a tower over HTTP, as any bot could. The standard library is enough for that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotFoundError(ClientError):
 
 
 class TowerClient:
-    """GET requests on one tower's API."""
+    """Requests on one tower's API."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660."""
@@ -65,15 +65,29 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
+        """Let a job page nobody for a while."""
+        said = {"for_s": for_s, "reason": reason}
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "POST", said)
+
+    def unmute(self, job: str) -> dict[str, Any]:
+        """Let a job page again."""
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "DELETE")
+
+    def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
+        """Note who looks after an incident."""
+        said = {"by": by, "note": note}
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}/ack", "POST", said)
+
     def _items(self, path: str) -> list[dict[str, Any]]:
         items = self._json(path).get("items")
         if not isinstance(items, list):
             raise ClientError(f"{self.url} does not answer like a watchtower tower")
         return items
 
-    def _json(self, path: str) -> dict[str, Any]:
+    def _json(self, path: str, method: str = "GET", said: object = None) -> dict[str, Any]:
         try:
-            answer = json.loads(self._get(path))
+            answer = json.loads(self._ask(path, method, said))
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -81,8 +95,15 @@ class TowerClient:
         return answer
 
     def _get(self, path: str) -> str:
+        return self._ask(path, "GET", None)
+
+    def _ask(self, path: str, method: str, said: object) -> str:
+        request = urllib.request.Request(self.url + path, method=method)
+        if said is not None:
+            request.data = json.dumps(said).encode()
+            request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(self.url + path, timeout=self._timeout_s) as response:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
                 return str(response.read(MAX_BYTES).decode("utf-8", "replace"))
         except urllib.error.HTTPError as error:
             detail = _detail(error)

@@ -55,7 +55,15 @@ def post(url: str, path: str, name: str) -> None:
 def test_jobs_are_listed_as_a_table_and_as_json(ask):
     status, out, _ = ask("jobs")
     assert status == 0
-    assert out.splitlines()[0].split() == ["JOB", "STATUS", "STEP", "RANKS", "GEN", "DETAIL"]
+    assert out.splitlines()[0].split() == [
+        "JOB",
+        "STATUS",
+        "STEP",
+        "RANKS",
+        "GEN",
+        "MUTED",
+        "DETAIL",
+    ]
     assert "llama-70b" in out
     assert json.loads(ask("jobs", "--json")[1])[0]["job"] == "llama-70b"
 
@@ -75,6 +83,24 @@ def test_what_is_not_there_is_said_with_status_2(ask):
 def test_no_incidents_is_an_answer(ask):
     assert ask("incidents")[:2] == (0, "no incidents\n")
     assert json.loads(ask("incidents", "--json")[1]) == []
+
+
+def test_a_job_is_muted_and_unmuted(ask):
+    status, out, _ = ask("mute", "llama-70b", "--for", "1h30m", "--reason", "new switch")
+    assert status == 0
+    assert out.startswith("llama-70b pages nobody until 20")
+    assert json.loads(ask("jobs", "--json")[1])[0]["muted_until"]
+    assert ask("unmute", "llama-70b")[:2] == (0, "llama-70b is not muted any more\n")
+    assert "is not muted" in ask("unmute", "llama-70b")[2]
+    assert "no agent reports it" in ask("mute", "to-come", "--for", "2h")[1]
+    assert "allowed is 1 to" in ask("mute", "to-come", "--for", "99d")[2]
+    assert ask("ack", "nothing")[0] == 2
+
+
+def test_a_duration_that_is_none_is_told(capsys):
+    with pytest.raises(SystemExit):
+        main(["mute", "llama", "--for", "soon"])
+    assert "`soon` is no duration such as 30m" in capsys.readouterr().err
 
 
 def test_a_tower_that_does_not_answer_is_told_with_what_to_do(capsys):

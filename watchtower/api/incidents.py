@@ -11,7 +11,16 @@ from starlette.responses import Response
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.history import IncidentDetail, IncidentSummary
+from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckRequest:
+    """Who looks after an incident."""
+
+    by: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +48,20 @@ def incident_routes(tower: Tower) -> APIRouter:
         """Show an incident with its verdict and the stacks it was concluded from."""
         detail = await history.get_incident(tower, incident)
         if detail is None:
-            raise HTTPException(404, f"there is no incident {incident!r}; see /api/v1/incidents")
+            raise HTTPException(404, _unknown(incident))
         return detail if shape is VerdictFormat.JSON else write_verdict(detail.verdict, shape)
 
+    @router.post("/{incident}/ack")
+    async def ack_incident(incident: str, said: AckRequest) -> AckView:
+        """Note that somebody looks after the incident: alert rules then leave it out."""
+        jobs = list(tower.live.values())
+        ack = await tower.paging.ack(incident, said.by, said.note, jobs)
+        if ack is None:
+            raise HTTPException(404, _unknown(incident))
+        return view_ack(ack)
+
     return router
+
+
+def _unknown(incident: str) -> str:
+    return f"there is no incident {incident!r}; see /api/v1/incidents"

@@ -47,6 +47,14 @@ class TowerCollector(Collector):
         suspects = GaugeMetricFamily(
             "watchtower_job_suspects", "Ranks named by the current verdict.", labels=["job"]
         )
+        muted = GaugeMetricFamily(
+            "watchtower_job_muted", "1 while the job pages nobody.", labels=["job"]
+        )
+        acked = GaugeMetricFamily(
+            "watchtower_job_acked",
+            "1 while somebody looks after its open incident.",
+            labels=["job"],
+        )
         for name in sorted(self._tower.live)[:MAX_JOBS_SHOWN]:
             live, gen = self._tower.live[name], self._tower.fleet.jobs[name].generation
             for value in Status:
@@ -55,7 +63,9 @@ class TowerCollector(Collector):
             typical.add_metric([name], gen.pace("").typical_s)
             diagnosis = live.watch.diagnosis
             suspects.add_metric([name], len(diagnosis.suspects) if diagnosis else 0)
-        yield from (status, step, typical, suspects)
+            muted.add_metric([name], float(self._tower.paging.mute_of(name) is not None))
+            acked.add_metric([name], float(live.is_acked))
+        yield from (status, step, typical, suspects, muted, acked)
 
     def _self(self) -> Iterator[Metric]:
         tower, counters, now = self._tower, self._tower.counters, self._tower.clock.now()

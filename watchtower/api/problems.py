@@ -13,6 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from watchtower.tower.archive import StoreFailedError
+from watchtower.tower.paging import PagingRefusedError
+
 _TITLES = {
     400: "Bad request",
     404: "Not found",
@@ -63,6 +66,14 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     return problem(422, "; ".join(parts))
 
 
+async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
+    return problem(422, str(error))
+
+
+async def _on_store_failure(_: Request, error: Exception) -> JSONResponse:
+    return problem(503, str(error))
+
+
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
     return problem(500, f"the tower failed ({type(error).__name__}); its log has the traceback")
 
@@ -95,6 +106,8 @@ def install(app: FastAPI) -> None:
     app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(PagingRefusedError, _on_refusal)
+    app.add_exception_handler(StoreFailedError, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
 
     def openapi() -> dict[str, Any]:

@@ -114,11 +114,16 @@ class SqliteStore:
         row = (job, past.number, past.typical_step_s, rows.encode(sorted(past.processes)), seen_at)
         return self._write(lambda db: db.execute(rows.SAVE_GENERATION, row))
 
-    def save_ack(self, incident_id: str, ack: Ack) -> Future[None]:
-        """Note who looks after an incident."""
+    def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
+        """Note who looks after an incident; False when there is none of that id."""
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
-        return self._write(lambda db: db.execute(query, row))
+
+        def save() -> bool:
+            with self._db:
+                return self._db.execute(query, row).rowcount > 0
+
+        return self._thread.submit(save)
 
     def save_mute(self, mute: Mute) -> Future[None]:
         """Mute a job, or change how long."""

@@ -9,6 +9,7 @@ from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
 from watchtower.store.records import Incident
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.stacks import Frame
@@ -29,6 +30,7 @@ class IncidentSummary:
     summary: str
     opened_at: str
     closed_at: str | None
+    ack: AckView | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class IncidentDetail:
     status: Status
     opened_at: str
     closed_at: str | None
+    ack: AckView | None
     verdict: Verdict
     stacks: list[StackView]
 
@@ -75,6 +78,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         status=incident.status,
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
+        ack=view_ack(incident.ack) if incident.ack else None,
         verdict=verdict,
         stacks=_stacks(incident.case) if incident.case else [],
     )
@@ -97,6 +101,7 @@ def _summarize(incident: Incident) -> IncidentSummary:
         summary=incident.verdict.summary,
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
+        ack=view_ack(incident.ack) if incident.ack else None,
     )
 
 

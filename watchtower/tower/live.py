@@ -58,6 +58,12 @@ class LiveJob:
         """Start to watch a generation."""
         return cls(name, generation, Watch(policy=policy, pauses=pauses), pauses)
 
+    @property
+    def is_acked(self) -> bool:
+        """Whether somebody looks after the open incident."""
+        incident = self.incident
+        return bool(incident and incident.closed_at is None and incident.ack)
+
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Take over what the tower's last run said of this generation."""
         self.incident = incident

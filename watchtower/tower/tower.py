@@ -36,6 +36,7 @@ from watchtower.tower.archive import Archive
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
+from watchtower.tower.paging import Paging
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import Deadline, ReportReply
@@ -77,6 +78,7 @@ class Tower:
         self.fleet = Fleet(policy)
         self.fleet.past.update(memory.generations)
         self.archive = Archive(store, memory, clock)
+        self.paging = Paging(self.archive, memory.mutes, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}

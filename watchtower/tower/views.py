@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
+from watchtower.tower.paging import MuteView, view_mute
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Status, Verdict
@@ -56,6 +58,8 @@ class JobSummary:
     world_size: int
     step: int | None
     incident: str | None
+    muted_until: str | None
+    """Until then it pages nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class JobView:
     """Second processes that claim a rank of this job."""
     nodes: list[NodeView]
     dumps: DumpsView
+    mute: MuteView | None
     verdict: Verdict
 
 
@@ -87,7 +92,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None
-    gen, now = job.generation, tower.clock.now()
+    gen, now, mute = job.generation, tower.clock.now(), tower.paging.mute_of(name)
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
     step = _step(gen.step())
     return JobView(
@@ -102,6 +107,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.scene.dumps_have, want=live.scene.dumps_want),
+        mute=view_mute(mute) if mute else None,
         verdict=live.verdict(step, now),
     )
 
@@ -115,7 +121,7 @@ def live_verdict(tower: Tower, name: str) -> Verdict | None:
 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
-    gen = tower.fleet.jobs[live.name].generation
+    gen, mute = tower.fleet.jobs[live.name].generation, tower.paging.mute_of(live.name)
     return JobSummary(
         job=live.name,
         generation=gen.number,
@@ -124,6 +130,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         world_size=gen.world_size,
         step=_step(gen.step()),
         incident=live.incident.id if live.incident else None,
+        muted_until=rfc3339(mute.until) if mute else None,
     )
 
 
