@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 
+from watchtower.core.fleet.pace import MAX_PAUSES
+
 BITE = 32
 """Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
 fast as ever while a year of history goes."""
@@ -17,8 +19,6 @@ fast as ever while a year of history goes."""
 BITE_BYTES = 16_000_000
 """... and no more than this of large rows, one at least."""
 
-MAX_PAUSES = 128
-"""Kinds of pauses kept of one job: phases have names that a program may number. The longest."""
 
 MB = 1_000_000
 DAY_S = 86_400.0

@@ -59,7 +59,8 @@ class SqliteStore:
 
     def close(self) -> None:
         """Finish what was asked for and close the file, or leave it when that takes too long."""
-        self._thread.submit(self._db.close)
+        with contextlib.suppress(RuntimeError):  # closed already
+            self._thread.submit(self._db.close)
         self._release()
 
     def _release(self) -> None:

@@ -26,7 +26,7 @@ from watchtower.core.detection.effects import (
 from watchtower.core.detection.scene import Scene, view_scene
 from watchtower.core.detection.snapshot import carry_over, dumps_since, take_case
 from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
-from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
@@ -322,4 +322,7 @@ class Tower:
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
+            self._pauses[job.name] = self._pauses.pop(job.name, Pauses())
+            if len(self._pauses) > MAX_PAST + MAX_JOBS:
+                self._pauses.pop(next(iter(self._pauses)))
             del self.live[job.name]

@@ -29,6 +29,10 @@ that a node which invents jobs does not hide the ranks of real ones."""
 MAX_NODES = 65_536
 """Nodes kept in memory; reports of further ones are refused."""
 
+MAX_PAST = 20_000
+"""Jobs that are over and of which the number of generations is remembered: many have a name of
+their own. The oldest make room."""
+
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
 
@@ -97,6 +101,8 @@ class Fleet:
     def forget(self, name: str) -> None:
         """Drop a job, remembering only how many generations it had."""
         self.past[name] = PastGeneration(number=self.jobs.pop(name).generation.number)
+        if len(self.past) > MAX_PAST:
+            self.past.pop(next(iter(self.past)))
 
     def _take_vitals(self, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key

@@ -108,6 +108,11 @@ class Pace:
             self.slowdown = 1.0  # back to usual, or slow for so long that it is the new usual
 
 
+MAX_PAUSES = 128
+"""Kinds of pauses remembered of one job: a program that numbers its phases does not fill the
+memory. The shortest make room."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """A stall that ended by itself: the job may take this long again without an alarm."""
@@ -136,4 +141,6 @@ class Pauses:
         if pause.length_s <= self.longest(pause.phase, pause.frame_class):
             return False
         self._longest[pause.phase, pause.frame_class] = pause.length_s
+        if len(self._longest) > MAX_PAUSES:
+            del self._longest[min(self._longest, key=lambda kind: self._longest[kind])]
         return True

@@ -1,0 +1,104 @@
+"""A file of an older release is brought up to date as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.store.test_sqlite import a_batch, a_case, an_incident
+from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
+from watchtower.store.sqlite import SqliteStore
+
+SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file as the release with schema version 1 wrote it."""
+    path = tmp_path / "watchtower.db"
+    incident, batch = an_incident(), a_batch("b1")
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(SCHEMA_1)
+        row = (incident.id, incident.job, 1, "hung", 100.0, 100.0, None)
+        verdict, case = (msgspec.json.encode(v).decode() for v in (incident.verdict, a_case()))
+        db.execute(
+            "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, verdict, case)
+        )
+        held = msgspec.json.encode(batch).decode().replace('"held_s":0.0', '"held_s":3.5')
+        db.execute("INSERT INTO dumps VALUES ('b1', 'llama', 'n0', 50.0, ?)", (held,))
+        db.execute("INSERT INTO pauses VALUES ('llama', 'eval', 'user', 30.0)")
+        db.execute("""INSERT INTO generations VALUES ('llama', 3, 1.5, '[["n0", 4711, 99]]')""")
+        db.execute("PRAGMA user_version = 1")
+    return path
+
+
+def version_of(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def columns_of(path: Path) -> dict[str, set[tuple[str, str]]]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master ORDER BY name")]
+        info = {name: db.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
+        info |= {name: db.execute(f"PRAGMA index_info({name})").fetchall() for name in names}
+        return {name: {row[1:3] for row in rows} for name, rows in info.items()}
+
+
+def test_what_version_1_kept_is_there_in_the_present_one(path):
+    store = SqliteStore(path)
+    memory = store.recall()
+    (incident,) = memory.incidents
+    (stored,) = store.dumps("llama", since=0.0).result()
+    store.close()
+    assert incident == an_incident(case=a_case())
+    past = PastGeneration(
+        number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
+    )
+    assert memory.generations == {"llama": past}
+    assert memory.pauses["llama"][0].length_s == 30.0
+    assert (stored.batch.id, stored.taken_at) == ("b1", 46.5)
+    assert version_of(path) == SCHEMA_VERSION
+
+
+def test_a_file_brought_up_to_date_is_like_a_new_one(path, tmp_path):
+    SqliteStore(path).close()
+    SqliteStore(tmp_path / "new" / "watchtower.db").close()
+    assert columns_of(path) == columns_of(tmp_path / "new" / "watchtower.db")
+
+
+def test_the_file_as_it_was_is_kept_beside_it(path):
+    SqliteStore(path).close()
+    copy = path.with_name("watchtower.db.version-1")
+    assert version_of(copy) == 1
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT id FROM incidents").fetchall() == [("01A",)]
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
+    before = columns_of(path)
+    monkeypatch.setitem(MIGRATIONS, 1, MIGRATIONS[1] + "UPDATE absent SET a = 1;")
+    with pytest.raises(StoreError, match="no such table: absent"):
+        SqliteStore(path)
+    assert version_of(path) == 1
+    assert columns_of(path) == before
+    monkeypatch.undo()
+    SqliteStore(path).close()
+    assert version_of(path) == SCHEMA_VERSION
+
+
+def test_a_copy_that_cannot_be_made_stops_the_start_and_changes_nothing(path):
+    path.with_name("watchtower.db.version-1.part").mkdir()
+    with pytest.raises(StoreError, match=r"cannot be copied .* make room, try again"):
+        SqliteStore(path)
+    assert version_of(path) == 1
+
+
+def test_every_older_version_has_a_step():
+    assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION))

@@ -1,0 +1,193 @@
+"""What is more than is kept goes: the oldest first, in bites, never what is open."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tests.store.test_sqlite import a_batch, a_case, an_incident
+from watchtower.core.fleet.generation import PastGeneration
+from watchtower.core.fleet.pace import MAX_PAUSES, Pause
+from watchtower.store.records import Mute
+from watchtower.store.retention import BITE, DAY_S, Retention, prune
+from watchtower.store.sqlite import SqliteStore
+from watchtower.wire.stacks import Frame, make_stack
+
+NOW = 1000 * DAY_S
+MB = 1_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "watchtower.db"
+
+
+@pytest.fixture
+def keep(path: Path):
+    """Open a store that keeps so much."""
+    opened = []
+
+    def open_store(**limits: float) -> SqliteStore:
+        store = SqliteStore(path)
+        store._keep = replace_unchecked(Retention(), limits)
+        opened.append(store)
+        return store
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+def replace_unchecked(keep: Retention, limits: dict[str, float]) -> Retention:
+    """Limits below what a setting may be, so that little is a lot."""
+    keep = replace(keep)
+    for name, value in limits.items():
+        object.__setattr__(keep, name, value)
+    return keep
+
+
+def prune_all(store: SqliteStore) -> int:
+    """Prune until nothing is left to do; how many bites that took."""
+
+    def bite() -> bool:
+        with store._db:
+            return prune(store._db, store._keep, NOW)
+
+    bites = 0
+    while store._thread.submit(bite).result():
+        bites += 1
+    return bites
+
+
+def ids(path: Path, table: str, column: str = "id") -> list[str]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return [row[0] for row in db.execute(f"SELECT {column} FROM {table} ORDER BY {column}")]
+
+
+def a_large_batch(ident: str, size: int, job: str = "llama"):
+    frames = tuple(Frame(function="f" * 1000, file="a.py", line=n) for n in range(size // 1060))
+    return replace(a_batch(ident), job=job, stacks=(make_stack(frames),))
+
+
+def closed(number: int, **changes):
+    ident, at = f"{number:04}", NOW - 100_000 + number
+    return an_incident(id=ident, opened_at=at, updated_at=at, closed_at=at + 1, **changes)
+
+
+def test_incidents_are_bounded_in_number_and_open_ones_stay(keep, path):
+    store = keep(incidents=5)
+    store.save_incident(an_incident(id="0000", opened_at=1.0)).result()
+    for number in range(1, 80):
+        store.save_incident(closed(number)).result()
+    assert prune_all(store) >= 75 / BITE
+    assert ids(path, "incidents") == ["0000", "0076", "0077", "0078", "0079"]
+
+
+def test_incidents_are_bounded_in_age(keep, path):
+    store = keep(incident_days=2)
+    for days in (1, 3, 5):
+        at = NOW - days * DAY_S
+        store.save_incident(an_incident(id=f"{days}", opened_at=at, closed_at=at)).result()
+    store.save_incident(an_incident(id="open", opened_at=1.0)).result()
+    prune_all(store)
+    assert ids(path, "incidents") == ["1", "open"]
+
+
+def test_old_evidence_goes_before_its_verdict_does(keep):
+    store = keep(evidence_mb=1000 / MB)
+    for number in range(8):
+        store.save_incident(closed(number, case=a_case())).result()
+    prune_all(store)
+    kept = [store.incident(f"{number:04}").result().case is not None for number in range(8)]
+    assert kept == sorted(kept)
+    assert 0 < sum(kept) < 8
+    assert store.incident("0000").result().verdict.summary == "no idea"
+
+
+def test_dumps_are_bounded_altogether_by_job_and_by_age(keep, path):
+    store = keep(dumps_mb=0.1, dumps_per_job_mb=0.05, dump_days=1)
+    store.save_dumps(a_large_batch("0-old", 2000), NOW - 2 * DAY_S).result()
+    for number in range(100):
+        job = "loud" if number % 10 else "calm"
+        store.save_dumps(a_large_batch(f"{number:03}", 2120, job), NOW - 200 + number).result()
+    prune_all(store)
+    kept = ids(path, "dumps")
+    assert "0-old" not in kept
+    assert [ident for ident in kept if int(ident) % 10 == 0][-3:] == ["070", "080", "090"]
+    assert sum(1 for ident in kept if int(ident) % 10) <= 50 / 2
+    assert kept[-1] == "099"
+
+
+def test_jobs_are_bounded_with_their_pauses(keep, path):
+    store = keep(jobs=3, job_days=30)
+    for number in range(40):
+        seen_at = NOW - 40 * DAY_S if number == 39 else NOW - 100 + number
+        store.save_generation(f"j{number:02}", PastGeneration(number=1), seen_at).result()
+        store.save_pause(f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)).result()
+    prune_all(store)
+    assert ids(path, "generations", "job") == ["j36", "j37", "j38"]
+    assert ids(path, "pauses", "job") == ["j36", "j37", "j38"]
+
+
+def test_the_longest_pauses_of_a_job_stay(keep, path):
+    store = keep()
+    for number in range(MAX_PAUSES + 50):
+        pause = Pause(phase=f"step-{number}", frame_class="", length_s=float(number))
+        store.save_pause("llama", pause).result()
+    prune_all(store)
+    lengths = ids(path, "pauses", "length_s")
+    assert (len(lengths), lengths[0]) == (MAX_PAUSES, 50.0)
+
+
+def test_past_mutes_go(keep):
+    store = keep()
+    store.save_mute(Mute(job="past", since=1.0, until=NOW - 1)).result()
+    store.save_mute(Mute(job="present", since=1.0, until=NOW + 1)).result()
+    prune_all(store)
+    assert [mute.job for mute in store.recall().mutes] == ["present"]
+
+
+def test_the_file_does_not_grow_without_bound(keep, path):
+    store = keep(dumps_mb=2.0, dumps_per_job_mb=1.0, evidence_mb=0.05, incidents=20)
+    sizes = []
+    for wave in range(6):
+        for number in range(60):
+            ident = f"{wave}-{number:03}"
+            store.save_dumps(a_large_batch(ident, 50_000, f"j{number % 5}"), NOW)
+            store.save_incident(closed(number + 60 * wave, case=a_case()))
+        store.prune(NOW).result()
+        prune_all(store)
+        sizes.append(sum(file.stat().st_size for file in path.parent.iterdir()))
+    assert max(sizes[2:]) <= 1.2 * max(sizes[:2])
+    assert sizes[-1] < 16 * MB
+
+
+def test_pruning_starts_by_itself_when_much_is_written(keep, path):
+    store = keep(dumps_mb=1.0)
+    for number in range(40):
+        store.save_dumps(a_large_batch(f"{number:02}", 500_000), NOW + number)
+    store.close()
+    assert len(ids(path, "dumps")) < 40
+
+
+def test_a_dump_is_acknowledged_while_a_year_is_removed(keep, path):
+    store = keep()
+    for number in range(20 * BITE):
+        store.save_incident(closed(number))
+    store.probe().result()
+    store._keep = replace_unchecked(Retention(), {"incidents": 0})
+    store.prune(NOW)
+    store.save_dumps(a_batch("b1"), NOW).result()
+    assert len(ids(path, "incidents")) > 10 * BITE
+
+
+@pytest.mark.parametrize("item", fields(Retention), ids=lambda item: item.name)
+def test_a_limit_out_of_its_range_is_named(item):
+    with pytest.raises(ValueError, match=f"`{item.name}` is -1, allowed is"):
+        Retention(**{item.name: -1})
+    with pytest.raises(ValueError, match=f"`{item.name}` is 'x', a number is needed"):
+        Retention(**{item.name: "x"})
