@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
+import resource
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +50,10 @@ class Running:
         connection.request("POST", path, (MESSAGES / name).read_bytes())
         self.connections.append(connection)
         return connection
+
+    def get(self, path: str) -> dict:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            return json.load(answer)
 
     def stop(self) -> tuple[float, str]:
         """Send SIGTERM; seconds until it was gone, and what it logged."""
@@ -107,3 +114,21 @@ def test_work_that_never_ends_does_not_hold_the_exit():
     )
     assert done.stdout == "False\n"
     assert time.monotonic() - begun < 10
+
+
+def test_a_tower_without_room_on_its_disk_says_so_and_stops_like_any_other(tower: Running):
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(tower.process.pid, resource.RLIMIT_FSIZE, (0, most))
+    refused = tower.post("/ingest/v1/dumps", "dumps.json").getresponse()
+    assert refused.status == 503
+    assert "the dumps could not be stored" in json.loads(refused.read())["detail"]
+    ready = tower.get("/readyz")
+    assert ready["ready"]
+    assert ready["store"].startswith("fails since")
+    assert tower.get("/api/v1/jobs/llama-70b/verdict")["status"] == "healthy"
+    resource.prlimit(tower.process.pid, resource.RLIMIT_FSIZE, (most, most))
+    assert tower.post("/ingest/v1/dumps", "dumps.json").getresponse().status == 200
+    resource.prlimit(tower.process.pid, resource.RLIMIT_FSIZE, (0, most))
+    took, log = tower.stop()
+    assert took < 5
+    assert "Traceback" not in log

@@ -77,6 +77,10 @@ class TowerCollector(Collector):
             "watchtower_jobs": ("Live jobs.", len(tower.live)),
             "watchtower_agents": ("Agents that ever reported.", len(tower.fleet.nodes)),
             "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
+            "watchtower_store_failing": (
+                "1 while the store cannot be written.",
+                float(tower.archive.failing_since is not None),
+            ),
             "watchtower_tick_duration_seconds": ("Last look at all jobs.", counters.last_tick_s),
             "watchtower_tick_age_seconds": ("Since that look.", now - counters.last_tick_at),
         }

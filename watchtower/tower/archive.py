@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from watchtower.core.fleet.generation import Generation, PastGeneration
@@ -25,6 +25,9 @@ LEFT_OPEN_S = 600.0
 
 RECALL_S = 5.0
 """A store that does not answer for this long must not keep a job from being judged."""
+
+READ_S = 10.0
+"""People who ask for history wait no longer for a store that hangs."""
 
 MAX_RECALLED = 8192
 """Batches read back of one job: two rounds of 4096 nodes."""
@@ -57,11 +60,21 @@ class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saving:
+    """The newest write of an incident that is under way."""
+
+    incident: Incident
+    future: Future[None]
+    since: float
+    """When the oldest write began of those that nobody has seen the end of."""
+
+
 class Archive:
     """Writes behind the event loop's back; only what is acknowledged is waited for.
 
-    Of an incident one write is under way at a time; what could not be written stays in memory until
-    it can. Not thread-safe: futures are looked at, none calls back.
+    What could not be written stays in memory until it can; to a store that hangs nothing more is
+    given. Not thread-safe: futures are looked at, none calls back.
     """
 
     def __init__(self, store: SqliteStore, memory: Memory, clock: Clock) -> None:
@@ -74,7 +87,7 @@ class Archive:
         self._failed_at = self._tried_at = self._pruned_at = float("-inf")
         self._recoveries = 0
         self._unsaved: dict[str, Incident] = {}
-        self._saving: dict[str, tuple[Incident, Future[None]]] = {}
+        self._saving: dict[str, _Saving] = {}
         self._others: list[Future[None]] = []
         self._left: dict[str, Incident] = {}
         for incident in memory.incidents:
@@ -97,6 +110,18 @@ class Archive:
         self._note(None)
         return result
 
+    async def read(self, future: Future[_T]) -> _T:
+        """Wait for what is read. Raises StoreFailedError."""
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), READ_S)
+        except Exception as error:
+            why = f"no answer within {READ_S:g} s" if isinstance(error, TimeoutError) else error
+            raise StoreFailedError(f"the store could not be read: {why}") from error
+
+    def unsaved(self, job: str | None) -> list[Incident]:
+        """Incidents, of one job or of all, that the store does not have as they are now."""
+        return [one for one in self._unsaved.values() if job is None or one.job == job]
+
     def keep(self, incident: Incident | None) -> None:
         """Store an incident as it is now."""
         if incident is None:
@@ -107,9 +132,10 @@ class Archive:
         if earlier is None and len(self._unsaved) >= MAX_UNSAVED:
             log.error("incident %s is not stored: too many wait for the store", incident.id)
             return
-        self._unsaved[incident.id] = incident
         self._settle(incident.id)
-        if incident.id not in self._saving:
+        self._unsaved[incident.id] = incident
+        saving = self._saving.get(incident.id)
+        if saving is None or self._clock.now() - saving.since < AGAIN_S:
             self._save(incident)
 
     def keep_pause(self, job: str, pause: Pause) -> None:
@@ -167,7 +193,6 @@ class Archive:
         if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
             self._tried_at = now
             self._others.append(self.store.probe())
-        if self.failing_since is None or self._tried_at == now:
             self._retry()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
@@ -183,8 +208,8 @@ class Archive:
         """Queue what waits to be written: there is no later."""
         for ident in list(self._saving):
             self._settle(ident)
-        for ident, incident in self._unsaved.items():
-            if self._saving.get(ident, (None,))[0] is not incident:
+        for ident, incident in list(self._unsaved.items()):
+            if ident not in self._saving or self._saving[ident].incident is not incident:
                 self._save(incident)
 
     def _retry(self) -> None:
@@ -193,17 +218,24 @@ class Archive:
                 self._save(incident)
 
     def _save(self, incident: Incident) -> None:
-        self._saving[incident.id] = (incident, self.store.save_incident(incident))
+        """Queue a write; an earlier one of this incident is done before it, whatever its end."""
+        before = self._saving.get(incident.id)
+        since = before.since if before else self._clock.now()
+        future = self.store.save_incident(incident)
+        self._saving[incident.id] = _Saving(incident=incident, future=future, since=since)
 
     def _settle(self, ident: str) -> None:
         """Look whether the write of an incident is done."""
-        incident, future = self._saving.get(ident, (None, None))
-        if future is None or not future.done():
+        saving = self._saving.get(ident)
+        if saving is None or not saving.future.done():
             return
         del self._saving[ident]
-        self._note(future.exception())
-        if future.exception() is None and self._unsaved.get(ident) is incident:
+        error = saving.future.exception()
+        self._note(error)
+        if error is None and self._unsaved.get(ident) is saving.incident:
             del self._unsaved[ident]
+        elif error is None and ident in self._unsaved:
+            self._save(self._unsaved[ident])
 
     def _note(self, error: BaseException | None) -> None:
         """Note how a write went; say once that the store fails, and once that it works again."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.fleet.fleet import MAX_JOBS
+from watchtower.tower.archive import Archive
+from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -24,6 +26,8 @@ class Health:
 
     ready: bool
     detail: str
+    store: str
+    """That it works, or why it fails and since when. Verdicts and detection go on without it."""
     agents: int
     agents_silent: int
     limits: list[str]
@@ -52,6 +56,7 @@ def check_health(tower: Tower) -> Health:
     return Health(
         ready=ready,
         detail="able to decide" if ready else f"the last look at the jobs was {late_s:.0f} s ago",
+        store=_say_store(tower.archive),
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
@@ -64,6 +69,15 @@ def say_state(tower: Tower) -> str:
     hung = sorted(name for name, live in tower.live.items() if live.watch.status is Status.HUNG)
     said = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
     return f"{said}; hung: {', '.join(hung)}" if hung else said
+
+
+def _say_store(archive: Archive) -> str:
+    if archive.failing_since is None:
+        return "works"
+    return (
+        f"fails since {rfc3339(archive.failing_since)}: {archive.failure}; incidents are kept in "
+        "memory, dumps are refused; make room in the data folder, or check its owner"
+    )
 
 
 def _with_nodes(text: str, names: list[str]) -> str:

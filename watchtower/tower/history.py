@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
@@ -58,13 +57,13 @@ class IncidentDetail:
 
 async def list_incidents(tower: Tower, job: str | None, limit: int) -> list[IncidentSummary]:
     """Read the newest incidents, of one job or of all."""
-    incidents = await asyncio.wrap_future(tower.archive.store.incidents(job, limit))
+    incidents = await _read_incidents(tower, job, limit)
     return [_summarize(incident) for incident in incidents]
 
 
 async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     """Read one incident; None when there is none of that id."""
-    incident = await asyncio.wrap_future(tower.archive.store.incident(incident_id))
+    incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
     verdict = incident.verdict
@@ -86,8 +85,24 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
     """The verdict of a job's latest incident, also when the job is long gone."""
-    incidents = await asyncio.wrap_future(tower.archive.store.incidents(job, 1))
+    incidents = await _read_incidents(tower, job, 1)
     return incidents[0].verdict if incidents else None
+
+
+async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
+    """Read one incident as it is, written or not; None when there is none of that id."""
+    stored = await tower.archive.read(tower.archive.store.incident(incident_id))
+    for unsaved in tower.archive.unsaved(None):
+        if unsaved.id == incident_id:
+            return unsaved if unsaved.case or stored is None else replace(unsaved, case=stored.case)
+    return stored
+
+
+async def _read_incidents(tower: Tower, job: str | None, limit: int) -> list[Incident]:
+    """Read incidents, newest first; while the store fails there are some only in memory."""
+    stored = await tower.archive.read(tower.archive.store.incidents(job, limit))
+    known = {one.id: one for one in (*stored, *tower.archive.unsaved(job))}
+    return sorted(known.values(), key=lambda one: one.opened_at, reverse=True)[:limit]
 
 
 def _summarize(incident: Incident) -> IncidentSummary:
