@@ -1,9 +1,8 @@
 """What WATCHTOWER_HEARTBEAT=auto costs every Python that starts where the client is installed.
 
-Three interpreters are started in turns and in any order, so that a noisy machine is noisy for all:
-one without the client, one with its .pth file and the variable unset, one with the variable set.
-Numbers are medians. What the line of the .pth file costs by itself is measured inside one
-interpreter.
+Three interpreters are started in turns, in a new order each round, so that a noisy machine is noisy
+for all: one without the client, one with its .pth file and the variable unset, one with it set. The
+numbers are medians. What the .pth file costs by itself is measured inside one interpreter.
 """
 
 from __future__ import annotations

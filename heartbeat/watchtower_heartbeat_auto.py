@@ -9,16 +9,17 @@ nothing here may raise, print or be slow.
 from __future__ import annotations
 
 import sys
+from _thread import allocate_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 OPTIMIZERS = "torch.optim.optimizer"
-"""The module whose import we wait for."""
+"""The module that is waited for."""
 
 _on = False
-_registered = False
+_once = allocate_lock()  # taken, by the first who comes, and never given back
 _count: Callable[[object], None] | None = None
 
 
@@ -37,32 +38,32 @@ class Lookout:
     """Sits in front of `sys.meta_path`, finds nothing, and leaves when the optimizers are there."""
 
     def __init__(self) -> None:
-        self._near = False
-        self._gone = False
+        self._done = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Return None: the import goes on as if this were not here.
 
-        The module is not there yet when its own import begins. It is when its siblings are
-        imported, so that no loader has to be wrapped.
+        The optimizers are there when torch goes on to import their siblings, so that no loader
+        has to be wrapped.
         """
-        if name == OPTIMIZERS:
-            self._near = True
-        elif self._near and not self._gone and register():
-            self._gone = True
+        if OPTIMIZERS not in sys.modules or self._done:
+            return
+        try:
+            self._done = register()
+        except Exception:  # somebody else's import must not fail
+            self._done = True
+        if self._done:
             # A new list: whoever walks the old one at this moment must not skip a finder.
             sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def register() -> bool:
     """Hook the optimizers, once per process; False while torch's module is not (quite) there."""
-    global _registered
-    if not _registered:
-        module = sys.modules.get(OPTIMIZERS)
-        add_hook = getattr(module, "register_optimizer_step_post_hook", None)
-        if add_hook is None:
-            return False
-        _registered = True
+    module = sys.modules.get(OPTIMIZERS)
+    add_hook = getattr(module, "register_optimizer_step_post_hook", None)
+    if add_hook is None:
+        return False
+    if _once.acquire(False):
         add_hook(after_step)
     return True
 
@@ -70,15 +71,19 @@ def register() -> bool:
 def after_step(optimizer: object, args: object, kwargs: object) -> None:
     """Count a step that an optimizer has made; torch calls this, for every optimizer.
 
-    torch.compile traces it with the step. Counting is left out of the graph, which would break a
-    graph that the user wants whole (`fullgraph=True`): so it is done only for torch's own
-    optimizers, which break the graph themselves. A compiled step of another class is not counted.
+    torch.compile traces it with the step, and counting breaks the graph there. torch's own
+    optimizers break theirs anyway; any other may be wanted whole (`fullgraph=True`), so its
+    compiled steps are not counted.
     """
-    if _is_compiling():
-        if type(optimizer).__module__.startswith("torch.optim."):
-            _count_outside_of_graphs(optimizer)
+    global _count
+    try:
+        if _is_compiling() and not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        if _count is None:
+            _count = _find_counter()
+        _count(optimizer)
+    except Exception:  # training goes on
         return
-    _count_outside_of_graphs(optimizer)
 
 
 def _is_compiling() -> bool:
@@ -87,20 +92,6 @@ def _is_compiling() -> bool:
     compiler = getattr(torch, "compiler", None)  # torch 2.0 and older cannot tell
     probe = getattr(compiler, "is_compiling", None)
     return probe is not None and bool(probe())
-
-
-def _count_outside_of_graphs(optimizer: object) -> None:
-    global _count
-    try:
-        if _count is None:
-            _count = _find_counter()
-        _count(optimizer)
-    except Exception:  # training goes on
-        return
-
-
-# What torch.compiler.disable() sets; calling that would import all of torch's compiler here.
-_count_outside_of_graphs._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 def _find_counter() -> Callable[[object], None]:

@@ -120,30 +120,53 @@ def test_options_that_leave_out_site_leave_out_the_switch(installed, option, wor
     assert installed.run(look, option, **AUTO) == str(works)
 
 
-def test_a_package_that_is_half_gone_costs_no_word(broken) -> None:
-    train_once = "import torch.optim.optimizer as it; import csv; it.step(); print(it.steps)"
-    stand_in = broken.folder / "stand_in" / "torch" / "optim"
-    stand_in.mkdir(parents=True)
-    (stand_in.parent / "__init__.py").touch()
-    (stand_in / "__init__.py").touch()
-    # As little of torch as the switch touches: this is about what is missing on our side.
-    (stand_in / "optimizer.py").write_text(
-        "steps, hooks = 0, []\n"
-        "def register_optimizer_step_post_hook(hook): hooks.append(hook)\n"
-        "def step():\n"
-        "    global steps\n"
-        "    steps += 1\n"
-        "    for hook in hooks: hook(object(), (), {})\n"
-    )
-    found = {"PYTHONPATH": str(stand_in.parents[1]), **AUTO}
-    assert broken.run(train_once, **found) == "1"
+STAND_IN = """
+steps, hooks = 0, []
+def register_optimizer_step_post_hook(hook):
+    hooks.append(hook)
+def step():
+    global steps
+    steps += 1
+    for hook in hooks: hook(object(), (), {})
+"""
+TRAIN_ONCE = """
+import torch.optim.optimizer as it
+import csv
+it.step()
+print(it.steps, len(it.hooks))
+"""
+
+
+def stand_in_for_torch(folder: Path, optimizer: str = STAND_IN) -> dict[str, str]:
+    """As little of torch as the switch touches, for what the real one never does."""
+    (folder / "torch" / "optim").mkdir(parents=True)
+    for name in ("torch/__init__.py", "torch/optim/__init__.py"):
+        (folder / name).touch()
+    (folder / "torch" / "optim" / "optimizer.py").write_text(optimizer)
+    return {"PYTHONPATH": str(folder), **AUTO}
+
+
+def test_a_package_that_is_half_gone_costs_no_word(broken, tmp_path) -> None:
+    found = stand_in_for_torch(tmp_path)
+    assert broken.run(TRAIN_ONCE, **found) == "1 1"
     for part in ("watchtower_heartbeat/torch.py", "watchtower_heartbeat/__init__.py"):
         (broken.packages / part).write_text("raise RuntimeError('half gone')")
-        assert broken.run(train_once, **found) == "1"
+        assert broken.run(TRAIN_ONCE, **found) == "1 1"
     (broken.packages / "watchtower_heartbeat_auto.py").write_text("def switch_on(: broken")
-    assert broken.run(train_once, **found) == "1"
+    assert broken.run(TRAIN_ONCE, **found) == "1 0"
     (broken.packages / "watchtower_heartbeat_auto.py").unlink()
-    assert broken.run(train_once, **found) == "1"
+    assert broken.run(TRAIN_ONCE, **found) == "1 0"
+
+
+@pytest.mark.parametrize("body", ["raise RuntimeError('no hooks today')", "del hooks[0]"])
+def test_a_torch_that_takes_no_hooks_breaks_no_import(wheel, tmp_path, body) -> None:
+    found = stand_in_for_torch(tmp_path, STAND_IN.replace("hooks.append(hook)", body))
+    assert wheel.run(TRAIN_ONCE, **found) == "1 0"
+
+
+def test_a_torch_from_before_there_were_hooks_breaks_no_import(wheel, tmp_path) -> None:
+    old = STAND_IN.replace("register_optimizer_step_post_hook", "something_else")
+    assert wheel.run(TRAIN_ONCE, **stand_in_for_torch(tmp_path, old)) == "1 0"
 
 
 def test_uninstalling_takes_the_switch_away(tmp_path) -> None:

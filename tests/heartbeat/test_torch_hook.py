@@ -139,13 +139,16 @@ def test_a_forked_child_that_trains_counts_on_a_page_of_its_own(model) -> None:
         model.do("os.write(theirs, b'x')")
 
 
-COMPILED = "run = torch.compile(lambda: o.step(), backend='eager', fullgraph={whole})"
+COMPILED = "run = torch.compile(lambda: {step}, backend='eager', fullgraph={whole})"
 
 
-def test_a_compiled_step_of_torchs_own_optimizers_is_counted(model) -> None:
-    model.do("m, o = model(torch.optim.AdamW); loss(m).backward()")
-    model.do(COMPILED.format(whole=False))
-    assert steps(model, "for _ in range(5): run()") == 5
+def test_compiled_steps_of_torchs_own_optimizers_are_counted_and_compiled_once(model) -> None:
+    model.do("m, o = model(torch.optim.AdamW); m2, o2 = model(torch.optim.AdamW)")
+    model.do("loss(m).backward(); loss(m2).backward()")
+    model.do(COMPILED.format(step="(o.step(), o2.step())", whole=False))
+    assert steps(model, "for _ in range(20): run()") == 20
+    _, errors = model.end("")
+    assert "recompile" not in errors
 
 
 def test_a_whole_graph_of_somebody_elses_optimizer_stays_whole_and_is_not_counted(model) -> None:
@@ -158,7 +161,7 @@ class Own(torch.optim.Optimizer):
                 for p in group['params']: p.sub_(p.grad * group['lr'])
 """
     model.do(f"exec({own!r}, globals()); m, o = model(Own); loss(m).backward()")
-    model.do(COMPILED.format(whole=True))
+    model.do(COMPILED.format(step="o.step()", whole=True))
     assert steps(model, "before = m.weight.sum().item(); run(); run()") == -1
     model.do("assert m.weight.sum().item() != before")
     assert steps(model, "o.step()") == 1
