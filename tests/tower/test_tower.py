@@ -11,7 +11,7 @@ import pytest
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.tower.archive import StoreFailedError
-from watchtower.wire.report import EndingKind
+from watchtower.wire.report import AgentLimits, EndingKind, Report
 from watchtower.wire.verdict import Cause
 
 Story = Callable[[Simulation], Awaitable[None]]
@@ -352,5 +352,19 @@ def test_the_past_of_a_job_is_known_after_a_restart(tell):
         assert sim.tower.fleet.jobs[JOB].generation.is_paced
         await sim.report(8)
         assert sim.status == "suspect"
+
+    tell(story)
+
+
+def test_a_node_whose_agent_sees_no_rank_for_want_of_rights_is_told_with_the_verdict(tell):
+    blind = "sees ranks of user 7 only"
+
+    async def story(sim: Simulation) -> None:
+        for node, limits in (("blind", AgentLimits(process=blind)), ("empty", AgentLimits())):
+            nothing = Report(version=1, node=node, agent_id=node, interval_s=1.0, limits=limits)
+            sim.tower.take_report(nothing)
+        sim.world.size = 6  # two ranks more than anybody reports
+        await hang(sim)
+        assert sim.verdict.missing_evidence == (f"blind: {blind}",)
 
     tell(story)

@@ -46,7 +46,10 @@ def take_case(
     )
     if census is not None:
         ranks = tuple(_counted(r, census) for r in ranks)
-    names = sorted({record.key.node for record in gen.ranks.values()})
+    names = {record.key.node for record in gen.ranks.values()}
+    if len(known) > len(gen.ranks):
+        # An agent without rights sees no rank of another user: the missing ones may run there.
+        names |= {name for name, node in nodes.items() if node.limits.process}
     return Case(
         job=gen.job,
         generation=gen.number,
@@ -56,7 +59,7 @@ def take_case(
         settle_s=detector.policy.settle_s,
         moving_cpu_cores=detector.policy.moving_cpu_cores,
         ranks=ranks,
-        nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in names),
+        nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
         stacks=_stacks_of(ranks, gen),
         slowdown=gen.pace("").slowdown if census else 1.0,
     )
