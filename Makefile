@@ -37,9 +37,10 @@ format: $(VENV)/.ready-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times
+bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py
 	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/harm.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import logging
 import os
 import sys
@@ -28,8 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # A watchdog's abort leaves the stack of every thread in the log.
-    faulthandler.enable()
     from agent.daemon import Agent  # noqa: PLC0415 - `--help` need not wait for it
 
     Agent(settings).run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import logging
 import os
 import sys
@@ -77,8 +76,6 @@ def _serve(args: argparse.Namespace) -> int:
     flags = {key: getattr(args, key) for key in ("host", "port", "data_dir", "insecure")}
     config = load_config(args.config, flags)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # A watchdog's abort leaves the stack of every thread in the log.
-    faulthandler.enable()
     try:
         serve(config)
     except StoreError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from tests.deploy.listening import ServiceManager
 
 WATCHDOG_S = 1.0
+UNITS = {"agent": "watchtower-agent", "watchtower": "watchtower-tower"}
 
 
 @pytest.fixture
@@ -27,11 +29,16 @@ def start(manager: ServiceManager, folder: Path, *words: str) -> subprocess.Pope
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", *words],
-            env=os.environ | manager.environment,
+            env=os.environ | unit_environment(UNITS[words[0]]) | manager.environment,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
         )
+
+
+def unit_environment(unit: str) -> dict[str, str]:
+    text = (Path(__file__).parents[2] / f"deploy/systemd/{unit}.service").read_text("utf-8")
+    return dict(re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -119,3 +126,7 @@ def test_the_abort_of_a_watchdog_leaves_every_stack_in_the_log(
         assert "shipping.py" in said
     finally:
         end(agent)
+
+
+def test_the_tower_s_unit_asks_for_stacks_too():
+    assert unit_environment("watchtower-tower") == unit_environment("watchtower-agent") != {}

@@ -1,0 +1,205 @@
+"""Can watchtower harm a job? Step times and exit codes of a real job while its watch breaks.
+
+Each round runs the same job once under every condition: alone, watched, and watched by agents and
+towers that are killed, stopped, or left without disk or memory when half of the steps are done.
+Only steps after that moment count. Prints median and p95 of them as ratios to the job alone in the
+same rounds; "alone again" is the same condition twice and shows how much of a ratio is noise.
+`--check` exits 1 when an exit code changed or a median is more than MAX_RATIO of the job alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from latency import p95
+from timed_job import EXIT_CODE
+
+from watchtower.drills.parts import Part, wait_for_url
+
+RANKS = 2
+DEADLINE_S = 60.0
+MAX_RATIO = 1.05
+"""Two cores shared with others are not quieter than this."""
+NOTHING = 1 << 20
+"""Bytes of address space, less than any process has: whatever asks for more memory is refused."""
+
+Break = Callable[[Part, Part], None]
+"""Does something to tower and agent."""
+
+
+def send(number: signal.Signals, *, to: str) -> Break:
+    return lambda tower, agent: {"tower": tower, "agent": agent}[to].signal(number)
+
+
+def limit(kind: int, amount: int) -> Break:
+    def set_limits(tower: Part, agent: Part) -> None:
+        for part in (tower, agent):
+            resource.prlimit(part.pid, kind, (amount, amount))
+
+    return set_limits
+
+
+CONDITIONS: dict[str, Break | None] = {
+    "alone": None,
+    "alone again": None,
+    "watched": lambda tower, agent: None,
+    "agent killed": send(signal.SIGKILL, to="agent"),
+    "agent stopped": send(signal.SIGSTOP, to="agent"),
+    "tower killed": send(signal.SIGKILL, to="tower"),
+    "tower stopped": send(signal.SIGSTOP, to="tower"),
+    "no disk for either": limit(resource.RLIMIT_FSIZE, 0),
+    "no memory for either": limit(resource.RLIMIT_AS, NOTHING),
+}
+
+
+class Run:
+    """One job under one condition, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: list[Part] = []
+
+    def start(self, name: str, words: list[str], **environment: str) -> Part:
+        words = [sys.executable, "-P", *words]
+        self.parts.append(Part(name, words, self.folder, environment=environment))
+        return self.parts[-1]
+
+    def start_watch(self) -> tuple[Part, Part]:
+        serve = ["-m", "watchtower", "serve", "--port", "0", "--data-dir", "data"]
+        tower = self.start("tower", serve)
+        url = wait_for_url(tower, DEADLINE_S)
+        match = f"WATCHTOWER_JOB={self.folder.name}"
+        words = ["-m", "agent", "run", "--tower", url, "--port", "0", "--match", match]
+        agent = self.start("agent", words)
+        wait_for_url(agent, DEADLINE_S)
+        return tower, agent
+
+    def start_job(self, steps: int, step_s: float) -> list[Part]:
+        plan = {"steps": steps, "step_s": step_s, "jitter": 0.0}
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        program = str(Path(__file__).with_name("timed_job.py"))
+        return [
+            self.start(
+                f"rank-{rank}",
+                [program, "plan.json", f"times-{rank}.json"],
+                WATCHTOWER_JOB=self.folder.name,
+                RANK=str(rank),
+                WORLD_SIZE=str(RANKS),
+                LOCAL_RANK=str(rank),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(port),
+            )
+            for rank in range(RANKS)
+        ]
+
+    def wait(self, job: list[Part], condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + DEADLINE_S
+        while not condition():
+            if time.monotonic() > until:
+                raise SystemExit("the job does not come on:\n" + "\n".join(p.tail() for p in job))
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        for part in self.parts:
+            part.end(patience_s=0)
+
+
+@dataclass
+class Outcome:
+    """What one run gave: of all ranks the step times of the second half and the exit codes."""
+
+    step_times: list[float] = field(default_factory=list)
+    exit_codes: list[int | None] = field(default_factory=list)
+    watch: list[str] = field(default_factory=list)
+    """What had become of tower and agent when the job ended."""
+
+    def add(self, other: Outcome) -> None:
+        self.step_times += other.step_times
+        self.exit_codes += other.exit_codes
+        self.watch = sorted({*self.watch, *other.watch})
+
+
+def say_end(code: int | None) -> str:
+    return "runs" if code is None else f"ended ({code})"
+
+
+def run_once(breaking: Break | None, steps: int, step_s: float) -> Outcome:
+    """Run the job once, and break its watch in the middle."""
+    with tempfile.TemporaryDirectory(prefix="harm-") as name:
+        run = Run(Path(name))
+        try:
+            watch = run.start_watch() if breaking else None
+            job = run.start_job(steps, step_s)
+            run.wait(job, lambda: "half" in job[0].output.read_text())
+            if breaking and watch:
+                breaking(*watch)
+            run.wait(job, lambda: all(part.exit_code() is not None for part in job))
+            times: list[float] = []
+            for rank in range(RANKS):
+                file = run.folder / f"times-{rank}.json"
+                times += json.loads(file.read_text())[steps // 2 :] if file.exists() else []
+            return Outcome(
+                step_times=times,
+                exit_codes=[part.exit_code() for part in job],
+                watch=[f"{p.name} {say_end(p.exit_code())}" for p in watch or ()],
+            )
+        finally:
+            run.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--step", type=float, default=0.02, help="length of a step in seconds")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true", help="exit 1 when the job was harmed")
+    args = parser.parse_args()
+    outcomes = {name: Outcome() for name in CONDITIONS}
+    names = list(CONDITIONS)
+    for number in range(args.rounds):
+        # Another order each round: what else the machine does falls on all conditions alike.
+        turned = names[number % len(names) :] + names[: number % len(names)]
+        for name in turned:
+            outcomes[name].add(run_once(CONDITIONS[name], args.steps, args.step))
+            print(f"round {number + 1}: {name}", file=sys.stderr)
+    rows = [describe(name, outcomes[name], outcomes["alone"].step_times) for name in names]
+    if args.json:
+        print(json.dumps(rows))
+    else:
+        for row in rows:
+            print("  ".join(f"{key}={value}" for key, value in row.items()))
+    harmed = [row for row in rows if not row["same_exit_codes"] or row["median_ratio"] > MAX_RATIO]
+    return 1 if args.check and harmed else 0
+
+
+def describe(name: str, outcome: Outcome, alone: list[float]) -> dict[str, object]:
+    mine = outcome.step_times
+    return {
+        "condition": name,
+        "steps": len(mine),
+        "median_ms": round(1000 * median(mine), 3),
+        "median_ratio": round(median(mine) / median(alone), 4),
+        "p95_ms": round(1000 * p95(mine), 3),
+        "p95_ratio": round(p95(mine) / p95(alone), 4),
+        "same_exit_codes": set(outcome.exit_codes) == {EXIT_CODE},
+        "watch": ", ".join(outcome.watch),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
