@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from agent.dumpers.python_stacks import MISSING_HELP
 from agent.procfs import Proc, parse_fields
@@ -16,6 +17,12 @@ YAMA_HELP = (
     "start the training process with WATCHTOWER_PTRACE=any"
 )
 NEEDED = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+CONTAINED_HELP = (
+    "sees the processes of its own container only: for those of others it needs the host's pid "
+    "namespace (hostPID: true, --pid=host)"
+)
+HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the inode of the first one."""
 
 
 def look_at_limits(proc: Proc, py_spy: str) -> AgentLimits:
@@ -23,7 +30,7 @@ def look_at_limits(proc: Proc, py_spy: str) -> AgentLimits:
     capabilities = read_capabilities(proc)
     return AgentLimits(
         python_stacks=_limit_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
-        process=_limit_of_process(capabilities),
+        process="; ".join(filter(None, _limits_of_process(proc, capabilities))),
     )
 
 
@@ -41,10 +48,11 @@ def _limit_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
     return ""
 
 
-def _limit_of_process(capabilities: int) -> str:
-    if has(capabilities, CAP_SYS_PTRACE) and has(capabilities, CAP_DAC_READ_SEARCH):
-        return ""
-    return f"sees ranks of user {os.getuid()} only: for those of others it needs {NEEDED}"
+def _limits_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
+    if not (has(capabilities, CAP_SYS_PTRACE) and has(capabilities, CAP_DAC_READ_SEARCH)):
+        yield f"sees ranks of user {os.getuid()} only: for those of others it needs {NEEDED}"
+    if read_pid_namespace(proc) != HOST_PID_NAMESPACE:
+        yield CONTAINED_HELP
 
 
 def has(capabilities: int, number: int) -> bool:
@@ -56,6 +64,14 @@ def read_capabilities(proc: Proc) -> int:
     """Return our effective capabilities as the kernel's bit set."""
     text = parse_fields(proc.try_read(os.getpid(), "status", 8192)).get("CapEff", "0")
     return int(text, 16)
+
+
+def read_pid_namespace(proc: Proc) -> int:
+    """Return the inode of our pid namespace; where it cannot be seen, that of the host."""
+    try:
+        return os.stat(f"{proc.path}/self/ns/pid").st_ino
+    except OSError:
+        return HOST_PID_NAMESPACE
 
 
 def read_ptrace_scope(proc: Proc) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits import look_at_limits
+from agent.limits import CONTAINED_HELP, look_at_limits
 from agent.procfs import Proc
 from watchtower.wire.report import AgentLimits
 
@@ -58,3 +58,10 @@ def test_one_capability_alone_is_not_enough_for_other_users(
     found = limits(tmp_path, scope=None, capabilities=capabilities, py_spy="/bin/py-spy")
     assert "CAP_DAC_READ_SEARCH" in found.process
     assert found.python_stacks == ""
+
+
+def test_a_container_of_its_own_is_said(tmp_path: Path) -> None:
+    (tmp_path / "proc/self/ns").mkdir(parents=True)
+    (tmp_path / "proc/self/ns/pid").touch()
+    found = limits(tmp_path, scope=None, capabilities=ALL, py_spy="/bin/py-spy")
+    assert found == AgentLimits(process=CONTAINED_HELP)

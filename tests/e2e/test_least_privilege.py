@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 RANKS, CULPRIT, FAULT_STEP = 4, 1, 12
-JOB, HALF = "anothers", "WATCHTOWER_TEST_HALF"
+JOB, HALF = "somebody-elses", "WATCHTOWER_TEST_HALF"
 DEADLINE_S = 60.0
 PY_SPY = Path(sysconfig.get_path("scripts")) / "py-spy"
 
@@ -162,7 +162,7 @@ def test_with_the_unit_s_rights_the_verdict_is_that_of_root_and_without_it_says_
     assert sources(found) == sources(expected)
     assert {"stacks", "heartbeat"} <= sources(found)
     assert found["missing_evidence"] == []
-    assert ask(least, "/readyz")["limits"] == []
+    assert not [text for text in ask(least, "/readyz")["limits"] if "CAP_" in text]
 
     lacking = f"sees ranks of user {AGENT_USER} only: for those of others it needs CAP_SYS_PTRACE"
     assert lacking in bare.output.read_text()
