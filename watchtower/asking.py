@@ -64,6 +64,17 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     return _show(args, lambda: client.incident(args.incident), text)
 
 
+def export(client: TowerClient, args: argparse.Namespace) -> int:
+    """Write down everything that an incident was concluded from."""
+    bundle = client.export(args.incident)
+    if args.output is None:
+        print(bundle)
+    else:
+        args.output.write_text(bundle, "utf-8")
+        print(f"{args.output}: {len(bundle) / 1000:.0f} KB; `watchtower replay` diagnoses it again")
+    return 0
+
+
 def _show(args: argparse.Namespace, ask: Callable[[], Any], text: Callable[[Any], str]) -> int:
     """Print an answer; with --watch again whenever it changes."""
     shown = None

@@ -46,6 +46,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_why(commands.add_parser("why", help="say who hung a job, where and why"))
     _add_incidents(commands.add_parser("incidents", help="list incidents, newest first"))
     _add_incident(commands.add_parser("incident", help="show one incident with its stacks"))
+    _add_export(commands.add_parser("export", help="write an incident with its evidence to a file"))
+    _add_replay(commands.add_parser("replay", help="diagnose an exported incident again"))
     _add_mute(commands.add_parser("mute", help="let a job page nobody for a while"))
     _add_unmute(commands.add_parser("unmute", help="let a job page again"))
     _add_ack(commands.add_parser("ack", help="say that somebody looks after an incident"))
@@ -106,6 +108,25 @@ def _add_incident(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("incident", help="id of the incident")
     _add_asking(parser)
     parser.set_defaults(run=lambda args: asking.show_incident(_client(args), args))
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("incident", help="id of the incident")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
+    _add_tower(parser)
+    parser.set_defaults(run=lambda args: asking.export(_client(args), args))
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="what `watchtower export` wrote")
+    parser.add_argument("--json", action="store_true", help="print both verdicts as JSON")
+
+    def run(args: argparse.Namespace) -> int:
+        from watchtower.replaying import replay
+
+        return replay(args)
+
+    parser.set_defaults(run=run)
 
 
 def _add_mute(parser: argparse.ArgumentParser) -> None:

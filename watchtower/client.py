@@ -65,6 +65,10 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def export(self, incident: str) -> str:
+        """Everything one incident was concluded from, as a JSON document."""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
+
     def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
         """Let a job page nobody for a while."""
         said = {"for_s": for_s, "reason": reason}

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
+from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentSummary
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
@@ -50,6 +51,14 @@ def incident_routes(tower: Tower) -> APIRouter:
         if detail is None:
             raise HTTPException(404, _unknown(incident))
         return detail if shape is VerdictFormat.JSON else write_verdict(detail.verdict, shape)
+
+    @router.get("/{incident}/export", response_class=Response)
+    async def export(incident: str) -> Response:
+        """Hand out everything the incident was concluded from: `watchtower replay` reads it."""
+        body = await export_incident(tower, incident)
+        if body is None:
+            raise HTTPException(404, _unknown(incident))
+        return Response(body, media_type="application/json")
 
     @router.post("/{incident}/ack")
     async def ack_incident(incident: str, said: AckRequest) -> AckView:

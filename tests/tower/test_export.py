@@ -1,0 +1,87 @@
+"""An incident is exported whole and diagnosed again from the file alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.tower.simulator import Simulation
+from tests.tower.test_tower import hang
+from watchtower.cli import main
+from watchtower.tower.export import Bundle, export_incident
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    async def story() -> bytes:
+        sim = Simulation(tmp_path_factory.mktemp("store") / "watchtower.db")
+        await sim.dump(behind=1)  # of a job nobody reported: long before the stall
+        await sim.step(80)
+        await hang(sim)
+        ident = sim.verdict.incident
+        await sim.tower.paging.ack(ident, "ann", "<b>on it</b>", sim.tower.live.values())
+        await sim.report(6)
+        body = await export_incident(sim.tower, ident)
+        assert await export_incident(sim.tower, "none") is None
+        await sim.close()
+        return body
+
+    return asyncio.run(story())
+
+
+@pytest.fixture
+def file(tmp_path: Path, exported: bytes) -> Path:
+    path = tmp_path / "incident.json"
+    path.write_bytes(exported)
+    return path
+
+
+def test_an_export_has_verdict_case_and_the_dumps_of_the_stall(exported):
+    bundle = msgspec.json.decode(exported, type=Bundle)
+    assert bundle.verdict.incident == bundle.id
+    assert bundle.case.ranks[2].dumps
+    assert [stored.batch.round for stored in bundle.dumps] == [2, 2, 1, 1]
+    assert bundle.dumps_are_all
+    assert bundle.ack.note == "<b>on it</b>"
+
+
+def test_a_replay_says_what_was_said_then_and_now(file, capsys):
+    assert main(["replay", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("rank 2") >= 2
+    assert said.index("then, by watchtower") < said.index("now, by watchtower")
+    assert main(["replay", str(file), "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["then"]["cause"] == both["now"]["cause"] == "dataloader_stall"
+
+
+def test_a_replay_that_concludes_something_else_is_a_finding(file, exported, capsys):
+    bundle = json.loads(exported)
+    bundle["verdict"]["cause"] = "busy_loop"
+    file.write_text(json.dumps(bundle))
+    assert main(["replay", str(file)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"case": None}, "its evidence was gone"),
+        ({"format": "watchtower-incident-9"}, "written by a newer watchtower"),
+        ({"verdict": 1}, "is no export of watchtower"),
+    ],
+)
+def test_a_file_that_cannot_be_replayed_is_told(file, exported, capsys, change, said):
+    file.write_text(json.dumps(json.loads(exported) | change))
+    assert main(["replay", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_no_json_is_told(tmp_path, capsys):
+    (tmp_path / "x").write_bytes(b"\xff{")
+    assert main(["replay", str(tmp_path / "x")]) == 2
+    assert main(["replay", str(tmp_path / "absent")]) == 2
+    assert "is no export" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""`watchtower replay`: diagnoses an exported incident again, with the rules of this release."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from watchtower import __version__
+from watchtower.client import ClientError
+from watchtower.core.case import CASE_SCHEMA
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.wording import render_text
+from watchtower.tower.export import BUNDLE_FORMAT, Bundle
+from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.wire.verdict import Verdict
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Above the export of the largest job; a larger file is something else."""
+
+
+def replay(args: argparse.Namespace) -> int:
+    """Print the verdict as it was and as it is now; 1 when they name other ranks or causes."""
+    bundle = read_bundle(args.file)
+    now = diagnose_again(bundle)
+    if args.json:
+        print(msgspec.json.encode({"then": bundle.verdict, "now": now}).decode())
+    else:
+        print(f"then, by watchtower {bundle.watchtower}:\n\n{render_text(bundle.verdict)}")
+        print(f"now, by watchtower {__version__}:\n\n{render_text(now)}", end="")
+    return 0 if _names(bundle.verdict) == _names(now) else 1
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Read an export. Raises ClientError, OSError."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ClientError(f"{path} has more than {MAX_BYTES} bytes: it is no export of watchtower")
+    try:
+        bundle = msgspec.json.decode(path.read_bytes(), type=Bundle)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClientError(f"{path} is no export of watchtower: {error}") from None
+    schema = bundle.case.schema if bundle.case else 0
+    if bundle.format != BUNDLE_FORMAT or schema > CASE_SCHEMA:
+        raise ClientError(f"{path} was written by a newer watchtower: replay it with that release")
+    return bundle
+
+
+def diagnose_again(bundle: Bundle) -> Verdict:
+    """Diagnose the case of an export. Raises ClientError when it has none."""
+    if bundle.case is None:
+        raise ClientError(f"incident {bundle.id} was exported when its evidence was gone already")
+    then = bundle.verdict
+    now = diagnosed_verdict(bundle.job, bundle.generation, then.status, diagnose(bundle.case), 0)
+    return replace(
+        now, incident=then.incident, opened_at=then.opened_at, diagnosed_at=then.diagnosed_at
+    )
+
+
+def _names(verdict: Verdict) -> tuple[object, list[int]]:
+    return verdict.cause, [suspect.rank for suspect in verdict.suspects]

@@ -1,0 +1,89 @@
+"""The export of an incident: everything it was concluded from, as one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from watchtower import __version__
+from watchtower.core.case import Case
+from watchtower.store.records import Incident, StoredDumps
+from watchtower.tower.clock import rfc3339
+from watchtower.tower.history import read_incident
+from watchtower.tower.paging import AckView, view_ack
+from watchtower.tower.tower import Tower
+from watchtower.wire.verdict import Status, Verdict
+
+BUNDLE_FORMAT = "watchtower-incident-1"
+"""Changes when an older reader would misunderstand a newer export."""
+
+MAX_BATCHES = 1024
+"""Batches of dumps in one export, the newest of the stall: with 20 KB each it can be mailed. The
+case has the last two dumps of every rank in any event."""
+
+MARGIN_S = 60.0
+"""Dumps are looked for from this long before the stall: the wall clock may have been set since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """An incident to take away: for a report, a golden, a look with another release."""
+
+    format: str
+    watchtower: str
+    """Release that wrote this."""
+    exported_at: str
+    id: str
+    job: str
+    generation: int
+    status: Status
+    opened_at: str
+    closed_at: str | None
+    ack: AckView | None
+    verdict: Verdict
+    case: Case | None
+    """Evidence of the verdict; null when it is older than evidence is kept."""
+    dumps: tuple[StoredDumps, ...]
+    """Newest first; times are UNIX seconds."""
+    dumps_are_all: bool
+
+
+async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
+    """Write an incident down as JSON; None when there is none of that id.
+
+    Raises StoreFailedError.
+    """
+    incident = await read_incident(tower, incident_id)
+    if incident is None:
+        return None
+    dumps = await _read_dumps(tower, incident)
+    bundle = Bundle(
+        format=BUNDLE_FORMAT,
+        watchtower=__version__,
+        exported_at=rfc3339(tower.clock.wall()),
+        id=incident.id,
+        job=incident.job,
+        generation=incident.generation,
+        status=incident.status,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
+        ack=view_ack(incident.ack) if incident.ack else None,
+        verdict=incident.verdict,
+        case=incident.case,
+        dumps=tuple(dumps[:MAX_BATCHES]),
+        dumps_are_all=len(dumps) <= MAX_BATCHES,
+    )
+    return msgspec.json.encode(bundle)
+
+
+async def _read_dumps(tower: Tower, incident: Incident) -> list[StoredDumps]:
+    archive, dumps, last = tower.archive, list[StoredDumps](), None
+    since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
+    until = incident.closed_at or tower.clock.wall()
+    while len(dumps) <= MAX_BATCHES:
+        page = await archive.read(archive.store.dumps(incident.job, since, until, last))
+        if not page:
+            break
+        dumps, last = [*dumps, *page], page[-1]
+    return dumps
