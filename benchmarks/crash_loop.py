@@ -44,7 +44,7 @@ START_DEADLINE_S = 20.0
 STAGE_DEADLINE_S = 60.0
 """However often the tower is killed meanwhile, a stage of a hang takes no longer than this."""
 
-MOMENT_DEADLINE_S = 6.0
+MOMENT_DEADLINE_S = 3.0
 BREATH_S = 2.5
 """Between two kills, at most: a hang needs two seconds of one tower to become an incident."""
 

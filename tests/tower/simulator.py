@@ -39,6 +39,10 @@ class Simulation:
 
     def __init__(self, path: Path, world: World | None = None) -> None:
         self.world = world or World()
+        self.agents: dict[str, str] = {}
+        """Ids of agents by node, where they are not the node's name."""
+        self.doubled: set[str] = set()
+        """Nodes under whose name a second agent reports, without any rank."""
         self._path = path
         self._batches = 0
         self._start()
@@ -49,10 +53,27 @@ class Simulation:
         self.tower = Tower(self.world.policy, self.store, self.store.recall(), clock)
 
     async def restart_tower(self) -> None:
-        """End the tower as kill -9 would, and start another one on the same data."""
-        await self.tower.close()
+        """End the tower in good order, and start another one on the same data."""
+        await self.close()
+        self._start()
+
+    async def kill_tower(self) -> None:
+        """End the tower as kill -9 would: what it had not handed to the disk is gone."""
+        if self.tower._judging is not None:
+            self.tower._judging.cancel()
+        for task in self.tower._tasks:
+            task.cancel()
+        await asyncio.gather(*self.tower._tasks, return_exceptions=True)
+        self.tower._thinker.stop(patience_s=0)
         self.store.close()
         self._start()
+
+    def restart_agent(self, node: str) -> None:
+        """Another agent on this node: it finds the processes that live, and no others."""
+        self.agents[node] = f"{node}-{len(self.agents)}-{self.world.now}"
+        gone = [r.rank for r in self.world.ranks.values() if r.node == node and r.ended]
+        for rank in gone:
+            del self.world.ranks[rank]
 
     async def close(self) -> None:
         await self.tower.close()
@@ -84,8 +105,12 @@ class Simulation:
             for node in sorted({r.node for r in self.world.ranks.values()} - self.world.silent):
                 ranks = [r for r in self.world.ranks.values() if r.node == node]
                 vitals = tuple(r.vitals(self.world.size, self.world.now) for r in ranks)
-                report = Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=vitals)
+                agent = self.agents.get(node, node)
+                report = Report(version=1, node=node, agent_id=agent, interval_s=1.0, ranks=vitals)
                 self.tower.take_report(report)
+            for node in sorted(self.doubled):
+                other = Report(version=1, node=node, agent_id="other", interval_s=1.0)
+                self.tower.take_report(other)
             for rank in self.world.ranks.values():
                 rank.advanced = 0
             self.tower.tick()

@@ -88,9 +88,12 @@ class Tower:
         self._thinker = Worker("diagnose")
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
+        self._judging: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
         """Leave running diagnoses, and write what waits to be written."""
+        if self._judging is not None:
+            self._judging.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,12 +141,13 @@ class Tower:
         self.counters.last_tick_s = self.clock.now() - now
 
     def _judge_soon(self, name: str) -> None:
-        if not self._dirty:
-            asyncio.get_running_loop().call_later(JUDGE_WITHIN_S, self._judge_dirty)
+        if self._judging is None:
+            loop = asyncio.get_running_loop()
+            self._judging = loop.call_later(JUDGE_WITHIN_S, self._judge_dirty)
         self._dirty.add(name)
 
     def _judge_dirty(self) -> None:
-        names, self._dirty = self._dirty, set()
+        names, self._dirty, self._judging = self._dirty, set(), None
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
