@@ -7,6 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from watchtower_heartbeat.page import PageError, PageView
 
+from agent.config import (
+    DEEPER_EACH_LOOK,
+    FIRST_DESCRIPTORS,
+    MAX_ARGUMENTS,
+    MAX_DESCRIPTORS_PER_PROCESS,
+)
 from agent.launchers import (
     RankClaim,
     claim_rank,
@@ -20,7 +26,7 @@ from agent.lineages import Claimant
 from agent.pages import PageFile, find_page
 from agent.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
-from watchtower.wire.bounds import MAX_RANK
+from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -30,6 +36,8 @@ class Candidate:
     process: Process
     first_seen: float
     looks: int = 0
+    cost: int = 0
+    """Links read in the last look."""
     matches: bool = False
     claim: RankClaim | None = None
     words: dict[str, str] = field(default_factory=dict)
@@ -51,8 +59,13 @@ class Candidate:
         environment = parse_environ(raw)
         self.matches = all(environment.get(name) == value for name, value in match.items())
         self.claim = claim_rank(environment) if self.matches else None
-        self.words = {name: environment[name] for name in naming_variables() if name in environment}
-        self.command = parse_command(command) if self.claim is not None else []
+        self.words = {
+            name: environment[name][:MAX_NAME]
+            for name in naming_variables()
+            if name in environment and self.matches
+        }
+        words = parse_command(command) if self.claim is not None else []
+        self.command = [word[:MAX_NAME] for word in words[:MAX_ARGUMENTS]]
         return True
 
     def look_for_page(self, proc: Proc) -> int:
@@ -63,10 +76,15 @@ class Candidate:
         """
         if self.page is not None and self.page.is_open_in(proc, self.process.pid):
             return 1
-        search = find_page(proc, self.process.pid, self.process.start_time)
+        limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_LOOK**self.looks, MAX_DESCRIPTORS_PER_PROCESS)
+        search = find_page(proc, self.process.pid, self.process.start_time, limit)
         # A process that is ending has no descriptors any more: its last page stays.
         self.page = search.page or self.page
         return search.looked_at
+
+    def close_page(self) -> None:
+        """Let go of the page of one that is not watched; what it said of itself stays known."""
+        self.page = None
 
     def read_identity(self) -> bool:
         """Read the page again: a program may name its rank and job long after it made the page."""
@@ -91,6 +109,10 @@ class Candidate:
             local_rank=claim.local_rank if local_rank is None else local_rank,
             world_size=claim.world_size if world_size is None else world_size,
         )
+
+    def is_claimant(self) -> bool:
+        """Say whether environment or page name a rank."""
+        return self.claim is not None or self.view is not None
 
     def is_left_over(self) -> bool:
         """Say whether this is a worker whose rank is dead: it does not become one itself."""

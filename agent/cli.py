@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from agent import __version__, config
+from agent.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
     from agent.daemon import Agent  # noqa: PLC0415 - `--help` need not wait for it
 
     Agent(settings).run()

@@ -30,8 +30,35 @@ DESCRIPTOR_BURST = 4000
 MAX_DESCRIPTORS_PER_PROCESS = 4096
 """Links read of one process in one look; a page is made early and has a low descriptor."""
 
+FIRST_DESCRIPTORS = 64
+DEEPER_EACH_LOOK = 4
+"""The first look at a process is short, because most pages are found in it and most processes have
+none; each later look goes four times as far."""
+
+MAX_PAGES_TRIED = 32
+"""Pages opened in one look at a process: it has its own and those it inherited."""
+
+MAX_VARIABLES = 4096
+"""Variables looked at in one environment; real ones have a hundred."""
+
+MAX_ARGUMENTS = 10
+"""Words of a command line that are kept: whether it is a launcher stands in the first."""
+
+CONSIDER_FOR_S = 0.25
+"""Time per tick for processes never seen before: a whole node is considered in one tick, and ten
+thousand that start at once in some, without holding up the reports."""
+
+MAX_REPORT_BYTES = 1 << 20
+"""A tower takes twice as much; 8 ranks are 5 kB."""
+
 SAMPLES_PER_TICK = 32
 """Child processes whose CPU and bytes are read per tick; more of them take turns."""
+
+MAX_METERED_CHILDREN = 256
+"""Children of one rank whose movement counts; each takes two descriptors of ours."""
+
+MAX_OWN_DESCRIPTORS = 65536
+"""The usual limit of 1024 is that of programs with select(2): 8 ranks with 64 workers need more."""
 
 MAX_LINEAGE = 64
 """Ancestors looked at: deeper chains exist only in loops of our own making."""
@@ -57,6 +84,10 @@ MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
 CHILD_STACKS_PER_RANK = 16
 """Children of one rank dumped by py-spy; of the others the kernel's words must do."""
 
+MAX_BATCH_CHILDREN = 4096
+MAX_BATCH_THREADS = 50_000
+"""In one batch, about 10 MB; the ranks of a node share them evenly."""
+
 MAX_BATCH_FRAMES = 50_000
 """Frames in one batch, about 6 MB; ranks hang in the same few places: real ones have hundreds."""
 
@@ -76,6 +107,9 @@ REPEAT_DUMP_S = 30.0
 """The earliest a rank that stays overdue makes the agent dump again; doubles each time."""
 
 MAX_REPEAT_DUMP_S = 480.0
+
+MAX_DUMPS_PER_MINUTE = 6
+"""Of one job, whoever asks: a hang needs two or three, and a deadline of 0 s must not cost more."""
 
 REMEMBERED_ORDERS = 1024
 """Ids of orders already carried out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import select
 import signal
 import threading
@@ -40,6 +41,16 @@ SOONEST_TICK_S = 0.2
 """A rank that ends is reported at once, but a node whose ranks all end is not a storm."""
 
 BY_DEADLINE = "deadline"
+EXHAUSTED = "its job was dumped several times in the last minute"
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as we may: each rank and worker under watch needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may = config.MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(may, config.MAX_OWN_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Agent:
@@ -97,6 +108,7 @@ class Agent:
         """Watch until told to stop; returns within seconds then, whatever hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
+        raise_descriptor_limit()
         self._look_at_limits(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
         print(self._describe(url), flush=True)
@@ -167,7 +179,11 @@ class Agent:
             agent_id=self._agent_id,
             interval_s=self._settings.interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
-            limits=replace(self._limits, spool=self._keeper.trouble() if self._keeper else ""),
+            limits=replace(
+                self._limits,
+                spool=self._keeper.trouble() if self._keeper else "",
+                ranks=str(self._discovery.left_out),
+            ),
         )
         self._reports.offer(report)
         self._metrics.ranks.set(len(self._watchlist.living()))
@@ -180,7 +196,8 @@ class Agent:
         while self._replies:
             reply = self._replies.popleft()
             self._deadlines.replace(reply.deadlines)
-            self._orders.receive(reply.orders, now)
+            for order in self._orders.receive(reply.orders, now):
+                log.warning("order %s is refused: too many wait", order.id)
         self._act_on_deadlines(now)
         orders, expired = self._orders.take(now, limit=self._room())
         for order in expired:
@@ -196,9 +213,13 @@ class Agent:
         if not overdue or not self._room():
             return
         for job, beat in self._deadlines.fire(self._watchlist.beats(), now).items():
-            if not self._ledger.satisfies(job, now):
-                log.info("rank %d of %s is overdue: dumping", beat.rank, job)
-                self._start_dump(job, BY_DEADLINE, ())
+            if self._ledger.satisfies(job, now):
+                continue
+            if self._ledger.is_exhausted(job, now):
+                log.warning("rank %d of %s is overdue, but %s", beat.rank, job, EXHAUSTED)
+                continue
+            log.info("rank %d of %s is overdue: dumping", beat.rank, job)
+            self._start_dump(job, BY_DEADLINE, ())
 
     def _room(self) -> int:
         """Return how many more jobs may be dumped at the same time."""
@@ -209,6 +230,8 @@ class Agent:
             log.warning("order %s is refused: %s", order.id, reason)
         elif self._ledger.satisfies(order.job, now):
             log.info("order %s is satisfied by a dump of that job just taken", order.id)
+        elif self._ledger.is_exhausted(order.job, now):
+            log.warning("order %s is refused: %s", order.id, EXHAUSTED)
         else:
             log.info("order %s: dumping job %s", order.id, order.job)
             self._start_dump(order.job, order.id, order.ranks)
@@ -225,7 +248,7 @@ class Agent:
             if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
         )
         if targets:
-            self._ledger.begin(job)
+            self._ledger.begin(job, time.monotonic())
             self._dumping.start(DumpRequest(job=job, reason=reason, targets=targets))
 
     def _sleep(self, wake_at: float) -> bool:

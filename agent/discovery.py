@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
 
 from agent.candidates import Candidate
-from agent.launchers import RankClaim, is_launcher, name_job
+from agent.config import CONSIDER_FOR_S
+from agent.found_rank import FoundRank
+from agent.launchers import is_launcher, name_job
 from agent.lineages import choose_ranks
 from agent.look_schedule import LookSchedule
-from agent.pages import PageFile
 from agent.process_table import Process, ProcessTable
 from agent.procfs import Proc
+from agent.room import LeftOut, make_room
 from watchtower.wire.bounds import MAX_NAME
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRank:
-    """A process that is a rank, and whose."""
-
-    process: Process
-    job: str
-    claim: RankClaim
-    page: PageFile | None
 
 
 class Discovery:
@@ -36,32 +28,55 @@ class Discovery:
         match: Mapping[str, str],
         host: str,
         own_pid: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`host` tells this machine from others; `own_pid` and what it starts are no ranks."""
+        self._clock = clock
         self._proc, self._table = proc, table
         self._match, self._host, self._own_pid = dict(match), host, own_pid
+        self._unseen: dict[int, Process] = {}
+        """Processes not considered yet, in the order in which they came."""
         self._candidates: dict[int, Candidate] = {}
         self._schedule = LookSchedule()
         self._changed = False
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
+        self.left_out = LeftOut()
 
     def tick(self, now: float) -> list[FoundRank]:
         """Look at what is due; return all ranks known now."""
         new, gone = self._table.refresh()
         for process in gone:
-            self._changed |= self._candidates.pop(process.pid, None) is not None
-        for process in new:
-            self._consider(process, now)
+            self._unseen.pop(process.pid, None)
+            candidate = self._candidates.pop(process.pid, None)
+            self._changed |= candidate is not None and candidate.is_claimant()
+        self._unseen.update((process.pid, process) for process in new)
+        self._consider_unseen(now)
         self._schedule.run(now, look=self._look, is_rank=self._is_rank)
         for candidate in self._candidates.values():
             if candidate.page is not None and candidate.read_identity():
                 self._changed = True
         if self._changed:
             self._changed = False
-            self._ranks = self._resolve()
-            self._rank_pids = {rank.process.pid for rank in self._ranks}
+            self._ranks, self.left_out = make_room(self._resolve(), self._rank_pids)
+            self._rank_pids = {rank.pid for rank in self._ranks}
+            self._mark()
         return self._ranks
+
+    def _consider_unseen(self, now: float) -> None:
+        """Consider new processes, oldest first, as many as there is time for."""
+        until = self._clock() + CONSIDER_FOR_S
+        while self._unseen and self._clock() < until:
+            self._consider(self._unseen.pop(next(iter(self._unseen))), now)
+
+    def _mark(self) -> None:
+        """Remember who was a rank, and hold no page of a process that is not watched."""
+        for rank in self._ranks:
+            rank.process.was_rank = True
+        if self.left_out.count:
+            for pid, candidate in self._candidates.items():
+                if candidate.page is not None and pid not in self._rank_pids:
+                    candidate.close_page()
 
     def _consider(self, process: Process, now: float) -> None:
         lineage = [process, *process.lineage()]
@@ -69,7 +84,8 @@ class Discovery:
             return
         candidate = Candidate(process=process, first_seen=now)
         self._candidates[process.pid] = candidate
-        self._changed |= candidate.look_at_environment(self._proc, self._match)
+        candidate.look_at_environment(self._proc, self._match)
+        self._changed |= candidate.claim is not None
         above = (self._candidates.get(each.pid) for each in lineage[1:])
         helper = any(each is not None and each.page is not None for each in above)
         self._schedule.add(candidate, now, helper=helper)
@@ -80,7 +96,8 @@ class Discovery:
             return -1
         if candidate.looks:
             self._changed |= candidate.look_at_environment(self._proc, self._match)
-        if not candidate.matches:
+        closed = candidate.view is not None and candidate.page is None
+        if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1
         before = candidate.page
         spent = candidate.look_for_page(self._proc)
@@ -103,12 +120,10 @@ class Discovery:
                 job=self._job_of(candidate),
                 claim=claim,
                 page=candidate.page if candidate.view is not None else None,
+                has_page=candidate.view is not None,
             )
         chosen = choose_ranks(claimants)
-        ranks = [rank for pid, rank in sorted(found.items()) if pid in chosen]
-        for rank in ranks:
-            rank.process.was_rank = True
-        return ranks
+        return [rank for pid, rank in sorted(found.items()) if pid in chosen]
 
     def _job_of(self, candidate: Candidate) -> str:
         if candidate.view is not None and candidate.view.job:

@@ -8,7 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.config import CHILD_STACKS_PER_RANK, MAX_BATCH_FRAMES, PY_SPY_AT_ONCE
+from agent.config import (
+    CHILD_STACKS_PER_RANK,
+    MAX_BATCH_CHILDREN,
+    MAX_BATCH_FRAMES,
+    MAX_BATCH_THREADS,
+    PY_SPY_AT_ONCE,
+)
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
@@ -67,7 +73,8 @@ class RoundTaker:
         children = children_by_parent(self._proc)
         ranks = {target.pid for target in targets}
         tables = SocketTables(self._proc)
-        trees = [self._look(target, children, ranks, tables) for target in targets]
+        room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
+        trees = [self._look(target, children, ranks, tables, room) for target in targets]
         wanted = [tree.process for tree in trees]
         for tree in trees:
             wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])
@@ -84,6 +91,7 @@ class RoundTaker:
         children: dict[int, list[int]],
         ranks: set[int],
         tables: SocketTables,
+        room: int,
     ) -> _Tree:
         stat = self._proc.stat(target.pid)
         process = _Process(pid=target.pid, kernel=KernelWait(state=ProcessState.GONE))
@@ -95,7 +103,7 @@ class RoundTaker:
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
-        found = [self._look_at_child(pid, tables) for pid in pids[:MAX_CHILDREN]]
+        found = [self._look_at_child(pid, tables) for pid in pids[:room]]
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, step=target.read_step(), process=process, children=found)
 
@@ -144,7 +152,7 @@ class _StackSet:
 
     def __init__(self) -> None:
         self._stacks: dict[str, Stack] = {}
-        self._frames = 0
+        self._frames = self._threads = 0
 
     def add(self, dump: StackDump) -> tuple[ThreadDump, ...]:
         """Take in the stacks of a process; return the threads whose stack fits."""
@@ -156,7 +164,10 @@ class _StackSet:
             if stack.digest not in self._stacks and not full:
                 self._stacks[stack.digest] = stack
                 self._frames = frames
-        return tuple(each for each in dump.threads.threads if each.digest in self._stacks)
+        room = max(0, MAX_BATCH_THREADS - self._threads)
+        fits = [each for each in dump.threads.threads if each.digest in self._stacks][:room]
+        self._threads += len(fits)
+        return tuple(fits)
 
     def all(self) -> tuple[Stack, ...]:
         """Return the stacks taken in."""

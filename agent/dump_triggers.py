@@ -6,8 +6,16 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.config import MAX_REPEAT_DUMP_S, REMEMBERED_ORDERS, REPEAT_DUMP_S, SATISFIED_BY_S
-from watchtower.wire.orders import Deadline, Order
+from agent.config import (
+    MAX_DUMPS_PER_MINUTE,
+    MAX_REPEAT_DUMP_S,
+    REMEMBERED_ORDERS,
+    REPEAT_DUMP_S,
+    SATISFIED_BY_S,
+)
+from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
+
+STRANGERS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +86,26 @@ class DeadlineWatch:
 
 
 class DumpLedger:
-    """Which jobs are being dumped, and when they last were: who asks again meanwhile is served."""
+    """Which jobs are being dumped, and when they last were: who asks again meanwhile is served.
+
+    Nobody, not even the tower, has a job dumped without end.
+    """
 
     def __init__(self) -> None:
         self._running: set[str] = set()
         self._ended_at: dict[str, float] = {}
+        self._began_at: dict[str, list[float]] = {}
 
-    def begin(self, job: str) -> None:
+    def begin(self, job: str, now: float) -> None:
         """Note that a dump of the job began."""
         self._running.add(job)
+        recent = {name: _within_a_minute(times, now) for name, times in self._began_at.items()}
+        self._began_at = {name: times for name, times in recent.items() if times}
+        self._began_at.setdefault(job, []).append(now)
+
+    def is_exhausted(self, job: str, now: float) -> bool:
+        """Say whether the job was dumped as often in the last minute as it ever may be."""
+        return len(_within_a_minute(self._began_at.get(job, []), now)) >= MAX_DUMPS_PER_MINUTE
 
     def end(self, job: str, now: float) -> None:
         """Note that it ended."""
@@ -111,14 +130,20 @@ class OrderBook:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._waiting: list[tuple[float, Order]] = []
 
-    def receive(self, orders: Iterable[Order], now: float) -> None:
-        """Take in orders that came with a reply."""
+    def receive(self, orders: Iterable[Order], now: float) -> list[Order]:
+        """Take in orders that came with a reply; return those for which there is no room."""
+        refused = []
         for order in orders:
-            if order.id not in self._seen:
-                self._seen[order.id] = None
+            if order.id in self._seen:
+                continue
+            self._seen[order.id] = None
+            if len(self._waiting) < MAX_ORDERS:
                 self._waiting.append((now + order.expires_s, order))
+            else:
+                refused.append(order)
         while len(self._seen) > REMEMBERED_ORDERS:
             self._seen.popitem(last=False)
+        return refused
 
     def take(self, now: float, *, limit: int) -> tuple[list[Order], list[Order]]:
         """Return up to `limit` orders to carry out now, and those that expired while waiting."""
@@ -126,6 +151,10 @@ class OrderBook:
         valid = [(until, order) for until, order in self._waiting if until > now]
         self._waiting = valid[limit:]
         return [order for _, order in valid[:limit]], expired
+
+
+def _within_a_minute(times: list[float], now: float) -> list[float]:
+    return [at for at in times if now - at < 60]
 
 
 def refuse(order: Order, known_ranks: Mapping[str, set[int]]) -> str:
@@ -137,5 +166,7 @@ def refuse(order: Order, known_ranks: Mapping[str, set[int]]) -> str:
     if ranks is None:
         return f"no rank of job {order.job!r} was found on this node"
     if strangers := sorted(set(order.ranks) - ranks):
-        return f"ranks {strangers} of job {order.job!r} were not found on this node"
+        shown = ", ".join(map(str, strangers[:STRANGERS_SHOWN]))
+        more = " and more" if len(strangers) > STRANGERS_SHOWN else ""
+        return f"ranks {shown}{more} of job {order.job!r} were not found on this node"
     return ""

@@ -63,7 +63,7 @@ class Heartbeat:
         return view.beat_ns if view is not None and view.step >= 0 else self._made_ns
 
     def _advance(self, view: PageView) -> tuple[int, float]:
-        before, before_ns = self._reported_step, self._reported_ns
+        before, before_ns = self._reported_step, max(0, self._reported_ns)  # a page may say less
         self._reported_step, self._reported_ns = view.step, view.beat_ns
         if view.step < 0 or view.beat_ns <= before_ns:
             return 0, 0.0

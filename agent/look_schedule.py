@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -17,11 +18,17 @@ RANK_WAIT_SHARE = 0.25
 10 s or 60 s, and its page is found that much later at most."""
 
 
+OTHERS_EVERY = 4
+"""One look in so many is for processes without a rank in their environment."""
+
+_Due = tuple[float, int, Candidate]
+
+
 class LookSchedule:
     """A queue of candidates by time, and a purse of descriptors that fills again slowly."""
 
     def __init__(self) -> None:
-        self._queue: list[tuple[float, int, Candidate]] = []
+        self._queue: list[_Due] = []
         self._order = count()
         self._descriptors = float(DESCRIPTOR_BURST)
         self._filled_at: float | None = None
@@ -42,10 +49,10 @@ class LookSchedule:
         `look` returns the links it read, or -1 when the candidate is gone.
         """
         self._fill(now)
-        due: list[tuple[float, int, Candidate]] = []
+        due: list[_Due] = []
         while self._queue and self._queue[0][0] <= now:
             due.append(heapq.heappop(self._queue))
-        due.sort(key=lambda each: (not is_rank(each[2]), each[2].claim is None, each[:2]))
+        due = in_turn(due, is_rank)
         for place, (_, _, candidate) in enumerate(due):
             if self._descriptors <= 0:
                 for late in due[place:]:
@@ -54,6 +61,7 @@ class LookSchedule:
             spent = look(candidate)
             candidate.looks += 1
             if spent >= 0:
+                candidate.cost = spent
                 self._descriptors -= spent
                 self._push(candidate, now + wait_after(candidate, now, is_rank=is_rank(candidate)))
 
@@ -65,6 +73,23 @@ class LookSchedule:
 
     def _push(self, candidate: Candidate, at: float) -> None:
         heapq.heappush(self._queue, (at, next(self._order), candidate))
+
+
+def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]:
+    """Order what is due: ranks first, then who may be one, and every fourth is anybody else.
+
+    Among ranks the cheap ones go first: a rank with thousands of descriptors costs the others
+    nothing. Nobody waits for ever for somebody else's many processes.
+    """
+    ranks = [each for each in due if is_rank(each[2])]
+    ranks.sort(key=lambda each: (each[2].cost, each[:2]))
+    rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
+    claiming = deque(each for each in rest if each[2].claim is not None)
+    others = deque(each for each in rest if each[2].claim is None)
+    while claiming or others:
+        turn = others if not claiming or (others and len(ranks) % OTHERS_EVERY == 0) else claiming
+        ranks.append(turn.popleft())
+    return ranks
 
 
 def wait_after(candidate: Candidate, now: float, *, is_rank: bool) -> float:

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
 from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageView, read_page
 
-from agent.config import MAX_DESCRIPTORS_PER_PROCESS
-from agent.procfs import Proc
+from agent.config import MAX_DESCRIPTORS_PER_PROCESS, MAX_PAGES_TRIED
+from agent.procfs import Proc, parse_fields
 
-DIRECTORY_VARIABLE = "WATCHTOWER_HEARTBEAT_DIR"
+LOCAL_FILE_SYSTEMS = (
+    "btrfs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "overlay",
+    "ramfs",
+    "rootfs",
+    "tmpfs",
+    "xfs",
+    "zfs",
+)
+"""Where a page in a directory may be: those that do not wait for another machine or a program."""
+
+LOOKS_PER_PAGE = 4
+"""What opening a page costs, in links read."""
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A FIFO of that name would wait for its writer."""
 
 
 class PageFile:
@@ -35,6 +57,8 @@ class PageFile:
 
     def is_open_in(self, proc: Proc, pid: int) -> bool:
         """Say whether the process still has this very page."""
+        if not _may_open(proc, pid, self._name):
+            return False
         try:
             theirs = os.stat(proc.file(pid, f"fd/{self._name}"))
         except OSError:
@@ -50,21 +74,30 @@ class Search:
     looked_at: int
 
 
-def find_page(proc: Proc, pid: int, start_time: int) -> Search:
+def find_page(
+    proc: Proc, pid: int, start_time: int, limit: int = MAX_DESCRIPTORS_PER_PROCESS
+) -> Search:
     """Find the page that `pid` itself writes; a page inherited over fork is not its own.
 
-    Only descriptors are looked at: a page in a directory is held open by its writer's mapping too,
-    so its link is there as well and no directory has to be known.
+    Only the lowest `limit` descriptors are looked at: a page in a directory is held open by its
+    writer's mapping too, so its link is there as well and no directory has to be known.
     """
     try:
-        names = os.listdir(proc.file(pid, "fd"))[:MAX_DESCRIPTORS_PER_PROCESS]
+        with os.scandir(proc.file(pid, "fd")) as entries:
+            names = [entry.name for entry in islice(entries, limit)]
     except OSError:
         return Search(page=None, looked_at=1)
-    for count, name in enumerate(names, 1):
-        link = proc.link(pid, f"fd/{name}")
-        if is_page_link(link) and (page := _open_own(proc, pid, start_time, name)):
-            return Search(page=page, looked_at=count + 1)
-    return Search(page=None, looked_at=len(names) + 1)
+    looked_at, tried = 1, 0
+    for name in names:
+        looked_at += 1
+        if not is_page_link(proc.link(pid, f"fd/{name}")):
+            continue
+        if page := _open_own(proc, pid, start_time, name):
+            return Search(page=page, looked_at=looked_at)
+        looked_at, tried = looked_at + LOOKS_PER_PAGE, tried + 1
+        if tried >= MAX_PAGES_TRIED:
+            break
+    return Search(page=None, looked_at=looked_at)
 
 
 def is_page_link(link: str) -> bool:
@@ -73,10 +106,59 @@ def is_page_link(link: str) -> bool:
 
 
 def _open_own(proc: Proc, pid: int, start_time: int, name: str) -> PageFile | None:
+    if not _may_open(proc, pid, name):
+        return None
     try:
-        page = PageFile(os.open(proc.file(pid, f"fd/{name}"), os.O_RDONLY | os.O_CLOEXEC), name)
-        view = page.read()
+        descriptor = os.open(proc.file(pid, f"fd/{name}"), _READ)
+    except OSError:
+        return None
+    page = PageFile(descriptor, name)
+    try:
+        view = page.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     except (OSError, PageError):
+        return None
+    if view is None:
         return None
     own = view.pid == proc.namespaced_pid(pid) and view.start_time_ticks in (start_time, -1)
     return page if own else None
+
+
+def _may_open(proc: Proc, pid: int, name: str) -> bool:
+    """Say whether a descriptor leads to memory or a local disk, without touching what it leads to.
+
+    A name can be anybody's. To open a file of a network or user-space file system that hangs is to
+    hang with it.
+    """
+    link = proc.link(pid, f"fd/{name}")
+    if not is_page_link(link):
+        return False
+    mount = _mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
+    if link == MEMFD_LINK:
+        return _mount_of_memory() in (mount, "")
+    lines = proc.try_read(pid, "mountinfo").split(b"\n")
+    return any(_is_local(line, mount) for line in lines)
+
+
+def _mount_of(fdinfo: bytes) -> str:
+    return parse_fields(fdinfo).get("mnt_id", "")
+
+
+@cache
+def _mount_of_memory() -> str:
+    """Return the mount on which the kernel keeps every memfd, told by one of ours; else ""."""
+    try:
+        descriptor = os.memfd_create("watchtower-agent")
+    except (OSError, AttributeError):  # not every Python has it
+        return ""
+    try:
+        return _mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
+    finally:
+        os.close(descriptor)
+
+
+def _is_local(line: bytes, mount: str) -> bool:
+    """Read a line of /proc/PID/mountinfo: "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw"."""
+    fields = line.split()
+    if not fields or fields[0] != mount.encode() or b"-" not in fields[:-1]:
+        return False
+    return fields[fields.index(b"-") + 1].decode("ascii", "replace") in LOCAL_FILE_SYSTEMS

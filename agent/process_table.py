@@ -6,6 +6,7 @@ kernel has given it another parent.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,8 +25,10 @@ class Process:
     alive: bool = True
     was_rank: bool = False
     parent: Process | None = None
-    children: list[Process] = field(default_factory=list)
-    """Living children, with those of children that died."""
+    guardian: Process | None = None
+    """The living process whose `children` it is among: its parent, or who was above that."""
+    children: dict[Process, None] = field(default_factory=dict)
+    """Living children, with those of children that died, in the order in which they came."""
 
     def lineage(self) -> Iterator[Process]:
         """Yield parent, grandparent and so on, the dead included."""
@@ -35,10 +38,10 @@ class Process:
             process, depth = process.parent, depth + 1
 
     def descendants(self) -> Iterator[Process]:
-        """Yield living children and theirs."""
-        waiting = list(self.children)
+        """Yield living children and theirs, nearest first."""
+        waiting = deque(self.children)
         while waiting:
-            process = waiting.pop()
+            process = waiting.popleft()
             yield process
             waiting.extend(process.children)
 
@@ -72,16 +75,27 @@ class ProcessTable:
         for process in new:
             parent = self._processes.get(process.ppid)
             if parent is not None and parent is not process:
-                process.parent = parent
-                parent.children.append(process)
+                process.parent = process.guardian = parent
+                parent.children[process] = None
+                _cut(process)
         return new
 
     def _remove(self, pid: int) -> Process:
         process = self._processes.pop(pid)
         process.alive = False
-        if process.parent is not None and process in process.parent.children:
-            process.parent.children.remove(process)
+        if process.guardian is not None:
+            process.guardian.children.pop(process, None)
         heir = next((ancestor for ancestor in process.lineage() if ancestor.alive), None)
-        if heir is not None:
-            heir.children.extend(process.children)
+        for child in process.children:
+            child.guardian = heir
+            if heir is not None:
+                heir.children[child] = None
+        process.children = {}
         return process
+
+
+def _cut(process: Process) -> None:
+    """Forget who is too far above: a program that forks itself anew for ever must not grow."""
+    *_, last = process.lineage()
+    if last.parent is not None:
+        last.parent = None

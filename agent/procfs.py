@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from agent.config import MAX_VARIABLES
+
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_FILE_BYTES = 1 << 20
 """Longest file read whole; an environment is limited to a few MB by the kernel, real ones to kB."""
@@ -56,7 +58,7 @@ def parse_stat(raw: bytes) -> Stat | None:
 def parse_environ(raw: bytes) -> dict[str, str]:
     """Parse /proc/PID/environ; the first of two equal names counts, as for getenv(3)."""
     result: dict[str, str] = {}
-    for item in raw.split(b"\0"):
+    for item in raw.split(b"\0", MAX_VARIABLES)[:MAX_VARIABLES]:
         name, equals, value = item.partition(b"=")
         if equals and name:
             result.setdefault(

@@ -10,11 +10,14 @@ from watchtower_heartbeat.page import PageView
 from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
 from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
 from agent.collectors.traffic import TcpBytes, TrafficMeter
-from agent.discovery import FoundRank
+from agent.found_rank import FoundRank
 from agent.heartbeats import Heartbeat
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, RankVitals
+
+MAX_EXIT_CODE = 255
+"""A parent sees eight bits; what else a page says cannot be true."""
 
 
 class WatchedRank:
@@ -123,6 +126,6 @@ def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> E
 
 def _code_on_page(view: PageView) -> int | None:
     """Return the exit code: an orderly shutdown looks the same after `sys.exit(3)`."""
-    if view.ended == "exit" and view.exit_code >= 0:
+    if view.ended == "exit" and 0 <= view.exit_code <= MAX_EXIT_CODE:
         return view.exit_code
     return 1 if view.ended == "exception" else None

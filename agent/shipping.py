@@ -10,10 +10,17 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
-from agent.config import FIRST_BACKOFF_S, MAX_BACKOFF_S, MAX_HELD_S, RETRY_SPREAD_S
+from agent.config import (
+    FIRST_BACKOFF_S,
+    MAX_BACKOFF_S,
+    MAX_HELD_S,
+    MAX_REPORT_BYTES,
+    RETRY_SPREAD_S,
+)
 from agent.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
 from agent.moments import Moment, age_s, read_moment
 from agent.tower_client import TowerClient, TowerError
@@ -85,7 +92,7 @@ class ReportSender:
             return
         self._failing = True
         try:
-            reply = self._decode(self._client.post(REPORT_PATH, msgspec.json.encode(report)))
+            reply = self._decode(self._client.post(REPORT_PATH, encode_report(report)))
         except TowerError as error:
             self._on_failure()
             self._say(error.reason)
@@ -119,6 +126,26 @@ class ReportSender:
         else:
             log.info("the tower takes reports")
         self._said = trouble
+
+
+def encode_report(report: Report) -> bytes:
+    """Encode a report; one that a tower would refuse for its size goes without its longest ranks.
+
+    Only names and messages without end make a report that long.
+    """
+    body = msgspec.json.encode(report)
+    if len(body) <= MAX_REPORT_BYTES:
+        return body
+    left = MAX_REPORT_BYTES - len(msgspec.json.encode(replace(report, ranks=())))
+    sizes = [len(msgspec.json.encode(rank)) + 1 for rank in report.ranks]
+    kept = set()
+    for place in sorted(range(len(sizes)), key=sizes.__getitem__):
+        left -= sizes[place]
+        if left < 0:
+            break
+        kept.add(place)
+    ranks = tuple(rank for place, rank in enumerate(report.ranks) if place in kept)
+    return msgspec.json.encode(replace(report, ranks=ranks))
 
 
 class DumpSender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -10,8 +11,8 @@ from typing import TypeVar
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
-from agent.discovery import FoundRank
 from agent.dump_triggers import RankBeat
+from agent.found_rank import FoundRank
 from agent.procfs import Proc
 from agent.ranks import WatchedRank
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
@@ -74,11 +75,12 @@ class Watchlist:
     def vitals(self, now: float) -> tuple[RankVitals, ...]:
         """Return how all ranks are; one that cannot be looked at is left out, and that is said."""
         self._budget.refill()
+        living_first = sorted(self._ranks.items(), key=lambda item: item[1].ended_at is not None)
         every = [
             self._guard(key, "reported", partial(rank.vitals, now, self._budget))
-            for key, rank in self._ranks.items()
+            for key, rank in living_first
         ]
-        return tuple(each for each in every if each is not None)[-MAX_RANKS_PER_NODE:]
+        return tuple(each for each in every if each is not None)[:MAX_RANKS_PER_NODE]
 
     def beats(self) -> list[RankBeat]:
         """Return the last known beat of every living rank that has a page."""
@@ -108,11 +110,19 @@ class Watchlist:
 
     def _forget_old(self, now: float) -> None:
         ended = [
-            (rank.ended_at, key) for key, rank in self._ranks.items() if rank.ended_at is not None
+            (rank.ended_at, key, rank.found.job)
+            for key, rank in self._ranks.items()
+            if rank.ended_at is not None
         ]
         ended.sort(reverse=True)
-        for place, (ended_at, key) in enumerate(ended):
-            if place >= MAX_ENDED or now - ended_at > ENDED_KEPT_S:
+        places: Counter[str] = Counter()
+        turns = []
+        for ended_at, key, job in ended:
+            turns.append((places[job], -ended_at, key))
+            places[job] += 1
+        # The newest of each job first: one that restarts in a loop takes no room from the others.
+        for count, (_, minus_ended_at, key) in enumerate(sorted(turns)):
+            if count >= MAX_ENDED or now + minus_ended_at > ENDED_KEPT_S:
                 del self._ranks[key]
         self._troubles = {at: said for at, said in self._troubles.items() if at[0] in self._ranks}
 

@@ -6,8 +6,9 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass
+from itertools import islice
 
-from agent.config import SAMPLES_PER_TICK
+from agent.config import MAX_METERED_CHILDREN, SAMPLES_PER_TICK
 from agent.process_table import Process
 from agent.procfs import Proc, Stat, parse_stat
 from watchtower.wire.bounds import MAX_NAME
@@ -73,7 +74,8 @@ class MovementMeter:
 
     def sample(self, budget: int) -> tuple[Movement, int]:
         """Read the rank, and children in turn as the budget allows; return what is left of it."""
-        alive = set(self._process.descendants())
+        # The nearest ones, once each: a rank that forks thousands must not take all descriptors.
+        alive = dict.fromkeys(islice(self._process.descendants(), MAX_METERED_CHILDREN))
         self._children = {child: self._children.get(child) or self._meter(child) for child in alive}
         _measure(self._own)
         oldest = sorted(self._children.values(), key=_measured_at)[: max(0, budget)]

@@ -70,7 +70,7 @@ def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
 def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
     ledger = DumpLedger()
     assert not ledger.satisfies("j", 10.0)
-    ledger.begin("j")
+    ledger.begin("j", 0.0)
     assert ledger.satisfies("j", 99.0)
     assert not ledger.satisfies("other", 99.0)
     ledger.end("j", 100.0)
@@ -104,4 +104,4 @@ def test_an_order_for_ranks_found_here_is_carried_out() -> None:
 
 def test_an_order_for_anything_else_is_refused() -> None:
     assert "was found" in refuse(an_order(), {"other": {0}})
-    assert "[7]" in refuse(an_order("o", 1.0, 0, 7), {"j": {0, 1}})
+    assert "ranks 7 of" in refuse(an_order("o", 1.0, 0, 7), {"j": {0, 1}})

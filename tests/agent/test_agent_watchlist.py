@@ -11,7 +11,7 @@ import pytest
 from agent_scene import Victim, wait_until
 
 from agent.config import ENDED_KEPT_S
-from agent.discovery import FoundRank
+from agent.found_rank import FoundRank
 from agent.launchers import RankClaim
 from agent.process_table import Process
 from agent.procfs import Proc

@@ -1,0 +1,331 @@
+"""Processes and pages by the thousand, and pages that are traps: the other ranks are watched."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from agent_scene import Victim, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.candidates import Candidate
+from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
+from agent.discovery import Discovery
+from agent.found_rank import FoundRank
+from agent.launchers import RankClaim
+from agent.log_limit import BURST, LogLimit
+from agent.look_schedule import LookSchedule
+from agent.pages import find_page
+from agent.process_table import Process, ProcessTable
+from agent.procfs import Proc, Stat
+from agent.room import LARGE_JOB, MAX_LIVING, make_room
+from agent.shipping import encode_report
+from agent.watchlist import Watchlist
+from watchtower.wire.report import RankVitals, Report
+
+Start = Callable[..., Victim]
+
+
+class Births(Proc):
+    """A /proc in which processes come and go as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parents: dict[int, int] = {1: 0}
+
+    def pids(self) -> set[int]:
+        return set(self.parents)
+
+    def stat(self, pid: int) -> Stat | None:
+        return Stat(
+            comm="x",
+            state="S",
+            ppid=self.parents[pid],
+            kernel_thread=False,
+            cpu_s=0.0,
+            start_time=pid,
+            start_code=2,
+            exit_code=0,
+        )
+
+
+def test_orphans_that_end_are_forgotten_by_whoever_they_were_left_to() -> None:
+    proc = Births()
+    table = ProcessTable(proc)
+    table.refresh()
+    (init,) = table._processes.values()
+    for number in range(10, 1000, 2):
+        proc.parents[number], proc.parents[number + 1] = 1, number
+        table.refresh()
+        del proc.parents[number]  # the parent first: its child is init's now
+        table.refresh()
+        assert [child.pid for child in init.descendants()] == [number + 1]
+        del proc.parents[number + 1]
+        table.refresh()
+        assert list(init.descendants()) == []
+
+
+def test_a_program_that_forks_itself_anew_for_ever_does_not_grow() -> None:
+    proc = Births()
+    table = ProcessTable(proc)
+    proc.parents[10] = 1
+    table.refresh()
+    for pid in range(11, 2000):
+        proc.parents[pid] = pid - 1
+        table.refresh()
+        del proc.parents[pid - 1]
+        table.refresh()
+    process: Process | None = table._processes[1999]
+    depth = 0
+    while process is not None:
+        process, depth = process.parent, depth + 1
+    assert depth <= MAX_LINEAGE + 2
+
+
+def a_rank(pid: int, job: str, *, has_page: bool = True) -> FoundRank:
+    process = Process(pid=pid, ppid=1, start_time=pid, comm="python")
+    claim = RankClaim(rank=pid)
+    return FoundRank(process=process, job=job, claim=claim, page=None, has_page=has_page)
+
+
+def test_as_long_as_there_is_room_nobody_is_left_out() -> None:
+    ranks = [a_rank(pid, "j") for pid in range(MAX_LIVING)]
+    kept, left_out = make_room(ranks, set())
+    assert kept == ranks
+    assert str(left_out) == ""
+
+
+@given(
+    good=st.integers(1, LARGE_JOB),
+    flood=st.integers(MAX_LIVING, 3 * MAX_LIVING),
+    good_is_first=st.booleans(),
+    flood_is_watched=st.booleans(),
+)
+def test_a_large_job_takes_no_room_from_the_others(
+    good: int, flood: int, good_is_first: bool, flood_is_watched: bool
+) -> None:
+    at = 0 if good_is_first else 100_000
+    mine = [a_rank(at + pid, "good") for pid in range(good)]
+    theirs = [a_rank(10_000 + pid, "flood") for pid in range(flood)]
+    watched = {rank.pid for rank in theirs} if flood_is_watched else set()
+    kept, left_out = make_room([*mine, *theirs], watched)
+    assert len(kept) == MAX_LIVING
+    assert set(mine) <= set(kept)
+    assert left_out.count == good + flood - MAX_LIVING
+    assert "of job 'flood'" in str(left_out)
+
+
+def test_who_is_watched_stays_when_many_small_jobs_come() -> None:
+    mine = [a_rank(pid, "good") for pid in range(8)]
+    theirs = [a_rank(1000 + pid, f"job {pid}") for pid in range(3 * MAX_LIVING)]
+    kept, _ = make_room([*theirs, *mine], {rank.pid for rank in mine})
+    assert set(mine) <= set(kept)
+
+
+def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
+    schedule = LookSchedule()
+    found: dict[int, float] = {}
+    cheap = range(1000, 1008)
+    for pid in [*range(200), *cheap]:
+        process = Process(pid=pid, ppid=1, start_time=1, comm="python")
+        candidate = Candidate(process=process, first_seen=0.0, claim=RankClaim(rank=0))
+        schedule.add(candidate, 0.0, helper=False)
+    for now in range(120):
+        schedule.run(
+            float(now),
+            look=lambda each, at=now: (  # type: ignore[misc]
+                found.setdefault(each.process.pid, at),
+                min(4096, 64 * 4**each.looks) if each.process.pid < 1000 else 10,
+            )[1],
+            is_rank=lambda _: True,
+        )
+    assert all(found.get(pid, 999) < 60 for pid in cheap)
+
+
+def test_a_report_that_a_tower_would_refuse_goes_without_its_longest_ranks() -> None:
+    short = [
+        RankVitals(job="good", rank=rank, pid=rank, start_time=1, found_age_s=1.0)
+        for rank in range(8)
+    ]
+    long = [
+        RankVitals(job="\U0001f600" * 256, rank=rank, pid=rank, start_time=1, wchan="w" * 256)
+        for rank in range(1000)
+    ]
+    report = Report(
+        version=1, node="n", agent_id="a", interval_s=1.0, ranks=(*long[:500], *short, *long[500:])
+    )
+    body = encode_report(report)
+    assert len(body) <= MAX_REPORT_BYTES
+    ranks = msgspec.json.decode(body, type=Report).ranks
+    assert [rank.rank for rank in ranks if rank.job == "good"] == list(range(8))
+    assert len(ranks) > 500
+
+
+def test_a_job_that_restarts_in_a_loop_leaves_the_ends_of_others_known() -> None:
+    watchlist = Watchlist(Proc())
+    for number in range(400):
+        rank = a_rank(5_000_000 + number, "good" if number < 4 else "loop")
+        watchlist.update([rank], float(number))  # no such process: it has ended at once
+    known = watchlist.known_ranks()
+    assert len(known["good"]) == 4
+    assert len(known["loop"]) == 252
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("test.flood")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    yield logger
+    logger.handlers.clear()
+
+
+def test_a_sentence_that_is_said_again_and_again_is_counted(logger: logging.Logger) -> None:
+    now = 0.0
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(LogLimit(lambda: now))
+    logger.addHandler(handler)
+    for second in range(3600):
+        now = float(second)
+        for _ in range(3):
+            logger.warning("order %s is refused", f"\n{second}\x1b[2J")
+    logger.info("something else")
+    assert len(lines) <= BURST + 360 + 1
+    assert lines[-1] == "something else"
+    assert "more like it)" in lines[-2]
+    assert all(line.isprintable() for line in lines)
+
+
+def a_discovery(mark: str) -> Discovery:
+    proc = Proc()
+    match = {"WATCHTOWER_TEST": mark}
+    return Discovery(proc, ProcessTable(proc), match=match, host="gpu-1", own_pid=-1)
+
+
+TRAPS = {
+    "a FIFO": "os.mkfifo(PATH); f = os.open(PATH, os.O_RDWR)",
+    "a terabyte": "f = os.open(PATH, os.O_CREAT | os.O_RDWR); os.truncate(f, 2**40)",
+    "an empty one": "f = os.open(PATH, os.O_CREAT | os.O_RDWR)",
+    "a directory": "os.mkdir(PATH); f = os.open(PATH, os.O_RDONLY)",
+    "thousands of them": (
+        "f = os.open(PATH, os.O_CREAT | os.O_RDWR); g = [os.dup(f) for _ in range(900)]"
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_only_has_the_name_of_a_page_is_none_and_holds_nobody_up(
+    start: Start, tmp_path: Path, trap: str
+) -> None:
+    victim = start(RANK="0")
+    path = str(tmp_path / "watchtower-heartbeat.1")
+    victim.do(TRAPS[trap].replace("PATH", repr(path)))
+    before = len(os.listdir("/proc/self/fd"))
+    began = time.monotonic()
+    assert find_page(Proc(), victim.pid, -5).page is None  # its own page has another start time
+    assert time.monotonic() - began < 5
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_page_of_another_process_is_nobodys(start: Start) -> None:
+    victim = start(RANK="0")
+    victim.do("from watchtower_heartbeat.layout import MEMFD_NAME")
+    liar = start(RANK="1")
+    liar.do(
+        f"fd = os.open([p for p in (f'/proc/{victim.pid}/fd/' + n for n in os.listdir("
+        f"'/proc/{victim.pid}/fd')) if 'heartbeat' in os.readlink(p)][0], os.O_RDWR)"
+    )
+    stat = Proc().stat(liar.pid)
+    assert stat is not None
+    page = find_page(Proc(), liar.pid, stat.start_time).page
+    assert page is not None
+    assert page.read().pid == liar.pid
+
+
+def a_fake_process(tmp_path: Path, kind: str) -> Proc:
+    """A process whose page lies on a file system of some kind."""
+    page = tmp_path / "watchtower-heartbeat.1"
+    page.write_bytes(b"x")
+    (tmp_path / "proc/7/fd").mkdir(parents=True)
+    (tmp_path / "proc/7/fdinfo").mkdir()
+    (tmp_path / "proc/7/fd/3").symlink_to(page)
+    (tmp_path / "proc/7/fdinfo/3").write_text("pos:\t0\nflags:\t02\nmnt_id:\t36\n")
+    lines = f"35 1 98:0 / / rw - ext4 /dev/sda rw\n36 35 0:1 / /mnt rw master:1 - {kind} - rw\n"
+    (tmp_path / "proc/7/mountinfo").write_text(lines)
+    return Proc(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "opened"),
+    [("tmpfs", 1), ("ext4", 1), ("nfs4", 0), ("fuse.sshfs", 0), ("lustre", 0), ("-", 0)],
+)
+def test_a_page_on_a_file_system_that_may_hang_is_not_even_opened(
+    tmp_path: Path, kind: str, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc = a_fake_process(tmp_path, kind)
+    paths: list[str] = []
+    really = os.open
+
+    def count(path: str, flags: int, mode: int = 0o777) -> int:
+        paths.append(path)
+        return really(path, flags, mode)
+
+    monkeypatch.setattr("agent.pages.os.open", count)
+    assert find_page(proc, 7, 1).page is None
+    assert sum("/fd/3" in path for path in paths) == opened
+
+
+SLEEPERS = """
+import os, sys, signal
+count, program = int(sys.argv[1]), sys.argv[2]
+pids = []
+for number in range(count):
+    pid = os.posix_spawn(program, [program, "600"], {**os.environ, "RANK": str(number)})
+    pids.append(pid)
+print("ready", flush=True)
+sys.stdin.readline()
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+print("done", flush=True)
+"""
+
+
+def test_a_thousand_processes_that_look_like_ranks_do_not_hide_a_good_one(
+    start: Start, mark: str, tmp_path: Path
+) -> None:
+    flood = start([sys.executable, "-c", SLEEPERS, "1000", "/bin/sleep"], WATCHTOWER_JOB="flood")
+    good = start(RANK="0", WATCHTOWER_JOB="good")
+    discovery = a_discovery(mark)
+    watchlist = Watchlist(discovery._proc)
+    tracemalloc.start()
+    ticks = []
+
+    def found() -> bool:
+        began = time.monotonic()
+        ranks = discovery.tick(began)
+        watchlist.update(ranks, began)
+        ticks.append(time.monotonic() - began)
+        return any(rank.pid == good.pid and rank.page for rank in ranks)
+
+    try:
+        wait_until(found, "the good rank is found with its page")
+        wait_until(lambda: found() and discovery.left_out.count, "the flood is left out in part")
+        assert tracemalloc.get_traced_memory()[0] < 30_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(watchlist.living()) == MAX_LIVING
+    assert "most are of job 'flood'" in str(discovery.left_out)
+    assert max(ticks) < 5.0
+    flood.begin("")
+    flood.process.wait(30)
