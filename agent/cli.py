@@ -30,7 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())
-    from agent.daemon import Agent  # noqa: PLC0415 - `--help` need not wait for it
+    if settings.check_only:
+        from agent.check import check  # noqa: PLC0415 - `--help` need not wait for it
+
+        sys.exit(check(settings))
+    from agent.daemon import Agent  # noqa: PLC0415
 
     Agent(settings).run()
     # Threads may hang in a tower that does not answer: nothing of theirs is worth waiting for.
@@ -61,6 +65,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         py_spy=given.py_spy or "",
         log_level=given.log_level,
         spool_dir=given.spool_dir,
+        check_only=given.command == "check",
     )
 
 
@@ -73,7 +78,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="watch until told to stop")
-    add = run.add_argument
+    add_options(run)
+    add_options(commands.add_parser("check", help="say what it could not do here; exit 1 if so"))
+    return parser
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options; a check takes those of a run, so that one looks at what the other will."""
+    add = command.add_argument
     add("--tower", required=True, type=tower_url, metavar="URL", help="http(s)://HOST[:PORT]")
     add("--node", default=os.uname().nodename, type=node_name, help="default: the host's name")
     add("--interval", default=config.DEFAULT_INTERVAL_S, type=interval, metavar="SECONDS")
@@ -102,7 +114,6 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"where dumps wait while the tower is away; default: ${STATE_VARIABLE}, else memory",
     )
     add("--log-level", default="info", choices=LOG_LEVELS)
-    return parser
 
 
 def state_directory() -> str:

@@ -24,6 +24,9 @@ LOOK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 DESCRIPTORS_PER_S = 200
 """Links read per second in the search for pages: at 5 us each a tenth of a percent of a core."""
 
+DESCRIPTORS_PER_CANDIDATE_S = 0.25
+"""On a node with ten thousand processes more are read: each has its turn within half a minute."""
+
 DESCRIPTOR_BURST = 4000
 """Links read at once after a quiet time: eight trainers that start together are found at once."""
 
@@ -175,3 +178,5 @@ class Settings:
     log_level: str = "info"
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""
+    check_only: bool = False
+    """Say what could not be done, and do nothing."""

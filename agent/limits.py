@@ -16,7 +16,13 @@ YAMA_HELP = (
     "Yama (kernel.yama.ptrace_scope=1) lets only a parent trace: give the agent CAP_SYS_PTRACE, or "
     "start the training process with WATCHTOWER_PTRACE=any"
 )
-NEEDED = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+NEEDED = {CAP_SYS_PTRACE: "CAP_SYS_PTRACE", CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH"}
+"""Both together, or neither helps: environment, descriptors and system call of another user's
+process are files of that user, and behind a ptrace check."""
+
+WHOLE_UID_MAP = ["0", "0", "4294967295"]
+"""Of the first user namespace; capabilities in another one count only there."""
+
 CONTAINED_HELP = (
     "sees the processes of its own container only: for those of others it needs the host's pid "
     "namespace (hostPID: true, --pid=host)"
@@ -49,10 +55,26 @@ def _limit_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
 
 
 def _limits_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
-    if not (has(capabilities, CAP_SYS_PTRACE) and has(capabilities, CAP_DAC_READ_SEARCH)):
-        yield f"sees ranks of user {os.getuid()} only: for those of others it needs {NEEDED}"
+    yield _limit_of_other_users(capabilities, in_user_namespace(proc))
     if read_pid_namespace(proc) != HOST_PID_NAMESPACE:
         yield CONTAINED_HELP
+
+
+def _limit_of_other_users(capabilities: int, in_namespace: bool) -> str:
+    missing = [name for number, name in NEEDED.items() if not has(capabilities, number)]
+    sees = f"finds ranks of user {os.getuid()} only: for those of others it needs"
+    if missing:
+        alone = "" if len(missing) == len(NEEDED) else " too, one without the other is of no use"
+        return f"{sees} {' and '.join(missing)}{alone}"
+    if in_namespace:
+        return f"{sees} capabilities outside of a user namespace (rootless container)"
+    return ""
+
+
+def in_user_namespace(proc: Proc) -> bool:
+    """Say whether our capabilities end at a user namespace."""
+    words = proc.try_read(os.getpid(), "uid_map", 4096).decode("ascii", "replace").split()
+    return bool(words) and words != WHOLE_UID_MAP
 
 
 def has(capabilities: int, number: int) -> bool:

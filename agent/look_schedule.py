@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable
-from itertools import count
+from itertools import count, zip_longest
 
 from agent.candidates import Candidate
-from agent.config import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, LOOK_AGAIN_S
+from agent.config import (
+    DESCRIPTOR_BURST,
+    DESCRIPTORS_PER_CANDIDATE_S,
+    DESCRIPTORS_PER_S,
+    LOOK_AGAIN_S,
+)
 
 HELPER_WAIT_S = 8.0
 """What a rank forks is looked at later: it has hundreds of inherited descriptors and no page."""
@@ -17,9 +21,6 @@ RANK_WAIT_SHARE = 0.25
 """A rank without a page is looked at after another quarter of its age: importing torch may take
 10 s or 60 s, and its page is found that much later at most."""
 
-
-OTHERS_EVERY = 4
-"""One look in so many is for processes without a rank in their environment."""
 
 _Due = tuple[float, int, Candidate]
 
@@ -67,7 +68,8 @@ class LookSchedule:
 
     def _fill(self, now: float) -> None:
         if self._filled_at is not None:
-            earned = (now - self._filled_at) * DESCRIPTORS_PER_S
+            per_s = max(DESCRIPTORS_PER_S, DESCRIPTORS_PER_CANDIDATE_S * len(self._queue))
+            earned = (now - self._filled_at) * per_s
             self._descriptors = min(float(DESCRIPTOR_BURST), self._descriptors + earned)
         self._filled_at = now
 
@@ -76,20 +78,18 @@ class LookSchedule:
 
 
 def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]:
-    """Order what is due: ranks first, then who may be one, and every fourth is anybody else.
+    """Order what is due: in turn from the ranks, from those that may be one, and from the rest.
 
     Among ranks the cheap ones go first: a rank with thousands of descriptors costs the others
     nothing. Nobody waits for ever for somebody else's many processes.
     """
-    ranks = [each for each in due if is_rank(each[2])]
-    ranks.sort(key=lambda each: (each[2].cost, each[:2]))
+    ranks = sorted((each for each in due if is_rank(each[2])), key=lambda e: (e[2].cost, e[:2]))
     rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
-    claiming = deque(each for each in rest if each[2].claim is not None)
-    others = deque(each for each in rest if each[2].claim is None)
-    while claiming or others:
-        turn = others if not claiming or (others and len(ranks) % OTHERS_EVERY == 0) else claiming
-        ranks.append(turn.popleft())
-    return ranks
+    claiming = [each for each in rest if each[2].claim is not None]
+    others = [each for each in rest if each[2].claim is None]
+    # Of each kind one after the other, two of the ranks.
+    turns = zip_longest(ranks[::2], ranks[1::2], claiming, others)
+    return [each for turn in turns for each in turn if each is not None]
 
 
 def wait_after(candidate: Candidate, now: float, *, is_rank: bool) -> float:

@@ -92,7 +92,7 @@ class Spool:
             self._scan()
         except BlockingIOError as error:
             os.close(lock)
-            raise OSError(error.errno, "another agent uses this folder") from error
+            raise BlockingIOError(error.errno, "another agent uses this folder") from error
         except BaseException:
             os.close(lock)
             raise

@@ -57,11 +57,18 @@ class TowerClient:
         self._token = address.token
         self._connection: http.client.HTTPConnection | None = None
 
+    def get(self, path: str) -> bytes:
+        """Ask for something; TowerError says what went wrong."""
+        return self._exchange("GET", path, None)
+
     def post(self, path: str, body: bytes) -> bytes:
         """Send JSON and return what the tower answered; TowerError says what went wrong."""
+        return self._exchange("POST", path, body)
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         reused = self._connection is not None
         try:
-            return self._post_once(path, body)
+            return self._exchange_once(method, path, body)
         except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
             self.close()
             if not reused:
@@ -71,7 +78,7 @@ class TowerClient:
             raise TowerError(_explain(error)) from error
         # The tower had closed the idle connection: not a failure, once.
         try:
-            return self._post_once(path, body)
+            return self._exchange_once(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise TowerError(_explain(error)) from error
@@ -82,12 +89,12 @@ class TowerClient:
             self._connection.close()
             self._connection = None
 
-    def _post_once(self, path: str, body: bytes) -> bytes:
+    def _exchange_once(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connection = self._connection or self._connect()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        connection.request("POST", self._prefix + path, body=body, headers=headers)
+        connection.request(method, self._prefix + path, body=body, headers=headers)
         with connection.getresponse() as response:
             answer = response.read(MAX_REPLY_BYTES + 1)
         if len(answer) > MAX_REPLY_BYTES:

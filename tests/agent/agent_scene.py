@@ -122,6 +122,11 @@ class RecordingTower:
                 super().setup()
                 tower.connections.append(self.connection)
 
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 status, answer = tower.answer(self.path, body, dict(self.headers))

@@ -1,0 +1,117 @@
+"""`watchtower-agent check`: what an agent started like this could and could not do on this node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent import config
+from agent.dumpers.python_stacks import find_py_spy
+from agent.dumpers.tool_process import ChildRunner
+from agent.limits import look_at_limits, read_ptrace_scope
+from agent.procfs import Proc, printable
+from agent.spool import Spool
+from agent.tower_client import TowerAddress, TowerClient, TowerError
+
+HEALTH_PATH = "/healthz"
+MAX_VERSION = 64
+
+HOST_PID_NAMESPACE = "pid:[4026531836]"
+"""The first one has this number on every kernel (PROC_PID_INIT_INO)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at; `limited` findings make the check fail."""
+
+    what: str
+    said: str
+    limited: bool = False
+
+    def __str__(self) -> str:
+        return f"{'!!' if self.limited else 'ok'}  {self.what}: {self.said}"
+
+
+def check(settings: config.Settings) -> int:
+    """Print one line for each thing that matters; return 0 when nothing is limited, else 1."""
+    findings = list(look(settings))
+    for finding in findings:
+        print(finding)
+    return 1 if any(finding.limited for finding in findings) else 0
+
+
+def look(settings: config.Settings) -> Iterator[Finding]:
+    """Look at everything that the agent would meet."""
+    proc = Proc(settings.root)
+    py_spy = settings.py_spy or find_py_spy()
+    limits = look_at_limits(proc, py_spy)
+    yield _finding("ranks", limits.process, f"of all users, as user {os.getuid()}")
+    yield _look_at_namespace(proc)
+    yield _finding("Python stacks", limits.python_stacks, f"{py_spy}, {_version_of(py_spy)}")
+    yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
+    yield _look_at_spool(settings.spool_dir)
+    yield _look_at_tower(settings)
+
+
+def _finding(what: str, limit: str, otherwise: str) -> Finding:
+    return Finding(what=what, said=limit or otherwise, limited=bool(limit))
+
+
+def _look_at_namespace(proc: Proc) -> Finding:
+    mine = proc.link(os.getpid(), "ns/pid")
+    # With the host's /proc below another root our own pid is somebody else's there.
+    if mine == HOST_PID_NAMESPACE or proc.path != "/proc":
+        return Finding(what="processes", said="of the whole node")
+    said = "of this container only, unless it runs in the host's pid namespace (hostPID)"
+    return Finding(what="processes", said=said)
+
+
+def _version_of(py_spy: str) -> str:
+    if not py_spy:
+        return ""
+    try:
+        outcome = ChildRunner(4096).run([py_spy, "--version"], config.PY_SPY_DEADLINE_S)
+    except OSError as error:
+        return f"which cannot be run: {error.strerror}"
+    return printable(outcome.output.decode("utf-8", "replace"), MAX_VERSION) or "no version"
+
+
+def _look_at_spool(directory: str) -> Finding:
+    if not directory:
+        said = "none (--spool-dir): dumps that the tower does not have are lost with the agent"
+        return Finding(what="spool", said=said)
+    spool = Spool(directory, lambda _: None, lambda _: True)
+    if not os.path.lexists(spool.path):  # not made here: it would belong to whoever checks
+        return _look_at_parent(spool.path)
+    try:
+        spool.open()
+        return Finding(what="spool", said=f"{spool.path}, {len(spool.ids())} dumps wait in it")
+    except BlockingIOError:
+        return Finding(what="spool", said=f"{spool.path} is used by an agent that runs now")
+    except OSError as error:
+        said = f"{spool.path} cannot be used: {error.strerror}"
+        return Finding(what="spool", said=said, limited=True)
+    finally:
+        spool.close()
+
+
+def _look_at_parent(path: str) -> Finding:
+    parent = os.path.dirname(path)
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    may = os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK)
+    said = f"{path} {'can' if may else 'cannot'} be made in {parent}"
+    return Finding(what="spool", said=said, limited=not may)
+
+
+def _look_at_tower(settings: config.Settings) -> Finding:
+    client = TowerClient(TowerAddress(url=settings.tower, token=settings.token))
+    try:
+        client.get(HEALTH_PATH)
+    except TowerError as error:
+        said = f"{settings.tower} does not answer: {error.reason}"
+        return Finding(what="tower", said=said, limited=True)
+    finally:
+        client.close()
+    return Finding(what="tower", said=f"{settings.tower} answers")
