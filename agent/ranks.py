@@ -32,7 +32,7 @@ class WatchedRank:
         self.heartbeat: Heartbeat | None = None
         self._status: ExitStatus = UNKNOWN_STATUS
         self._files = OpenFiles(proc, found.process.pid)
-        self.end_watch = EndWatch(found.process.pid, self._files)
+        self.end_watch = EndWatch(found.process.pid, found.process.start_time, self._files)
         self._meter = MovementMeter(proc, found.process, self._files)
         self._traffic = TrafficMeter(
             proc=proc, process=found.process, tcp=tcp, interval_s=interval_s

@@ -50,11 +50,13 @@ def decode_wait_status(status: int) -> ExitStatus:
 class EndWatch:
     """Watches one process from the moment it was found until its status is known."""
 
-    def __init__(self, pid: int, files: OpenFiles) -> None:
+    def __init__(self, pid: int, start_time: int, files: OpenFiles) -> None:
         self._files = files
         self.pidfd = _open_pidfd(pid)
         stat = files.stat()
         self._may_trace = stat is not None and stat.start_code > _NOT_PERMITTED
+        # Its number was given to another process before we could hold on to it.
+        self._is_another = stat is not None and stat.start_time != start_time
 
     def __del__(self) -> None:
         if self.pidfd >= 0:
@@ -62,6 +64,8 @@ class EndWatch:
 
     def has_ended(self) -> bool:
         """Say whether the whole process is over; its threads may outlive the main one."""
+        if self._is_another:
+            return True
         if self.pidfd >= 0:
             return _is_readable(self.pidfd)
         stat = self._files.stat()
@@ -69,6 +73,8 @@ class EndWatch:
 
     def status(self) -> ExitStatus:
         """Ask how it ended; UNKNOWN may become known later, when somebody has waited for it."""
+        if self._is_another:
+            return UNKNOWN_STATUS
         status = _status_by_pidfd(self.pidfd) if self.pidfd >= 0 else None
         if status is None:
             status = self._status_of_zombie()
@@ -76,7 +82,7 @@ class EndWatch:
 
     def is_zombie(self) -> bool:
         """Say whether nobody has waited for it yet."""
-        stat = self._files.stat()
+        stat = None if self._is_another else self._files.stat()
         return stat is not None and stat.state in _ZOMBIE
 
     def _status_of_zombie(self) -> int | None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from agent_scene import RecordingTower, RunningAgent, Victim, new_mark
+
+from agent.collectors.traffic import TcpBytes
+from agent.discovery import Discovery
+from agent.process_table import ProcessTable
+from agent.procfs import Proc
+from agent.ranks import WatchedRank
 
 
 @pytest.fixture
@@ -64,3 +71,22 @@ def ptrace() -> None:
         scope = 0
     if scope and os.geteuid() != 0:
         pytest.skip(f"Yama forbids py-spy here: run `sysctl kernel.yama.ptrace_scope=0` ({scope})")
+
+
+@pytest.fixture
+def watch(mark: str) -> Callable[[], WatchedRank]:
+    """Watch the only rank of this test."""
+
+    def watch_it() -> WatchedRank:
+        proc = Proc()
+        discovery = Discovery(
+            proc,
+            ProcessTable(proc),
+            match={"WATCHTOWER_TEST": mark},
+            host="gpu-1",
+            own_pid=-1,
+        )
+        (found,) = discovery.tick(0.0)
+        return WatchedRank(proc, found, time.monotonic(), TcpBytes(), 1.0)
+
+    return watch_it

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agent_scene import RecordingTower, RunningAgent, Victim, wait_until
+from agent_scene import RecordingTower, RunningAgent, Victim, clean_environment, wait_until
 
 from agent.dump_round import children_by_parent
 from agent.procfs import Proc
@@ -237,8 +239,10 @@ def test_it_stops_within_seconds_also_when_the_tower_does_not_answer(
     ranks: list[Victim], run_agent: Run
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        agent = run_agent(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        agent = run_agent(url, "--spool-dir", "/proc/no-spool")
         wait_until(lambda: agent.says("found rank 1"), "it runs")
+        wait_until(lambda: agent.says("dumps wait in memory only"), "the spool cannot be used")
         agent.process.send_signal(signal.SIGTERM)
         assert agent.process.wait(5.0) == 0
 
@@ -255,6 +259,28 @@ def test_it_stops_within_seconds_also_when_py_spy_hangs(
     agent.process.send_signal(signal.SIGINT)
     assert agent.process.wait(5.0) == 0
     assert not children_of(agent.process.pid)
+
+
+STUCK = """
+import sys, time
+from agent import cli, daemon
+daemon.Agent._tick = lambda self, now: (print("stuck", flush=True), [time.sleep(1) for _ in "x" * 99])
+cli.main(["run", "--tower", "http://127.0.0.1:1", "--port", "0"])
+"""
+
+
+def test_it_stops_in_time_also_when_its_own_loop_hangs() -> None:
+    agent = subprocess.Popen(
+        [sys.executable, "-c", STUCK], env=clean_environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert agent.stdout is not None
+    with agent.stdout:
+        while agent.stdout.readline() != "stuck\n":
+            assert agent.poll() is None
+        agent.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert agent.wait(30) == 0
+    assert time.monotonic() - began < 5.0
 
 
 TOOLS = {

@@ -14,34 +14,12 @@ from watchtower_heartbeat.writer import PageWriter, blank_image
 
 from agent.collectors.endings import ExitStatus, decode_wait_status
 from agent.collectors.process import TickBudget
-from agent.collectors.traffic import TcpBytes
-from agent.discovery import Discovery
-from agent.process_table import ProcessTable
 from agent.procfs import Proc
 from agent.ranks import WatchedRank, make_ending
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals
 
 Start = Callable[..., Victim]
 Watch = Callable[[], WatchedRank]
-
-
-@pytest.fixture
-def watch(mark: str) -> Watch:
-    """Watch the only rank of this test."""
-
-    def watch_it() -> WatchedRank:
-        proc = Proc()
-        discovery = Discovery(
-            proc,
-            ProcessTable(proc),
-            match={"WATCHTOWER_TEST": mark},
-            host="gpu-1",
-            own_pid=-1,
-        )
-        (found,) = discovery.tick(0.0)
-        return WatchedRank(proc, found, time.monotonic(), TcpBytes(), 1.0)
-
-    return watch_it
 
 
 def vitals_at_the_end(rank: WatchedRank) -> RankVitals:

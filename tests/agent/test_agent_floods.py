@@ -170,7 +170,7 @@ def test_a_report_that_a_tower_would_refuse_goes_without_its_longest_ranks() -> 
 
 
 def test_a_job_that_restarts_in_a_loop_leaves_the_ends_of_others_known() -> None:
-    watchlist = Watchlist(Proc())
+    watchlist = Watchlist(Proc(), 1.0)
     for number in range(400):
         rank = a_rank(5_000_000 + number, "good" if number < 4 else "loop")
         watchlist.update([rank], float(number))  # no such process: it has ended at once
