@@ -153,6 +153,11 @@ RETRY_SPREAD_S = 2.0
 """After a failed report the next one waits up to this long, by chance: 2000 agents come back at
 1000 connections a second, as many as their reports, and detection starts again within 2 s."""
 
+OLD_DUMP_S = 60.0
+BACKLOG_SPREAD_S = 10.0
+"""After an old dump the next one waits up to this long, by chance: 2000 agents that kept theirs for
+an hour must not take the room of the dumps of a hang of now. A new dump does not wait."""
+
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 15.0
 """Longest pause between two tries to deliver a dump."""

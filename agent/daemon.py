@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import select
 import signal
 import threading
@@ -28,6 +27,7 @@ from agent.process_table import ProcessTable
 from agent.procfs import Proc
 from agent.shipping import DumpSender, ReportSender
 from agent.spool_keeper import SpoolKeeper
+from agent.start import first_line, raise_descriptor_limit
 from agent.tower_client import TowerAddress, TowerClient
 from agent.watchlist import Watchlist
 from watchtower.systemd import Notifier
@@ -42,15 +42,6 @@ SOONEST_TICK_S = 0.2
 
 BY_DEADLINE = "deadline"
 EXHAUSTED = "its job was dumped several times in the last minute"
-
-
-def raise_descriptor_limit() -> None:
-    """Take as many descriptors as we may: each rank and worker under watch needs some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    may = config.MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    wanted = min(may, config.MAX_OWN_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Agent:
@@ -111,7 +102,7 @@ class Agent:
         raise_descriptor_limit()
         self._look_at_limits(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
-        print(self._describe(url), flush=True)
+        print(first_line(self._settings, self._limits, url), flush=True)
         self._reports.start()
         self._dumps.start()
         if self._keeper is not None:
@@ -278,25 +269,6 @@ class Agent:
     def _status(self) -> str:
         count = len(self._watchlist.living())
         return f"{count} rank{'' if count == 1 else 's'} watched; {self._reports.state}"
-
-    def _describe(self, metrics_url: str) -> str:
-        settings = self._settings
-        parts = [
-            f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"
-        ]
-        if settings.match:
-            parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
-        parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
-        stacks = self._limits.python_stacks
-        parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
-        parts.append(
-            f"dumps wait in {settings.spool_dir} while the tower is away"
-            if settings.spool_dir
-            else "dumps wait in memory while the tower is away (no --spool-dir)"
-        )
-        if self._limits.process:
-            parts.append(self._limits.process)
-        return "watchtower-agent: " + "; ".join(parts)
 
     def _on_reply(self, reply: ReportReply) -> None:
         """Called in the thread that sends reports."""

@@ -15,10 +15,12 @@ from dataclasses import replace
 import msgspec
 
 from agent.config import (
+    BACKLOG_SPREAD_S,
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
     MAX_HELD_S,
     MAX_REPORT_BYTES,
+    OLD_DUMP_S,
     RETRY_SPREAD_S,
 )
 from agent.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
@@ -195,7 +197,8 @@ class DumpSender:
             done = True
         if done:
             self._queue.remove(dump.id)
-            return 0.0
+            is_old = age_s(dump.taken, self._read_moment()) > OLD_DUMP_S
+            return random.uniform(0, BACKLOG_SPREAD_S) if is_old else 0.0
         self._queue.postpone(dump.id)
         return self._pause_s()
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -142,7 +143,7 @@ def run_flood(kind: str, count: int) -> dict[str, Any]:
             }
     finally:
         for process in reversed(started):
-            os.killpg(process.pid, 9) if process is not started[1] else process.kill()
+            os.killpg(process.pid, signal.SIGKILL) if process is not started[1] else process.kill()
             process.wait()
             assert process.stdout is not None
             process.stdout.close()
@@ -185,6 +186,7 @@ def main() -> int:
     parser.add_argument("--floods", default=",".join(FLOODS), help="comma-separated names")
     parser.add_argument("--check", action="store_true", help="exit 1 when a good rank is lost")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the flood ends too
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     lost = False

@@ -264,7 +264,8 @@ def test_it_stops_within_seconds_also_when_py_spy_hangs(
 STUCK = """
 import sys, time
 from agent import cli, daemon
-daemon.Agent._tick = lambda self, now: (print("stuck", flush=True), [time.sleep(1) for _ in "x" * 99])
+stick = lambda: print("stuck", flush=True) or [time.sleep(1) for _ in range(30)]
+daemon.Agent._tick = lambda self, now: stick()
 cli.main(["run", "--tower", "http://127.0.0.1:1", "--port", "0"])
 """
 

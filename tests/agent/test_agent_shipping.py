@@ -10,7 +10,13 @@ from dataclasses import replace
 import pytest
 from agent_scene import RecordingTower, wait_until
 
-from agent.config import MAX_HELD_S, MAX_REPLY_BYTES, MAX_WAITING_BATCHES, RETRY_SPREAD_S
+from agent.config import (
+    BACKLOG_SPREAD_S,
+    MAX_HELD_S,
+    MAX_REPLY_BYTES,
+    MAX_WAITING_BATCHES,
+    RETRY_SPREAD_S,
+)
 from agent.dump_queue import DumpQueue, Loss, as_waiting
 from agent.moments import Moment, read_moment
 from agent.shipping import DumpSender, ReportSender
@@ -289,8 +295,7 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
             now += 1.0
         back = RecordingTower(recording.port)
         try:
-            while dumps.send_first() == 0.0:
-                pass
+            gaps = list(iter(dumps.send_first, None))
             reports.offer(a_report())
             reports.send_newest()
         finally:
@@ -299,6 +304,8 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     assert sorted(int(batch["id"]) for batch in back.dumps) == list(range(taken))
     assert {batch["id"]: batch["held_s"] for batch in back.dumps}["0"] == 3600.0
     assert lost == []
+    assert max(gaps) <= BACKLOG_SPREAD_S
+    assert sum(gaps) > taken  # old ones come one by one: many agents have some
     assert 3600 / 15 <= dump_tries <= 3600 / 7 + 10  # the pause grows to 7.5 to 15 s
     assert 1200 < report_tries < 2800  # every second one or so: back within seconds
     assert len(caplog.records) == 3 + 1  # away, back; a dump waits, is delivered
