@@ -32,6 +32,7 @@ class SpoolKeeper:
         self._removed: deque[str] = deque(maxlen=MAX_REMOVED)
         self._wake = threading.Event()
         self._busy_since: float | None = None
+        self._is_slow = False
         self._trouble = ""
         self._ring: Callable[[], None] = lambda: None
         queue.attach(self)
@@ -56,7 +57,11 @@ class SpoolKeeper:
         """Return why dumps are in memory only; empty when they are not."""
         since = self._busy_since
         if since is not None and (busy_s := time.monotonic() - since) > SPOOL_IS_SLOW_S:
-            return self._explain(f"the disk has not answered for {busy_s // 60 * 60 or 10:.0f} s")
+            said = self._explain(f"the disk has not answered for {busy_s // 60 * 60 or 10:.0f} s")
+            if not self._is_slow:
+                log.warning("%s", said)
+            self._is_slow = True
+            return said
         return self._trouble
 
     def flush(self, wait_s: float) -> None:
@@ -80,7 +85,7 @@ class SpoolKeeper:
                 log.exception("the spool failed")
                 self._give_up(f"{type(error).__name__}: {error}")
             finally:
-                self._busy_since = None
+                self._busy_since, self._is_slow = None, False
 
     def _bring_up_to_date(self) -> None:
         self._spool.open()

@@ -15,6 +15,10 @@ from watchtower.wire.stacks import Frame, Stack, make_stack
 
 MAIN_THREAD = "MainThread"
 
+MAX_OBJECTS = 131_072
+"""Threads and frames in what py-spy prints; real dumps have hundreds. It bounds their memory: four
+megabytes of empty ones would take three hundred."""
+
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(
     r"^.*/lib(?:64)?/(?:python|pypy)3\.\d+t?/(?:lib-dynload/)?|^.*/python3\d+\.zip/"
@@ -64,6 +68,10 @@ class Threads:
 
 def parse_dump(raw: bytes, pid: int) -> Threads:
     """Parse what `py-spy dump --json` printed for one process."""
+    if (objects := raw.count(b"{")) > MAX_OBJECTS:
+        raise BadDump(
+            f"py-spy printed {objects} threads and frames, at most {MAX_OBJECTS} are read"
+        )
     try:
         threads = _DECODER.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

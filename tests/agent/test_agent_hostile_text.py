@@ -182,9 +182,10 @@ def test_a_dump_with_one_wrong_byte_is_an_error_or_a_dump(
         b'[{"a":' * 100_000,
         b'[{"frames": [' + b'{"x": ' * 50_000,
         b"[" + b"[]," * 1_000_000 + b"[]]",
+        b"[" + b"{}," * 1_000_000 + b"{}]",
     ],
 )
-def test_deep_json_is_an_error(raw: bytes) -> None:
+def test_json_that_is_too_deep_or_too_long_is_an_error(raw: bytes) -> None:
     with pytest.raises(BadDump):
         parse_dump(raw, 7)
 
