@@ -112,7 +112,8 @@ def first_words(part: Part) -> dict[str, Any] | None:
     line, end, _ = part.output.read_text(encoding="utf-8").partition("\n")
     if not end:
         if part.exit_code() is not None:
-            raise DrillError(f"{part.name} could not be had", part.tail())
+            said = part.errors.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise DrillError(said[-1] if said else f"{part.name} ended at once", part.tail())
         return None
     values: dict[str, Any] = json.loads(line.partition(" ")[2])
     return values
