@@ -2,8 +2,9 @@
 
 Each round runs the same job once under every condition: alone, watched, and watched by agents and
 towers that are killed, stopped, or left without disk or memory when half of the steps are done.
-Only steps after that moment count. Prints median and p95 of them as ratios to the job alone in the
-same rounds; "alone again" is the same condition twice and shows how much of a ratio is noise.
+Only steps after that moment count. Prints median and p95 of them, each the median over the rounds,
+and their ratios to the job alone in the same round; "alone again" is the same condition twice and
+shows how much of a ratio is noise.
 `--check` exits 1 when an exit code changed or a median is more than MAX_RATIO of the job alone.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import signal
 import socket
@@ -120,17 +122,31 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What one run gave: of all ranks the step times of the second half and the exit codes."""
+    """What the runs under one condition gave, one item a run unless said otherwise."""
 
-    step_times: list[float] = field(default_factory=list)
+    step_times: list[list[float]] = field(default_factory=list)
+    """Of all ranks, of the second half."""
     exit_codes: list[int | None] = field(default_factory=list)
-    watch: list[str] = field(default_factory=list)
-    """What had become of tower and agent when the job ended."""
+    """One for each rank and run."""
+    ends: list[str] = field(default_factory=list)
+    """What had become of tower and agent when the job ended; each case once."""
+    watch_cores: list[float] = field(default_factory=list)
+    """CPU that tower and agent used together in the second half, in cores."""
 
     def add(self, other: Outcome) -> None:
         self.step_times += other.step_times
         self.exit_codes += other.exit_codes
-        self.watch = sorted({*self.watch, *other.watch})
+        self.ends = sorted({*self.ends, *other.ends})
+        self.watch_cores += other.watch_cores
+
+
+def cpu_s(part: Part) -> float:
+    """CPU time used so far by a process that was not waited for yet; 0 for one that was."""
+    try:
+        fields = Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def say_end(code: int | None) -> str:
@@ -142,20 +158,26 @@ def run_once(breaking: Break | None, steps: int, step_s: float) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="harm-") as name:
         run = Run(Path(name))
         try:
-            watch = run.start_watch() if breaking else None
+            watch = run.start_watch() if breaking else ()
             job = run.start_job(steps, step_s)
             run.wait(job, lambda: "half" in job[0].output.read_text())
-            if breaking and watch:
+            before = [cpu_s(part) for part in watch]
+            began = time.monotonic()
+            if breaking:
                 breaking(*watch)
             run.wait(job, lambda: all(part.exit_code() is not None for part in job))
+            lasted_s = time.monotonic() - began
+            after = [cpu_s(part) for part in watch]
+            used = [max(0.0, end - start) for start, end in zip(before, after, strict=True)]
             times: list[float] = []
             for rank in range(RANKS):
                 file = run.folder / f"times-{rank}.json"
                 times += json.loads(file.read_text())[steps // 2 :] if file.exists() else []
             return Outcome(
-                step_times=times,
+                step_times=[times],
                 exit_codes=[part.exit_code() for part in job],
-                watch=[f"{p.name} {say_end(p.exit_code())}" for p in watch or ()],
+                ends=[f"{part.name} {say_end(part.exit_code())}" for part in watch],
+                watch_cores=[sum(used) / lasted_s],
             )
         finally:
             run.end()
@@ -187,18 +209,27 @@ def main() -> int:
     return 1 if args.check and harmed else 0
 
 
-def describe(name: str, outcome: Outcome, alone: list[float]) -> dict[str, object]:
+def describe(name: str, outcome: Outcome, alone: list[list[float]]) -> dict[str, object]:
     mine = outcome.step_times
     return {
         "condition": name,
-        "steps": len(mine),
-        "median_ms": round(1000 * median(mine), 3),
-        "median_ratio": round(median(mine) / median(alone), 4),
-        "p95_ms": round(1000 * p95(mine), 3),
-        "p95_ratio": round(p95(mine) / p95(alone), 4),
+        "steps": sum(map(len, mine)),
+        "median_ms": round(1000 * median(map(median, mine)), 3),
+        "median_ratio": ratio(median, mine, alone),
+        "p95_ms": round(1000 * median(map(p95, mine)), 3),
+        "p95_ratio": ratio(p95, mine, alone),
         "same_exit_codes": set(outcome.exit_codes) == {EXIT_CODE},
-        "watch": ", ".join(outcome.watch),
+        "watch_cores": round(median(outcome.watch_cores), 4),
+        "watch": ", ".join(outcome.ends),
     }
+
+
+def ratio(
+    measure: Callable[[list[float]], float], mine: list[list[float]], alone: list[list[float]]
+) -> float:
+    """The median over the rounds of the ratio in one round: the machine changes between them."""
+    rounds = zip(mine, alone, strict=True)
+    return round(median(measure(own) / measure(other) for own, other in rounds), 4)
 
 
 if __name__ == "__main__":
