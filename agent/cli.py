@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from agent import __version__, config
 from agent.log_limit import LogLimit
+from watchtower.access.tls import CA_VARIABLE, SHOWN_TOKEN, TlsError, trust, would_show_token
+from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
 from watchtower.wire.bounds import MAX_NAME
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-TOKEN_VARIABLE = "WATCHTOWER_TOKEN"
-MAX_TOKEN_CHARACTERS = 4096
 STATE_VARIABLE = "STATE_DIRECTORY"
 """Set by systemd where a unit has StateDirectory=; several are parted by colons."""
 
@@ -48,9 +48,13 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     parser = build_parser()
     given = parser.parse_args(arguments)
     try:
-        token = read_token(given.token_file)
-    except ValueError as error:
+        token = find_client_token(given.token_file, os.environ)
+        if given.tower.startswith("https://"):
+            trust(given.ca_file)
+    except (TokenError, TlsError) as error:
         parser.error(str(error))
+    if token and would_show_token(given.tower) and not given.insecure:
+        parser.error(SHOWN_TOKEN)
     if len(given.match) > config.MAX_MATCHES:
         parser.error(f"argument --match: {len(given.match)} given, allowed: {config.MAX_MATCHES}")
     return config.Settings(
@@ -62,6 +66,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         match=tuple(given.match),
         root=given.root,
         token=token,
+        ca_file=given.ca_file,
         py_spy=given.py_spy or "",
         log_level=given.log_level,
         spool_dir=given.spool_dir,
@@ -104,7 +109,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="watch only ranks with this in their environment; may be given several times",
     )
-    add("--token-file", default="", metavar="FILE", help=f"default: ${TOKEN_VARIABLE}")
+    add("--token-file", default="", metavar="FILE", help=f"or ${FILE_VARIABLE}, ${VARIABLE}")
+    add(
+        "--ca-file",
+        default=os.environ.get(CA_VARIABLE, ""),
+        metavar="FILE",
+        help=f"authorities to trust instead of the system's; or ${CA_VARIABLE}",
+    )
+    add("--insecure", action="store_true", help="send the token over plain http:// all the same")
     add("--py-spy", type=tool, metavar="FILE", help="default: beside Python, or PATH")
     add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
     add(
@@ -189,17 +201,3 @@ def root(text: str) -> str:
             f"{text!r} is not allowed: give a directory in which there is proc/"
         )
     return text
-
-
-def read_token(path: str) -> str:
-    """Return the token from the file, else from the environment, else none."""
-    if not path:
-        return os.environ.get(TOKEN_VARIABLE, "").strip()
-    try:
-        with open(path, encoding="utf-8") as file:
-            token = file.read(MAX_TOKEN_CHARACTERS).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"argument --token-file: {path!r} cannot be read: {error}") from error
-    if not token:
-        raise ValueError(f"argument --token-file: {path!r} is empty, it must hold the token")
-    return token

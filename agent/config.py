@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from watchtower.access.tokens import ClientToken
 
 DEFAULT_INTERVAL_S = 1.0
 """One report a second: the tower's suspect deadline starts at 5 s."""
@@ -177,7 +179,9 @@ class Settings:
     port: int = DEFAULT_PORT
     match: tuple[tuple[str, str], ...] = ()
     root: str = "/"
-    token: str = ""
+    token: ClientToken = field(default_factory=ClientToken)
+    ca_file: str = ""
+    """Empty: the system's authorities."""
     py_spy: str = ""
     """Empty: the one beside this Python, else on PATH."""
     log_level: str = "info"

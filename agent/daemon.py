@@ -65,7 +65,7 @@ class Agent:
         self._limits_at = float("-inf")
         self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderBook(), DumpLedger()
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
-        address = TowerAddress(url=settings.tower, token=settings.token)
+        address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerClient(address),
             on_reply=self._on_reply,

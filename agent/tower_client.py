@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,10 +12,14 @@ import msgspec
 from agent.bounded_reply import BoundedReply
 from agent.config import HTTP_TIMEOUT_S, MAX_REPLY_BYTES
 from agent.procfs import printable
+from watchtower.access.tls import TlsError, explain, trust
+from watchtower.access.tokens import ClientToken, TokenError
+
+UNAUTHORIZED = 401
 
 NEVER = (400, 413, 422)
 """What a tower answers, as problem+json, to a message that it will not take later either. Anything
-else, a 404 of some other server too, may be over when the tower is back."""
+else may be over when the tower is back: a 404 of some other server, a token that people mend."""
 
 MAX_DETAIL = 300
 """Characters of the tower's explanation that go into a log line."""
@@ -31,6 +34,10 @@ class TowerError(Exception):
         self.reason, self.permanent = reason, permanent
 
 
+class _UnknownTokenError(TowerError):
+    """The tower does not know our token, or wants one."""
+
+
 class _Problem(msgspec.Struct):
     """application/problem+json (RFC 9457)."""
 
@@ -43,7 +50,8 @@ class TowerAddress:
     """Where the tower is, and the token it knows us by."""
 
     url: str
-    token: str = ""
+    token: ClientToken = field(default_factory=ClientToken)
+    ca_file: str = ""
 
 
 class TowerClient:
@@ -55,6 +63,7 @@ class TowerClient:
         self._host, self._port = parts.hostname or "", parts.port
         self._prefix = parts.path.rstrip("/")
         self._token = address.token
+        self._ca_file = address.ca_file
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str) -> bytes:
@@ -66,6 +75,21 @@ class TowerClient:
         return self._exchange("POST", path, body)
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
+        try:
+            return self._exchange_or_reconnect(method, path, body)
+        except _UnknownTokenError:
+            if not self._has_new_token():
+                raise
+        return self._exchange_or_reconnect(method, path, body)
+
+    def _has_new_token(self) -> bool:
+        """Whether the token's file holds another one than was just refused."""
+        try:
+            return self._token.renew()
+        except TokenError as error:
+            raise TowerError(str(error)) from None
+
+    def _exchange_or_reconnect(self, method: str, path: str, body: bytes | None) -> bytes:
         reused = self._connection is not None
         try:
             return self._exchange_once(method, path, body)
@@ -92,8 +116,7 @@ class TowerClient:
     def _exchange_once(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connection = self._connection or self._connect()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        headers |= self._token.headers()
         connection.request(method, self._prefix + path, body=body, headers=headers)
         with connection.getresponse() as response:
             answer = response.read(MAX_REPLY_BYTES + 1)
@@ -111,7 +134,10 @@ class TowerClient:
 
     def _make_connection(self) -> http.client.HTTPConnection:
         if self._secure:
-            context = ssl.create_default_context()
+            try:
+                context = trust(self._ca_file)
+            except TlsError as error:
+                raise TowerError(str(error)) from None
             return http.client.HTTPSConnection(
                 self._host, self._port, timeout=HTTP_TIMEOUT_S, context=context
             )
@@ -128,12 +154,18 @@ def _refused(status: int, answer: bytes, content_type: str) -> TowerError:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             is_problem = False
     reason = f"HTTP {status} {printable(said, MAX_DETAIL)}".strip()
+    if status == UNAUTHORIZED:
+        return _UnknownTokenError(f"{reason} (--token-file, WATCHTOWER_TOKEN)")
     return TowerError(reason, permanent=is_problem and status in NEVER)
 
 
 def _explain(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {HTTP_TIMEOUT_S:g} s"
+    if said := explain(error):
+        return said
+    if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
+        return "it closed the connection without an HTTP answer: does it want https://?"
     if isinstance(error, socket.gaierror):
         return f"its name cannot be resolved: {error.strerror}"
     return printable(f"{type(error).__name__}: {error}".strip(": "), MAX_DETAIL)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,13 +16,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from watchtower import __version__
+from watchtower.access.renewal import Renewal
+from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
+from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.mutes import mute_routes
+from watchtower.api.reference import reference_route
+from watchtower.api.security import Guard, Refusals
 from watchtower.config import TowerConfig
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
@@ -37,11 +45,19 @@ STOP_S = 2
 """Open connections get this long when the tower stops; with the store it stays under 5 s."""
 
 
-def make_app(tower: Tower) -> FastAPI:
-    """Put the routes of one tower together."""
+def make_app(
+    tower: Tower,
+    book: TokenBook | None = None,
+    refusals: Refusals | None = None,
+    renewal: Renewal | None = None,
+) -> FastAPI:
+    """Put the routes of one tower together; without a book of tokens nobody is asked for one."""
+    refusals = refusals or Refusals()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if renewal is not None:
+            renewal.start(asyncio.get_running_loop())
         notifier = Notifier()
         ticking = asyncio.create_task(tick_forever(tower, notifier))
         yield
@@ -50,9 +66,17 @@ def make_app(tower: Tower) -> FastAPI:
         await asyncio.gather(ticking, return_exceptions=True)
         await tower.close()
 
-    app = FastAPI(title="watchtower", version=__version__, lifespan=lifespan)
+    # docs_url: the framework's own page loads its scripts from elsewhere.
+    app = FastAPI(
+        title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
+    app.add_middleware(Guard, book=book or TokenBook({}, {}), refusals=refusals)
     problems.install(app)
-    app.router.routes += [*ingest_routes(tower), metrics_route(tower)]
+    app.router.routes += [
+        *ingest_routes(tower, refusals),
+        metrics_route(tower, refusals),
+        reference_route(app),
+    ]
     for routes in (job_routes, mute_routes, incident_routes, health_routes):
         app.include_router(routes(tower))
     return app
@@ -73,30 +97,71 @@ async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S)
 
 
 def serve(config: TowerConfig) -> None:
-    """Run a tower until SIGTERM or SIGINT. Raises StoreError, OSError when it cannot start."""
+    """Run a tower until SIGTERM or SIGINT.
+
+    Raises StoreError, TokenError, TlsError, OSError when it cannot start.
+    """
+    book = TokenBook(config.token_files, os.environ)
+    certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     try:
         tower = Tower(config.policy, store, store.recall(), Clock())
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"http://{shown}:{port}", flush=True)
+        print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                make_app(tower),
-                loop="uvloop",
-                http="httptools",
-                access_log=False,
-                log_config=None,
-                timeout_graceful_shutdown=STOP_S,
-            )
-        )
+        for doubt in find_doubts(config, book):
+            log.warning("%s", doubt)
+        server = _make_server(config, tower, book, certificate)
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])
     finally:
         store.close()
+
+
+def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:
+    """Say what is allowed, but hardly meant."""
+    if not book:
+        return []
+    doubts = []
+    if not config.tls_cert and not is_loopback(config.host):
+        doubts.append("tokens cross the network readable by others: set `tls_cert` and `tls_key`")
+    if Scope.AGENT not in book.scopes:
+        doubts.append("there is no token for agents: none can report")
+    if not book.scopes & {Scope.READER, Scope.OPERATOR}:
+        doubts.append("there is no token for readers or operators: nobody can ask")
+    return doubts
+
+
+def _make_server(
+    config: TowerConfig, tower: Tower, book: TokenBook, certificate: Certificate | None
+) -> uvicorn.Server:
+    refusals = Refusals()
+    crowd = Crowd(
+        raise_descriptor_limit(),
+        on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
+    )
+    # It tells of every request that is no HTTP, one by one.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    renewal = Renewal(book, certificate)
+    settings = uvicorn.Config(
+        make_app(tower, book, refusals, renewal),
+        loop="uvloop",
+        http=connection_class(crowd),
+        ws="none",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        ssl_certfile=config.tls_cert or None,
+        ssl_keyfile=config.tls_key or None,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    settings.load()
+    renewal.context = settings.ssl
+    return uvicorn.Server(settings)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,11 +7,20 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from watchtower import __version__, asking, paging
+from watchtower.access.tls import CA_VARIABLE, TlsError
+from watchtower.access.tokens import (
+    FILE_VARIABLE,
+    TokenError,
+    find_client_token,
+    make_token,
+    write_token,
+)
 from watchtower.client import ClientError, TowerClient
-from watchtower.config import DEFAULT_PORT, ConfigError, load_config
+from watchtower.config import DEFAULT_PORT, ConfigError, TowerConfig, load_config
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -26,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ClientError, ConfigError, OSError) as error:
+    except (ClientError, ConfigError, TokenError, TlsError, OSError) as error:
         print(f"watchtower: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -51,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_mute(commands.add_parser("mute", help="let a job page nobody for a while"))
     _add_unmute(commands.add_parser("unmute", help="let a job page again"))
     _add_ack(commands.add_parser("ack", help="say that somebody looks after an incident"))
+    _add_token(commands.add_parser("token", help="make a token that nobody guesses"))
     _add_drill(commands)
     return parser
 
@@ -68,6 +78,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="allow another address than loopback although nothing is protected by tokens",
     )
+    for scope in ("agent", "reader", "operator"):
+        parser.add_argument(
+            f"--{scope}-token-file", metavar="FILE", help=f"tokens of {scope}s, one a line"
+        )
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM, without a password)")
     parser.set_defaults(run=_serve)
 
 
@@ -75,7 +91,7 @@ def _serve(args: argparse.Namespace) -> int:
     from watchtower.app import serve
     from watchtower.store.migrations import StoreError
 
-    flags = {key: getattr(args, key) for key in ("host", "port", "data_dir", "insecure")}
+    flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
@@ -166,11 +182,37 @@ def _add_asking(parser: argparse.ArgumentParser) -> None:
 def _add_tower(parser: argparse.ArgumentParser) -> None:
     default = os.environ.get("WATCHTOWER_URL", f"http://127.0.0.1:{DEFAULT_PORT}")
     parser.add_argument("--tower", default=default, metavar="URL", help=f"default {default}")
+    parser.add_argument("--token-file", default="", metavar="FILE", help=f"or ${FILE_VARIABLE}")
+    parser.add_argument(
+        "--ca-file",
+        default=os.environ.get(CA_VARIABLE, ""),
+        metavar="FILE",
+        help=f"authorities to trust instead of the system's; or ${CA_VARIABLE}",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="send the token over plain http:// all the same"
+    )
     parser.add_argument("--json", action="store_true", help="print what the API answers")
 
 
 def _client(args: argparse.Namespace) -> TowerClient:
-    return TowerClient(args.tower)
+    token = find_client_token(args.token_file, os.environ)
+    return TowerClient(args.tower, token=token, ca_file=args.ca_file, insecure=args.insecure)
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", help="add it to this file, made for its owner alone; else it is printed"
+    )
+    parser.set_defaults(run=_token)
+
+
+def _token(args: argparse.Namespace) -> int:
+    if args.file:
+        write_token(args.file)
+    else:
+        print(make_token())
+    return 0
 
 
 def _add_drill(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

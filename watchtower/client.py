@@ -1,4 +1,7 @@
-"""Asks a tower over HTTP, as any bot could. The standard library is enough for that."""
+"""Asks a tower over HTTP, as any bot could. The standard library is enough for that.
+
+Redirects and proxies are not used: a token goes to the tower that was named, or nowhere.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from http import HTTPStatus
+from typing import IO, Any
+
+from watchtower.access.tls import SHOWN_TOKEN, explain, trust, would_show_token
+from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
 
 TIMEOUT_S = 10.0
 """A tower answers in milliseconds; one that does not for this long is not well."""
@@ -24,17 +31,41 @@ class NotFoundError(ClientError):
     """The tower knows no such job or incident."""
 
 
+class UnknownTokenError(ClientError):
+    """The tower wants a token, and not the one it was shown."""
+
+
 class TowerClient:
     """Requests on one tower's API."""
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
-        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660."""
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        token: ClientToken | None = None,
+        ca_file: str = "",
+        insecure: bool = False,
+    ) -> None:
+        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660.
+
+        `insecure` sends a token over plain HTTP too. Raises ClientError, TlsError.
+        """
         if not url.startswith(("http://", "https://")):
             raise ClientError(
                 f"`{url}` is no address of a tower: it begins with http:// or https://"
             )
+        self._token = token or ClientToken()
+        if self._token and would_show_token(url) and not insecure:
+            raise ClientError(SHOWN_TOKEN)
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
+        secure = url.startswith("https://")
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            _NoRedirects,
+            *([urllib.request.HTTPSHandler(context=trust(ca_file))] if secure else []),
+        )
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
@@ -102,27 +133,67 @@ class TowerClient:
         return self._ask(path, "GET", None)
 
     def _ask(self, path: str, method: str, said: object) -> str:
-        request = urllib.request.Request(self.url + path, method=method)
-        if said is not None:
-            request.data = json.dumps(said).encode()
-            request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+            return self._ask_once(path, method, said)
+        except UnknownTokenError:
+            if not self._token.renew():
+                raise
+        return self._ask_once(path, method, said)  # the file holds another token than before
+
+    def _ask_once(self, path: str, method: str, said: object) -> str:
+        headers = self._token.headers()
+        body = None if said is None else json.dumps(said).encode()
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, method=method, data=body, headers=headers)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
                 return str(response.read(MAX_BYTES).decode("utf-8", "replace"))
         except urllib.error.HTTPError as error:
-            detail = _detail(error)
-            raise (NotFoundError if error.code == 404 else ClientError)(detail) from None
+            raise _refused(error) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise ClientError(
-                f"no tower answers at {self.url} ({reason}); start one with `watchtower serve`, "
-                "or name it with --tower or WATCHTOWER_URL"
-            ) from None
+            raise ClientError(self._no_answer(error)) from None
+
+    def _no_answer(self, error: Exception) -> str:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, BaseException) and (said := explain(reason)):
+            return f"cannot talk to the tower at {self.url}: {said}"
+        if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
+            reason = "no HTTP: is its address https:// instead of http://?"
+        return (
+            f"no tower answers at {self.url} ({reason}); start one with `watchtower serve`, "
+            "or name it with --tower or WATCHTOWER_URL"
+        )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: the token would go to whoever it names."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> None:
+        """Follow none."""
+
+
+def _refused(error: urllib.error.HTTPError) -> ClientError:
+    detail = _detail(error)
+    if error.code == HTTPStatus.NOT_FOUND:
+        return NotFoundError(detail)
+    if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        detail += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
+    return (UnknownTokenError if error.code == HTTPStatus.UNAUTHORIZED else ClientError)(detail)
 
 
 def _detail(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.loads(error.read(65536))["detail"])
+        said = str(json.loads(error.read(65536))["detail"])
+        return "".join(c if c.isprintable() else "?" for c in said)
     except (OSError, ValueError, KeyError, TypeError):
         return f"the tower answered {error.code} {error.reason}"
 

@@ -1,19 +1,22 @@
 """The configuration file (TOML) and what is allowed in it. Every error names key and value.
 
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
-[tower]      host, port, data_dir
+[tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from watchtower.access.scopes import VARIABLES, Scope
+from watchtower.access.tls import is_loopback
 from watchtower.core.policy import Policy
 from watchtower.store.retention import Retention
 
@@ -36,20 +39,43 @@ class TowerConfig:
     data_dir: str = "watchtower-data"
     insecure: bool = False
     """Listen on another address than loopback although there are no tokens."""
+    agent_token_file: str = ""
+    reader_token_file: str = ""
+    operator_token_file: str = ""
+    tls_cert: str = ""
+    """Certificate chain, PEM; empty: plain HTTP."""
+    tls_key: str = ""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        """Check host and port. Raises ConfigError."""
+        """Check every value by itself. Raises ConfigError."""
         if type(self.port) is not int or not 0 <= self.port <= 65535:
             raise ConfigError(f"`port` is {self.port!r}, allowed is 0 (pick one) to 65535")
         if not isinstance(self.data_dir, str) or not self.data_dir:
             raise ConfigError(f"`data_dir` is {self.data_dir!r}, the name of a folder is needed")
-        if not self.insecure and not _is_loopback(self.host):
-            raise ConfigError(
-                f"`host` is {self.host!r}, which is not a loopback address: anybody who reaches it "
-                "could read stacks and post reports; add --insecure to allow that"
-            )
+        for key in ("tls_cert", "tls_key", *(f"{scope.value}_token_file" for scope in Scope)):
+            if not isinstance(getattr(self, key), str):
+                raise ConfigError(
+                    f"`{key}` is {getattr(self, key)!r}, the name of a file is needed"
+                )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
+
+    @property
+    def token_files(self) -> dict[Scope, str]:
+        """The file of each scope's tokens; empty where none is named."""
+        return {scope: getattr(self, f"{scope.value}_token_file") for scope in Scope}
+
+    def check_exposure(self, has_tokens: bool) -> None:
+        """Refuse to be open to a network by mistake. Raises ConfigError."""
+        if self.insecure or has_tokens or is_loopback(str(self.host)):
+            return
+        raise ConfigError(
+            f"`host` is {self.host!r}, which is not a loopback address: anybody who reaches it "
+            "could read stacks and post reports; protect it with --agent-token-file and "
+            "--reader-token-file (docs/security.md), or add --insecure to allow that"
+        )
 
 
 def read_tables(path: Path) -> dict[str, dict[str, Any]]:
@@ -67,15 +93,26 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     return data
 
 
-def load_config(path: Path | None, flags: dict[str, Any]) -> TowerConfig:
-    """Put file and command line together; the command line wins. Raises ConfigError."""
+def load_config(
+    path: Path | None, flags: dict[str, Any], environment: Mapping[str, str] = os.environ
+) -> TowerConfig:
+    """Put file and command line together; the command line wins. Raises ConfigError.
+
+    Of the environment it only matters whether there are tokens.
+    """
     tables = read_tables(path) if path else {}
     said = _checked(
         "tower", tables.get("tower", {}), TowerConfig, leave_out={"policy", "retention"}
     )
     said |= {key: value for key, value in flags.items() if value is not None}
-    policy = make_policy(tables.get("detection", {}))
-    return TowerConfig(**said, policy=policy, retention=make_retention(tables.get("retention", {})))
+    config = TowerConfig(
+        **said,
+        policy=make_policy(tables.get("detection", {})),
+        retention=make_retention(tables.get("retention", {})),
+    )
+    has_tokens = any(environment.get(name, "").strip() for name in VARIABLES.values())
+    config.check_exposure(has_tokens or any(config.token_files.values()))
+    return config
 
 
 def make_policy(table: dict[str, Any]) -> Policy:
@@ -103,12 +140,3 @@ def _checked(
             allowed = ", ".join(sorted(known))
             raise ConfigError(f"`{key}` = {value!r} in [{name}] is not known, allowed: {allowed}")
     return dict(table)
-
-
-def _is_loopback(host: object) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(str(host)).is_loopback
-    except ValueError:
-        return False

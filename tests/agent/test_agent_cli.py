@@ -43,7 +43,7 @@ def test_everything_can_be_said() -> None:
         (["--node", "x" * 300], "argument --node"),
         (["--root", "/nowhere"], "argument --root: '/nowhere' is not allowed"),
         (["--py-spy", "/nowhere"], "argument --py-spy: '/nowhere' is not allowed"),
-        (["--token-file", "/nowhere"], "argument --token-file: '/nowhere' cannot be read"),
+        (["--token-file", "/nowhere"], "the token file /nowhere cannot be read"),
         (["--match", "A=1"] * 17, "argument --match: 17 given, allowed: 16"),
         (["--log-level", "loud"], "argument --log-level"),
     ],
@@ -57,21 +57,59 @@ def test_a_wrong_value_is_named_with_its_flag_and_what_is_allowed(
     assert said in capsys.readouterr().err
 
 
+def a_token_file(folder: Path, text: str) -> str:
+    file = folder / "token"
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return str(file)
+
+
+SECURE = ["run", "--tower", "https://tower:19660"]
+
+
 def test_a_token_comes_from_its_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHTOWER_TOKEN", "from-environment")
-    assert parse(TOWER).token == "from-environment"
-    file = tmp_path / "token"
-    file.write_text("from-file\n")
-    assert parse([*TOWER, "--token-file", str(file)]).token == "from-file"
+    assert parse(SECURE).token.headers() == {"Authorization": "Bearer from-environment"}
+    file = a_token_file(tmp_path, "from-the-token-file\n")
+    given = parse([*SECURE, "--token-file", file]).token
+    assert given.headers() == {"Authorization": "Bearer from-the-token-file"}
+    monkeypatch.setenv("WATCHTOWER_TOKEN_FILE", file)
+    assert parse(SECURE).token == given
+
+
+def test_a_token_is_not_in_what_a_log_could_show_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WATCHTOWER_TOKEN", "from-environment")
+    assert "from-environment" not in repr(parse(SECURE))
+
+
+def test_a_token_is_not_sent_in_the_open_unless_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WATCHTOWER_TOKEN", "from-environment")
+    with pytest.raises(SystemExit):
+        parse(TOWER)
+    said = capsys.readouterr().err
+    assert "use https://, or add --insecure" in said
+    assert "from-environment" not in said
+    assert parse([*TOWER, "--insecure"]).token
+    assert parse(["run", "--tower", "http://127.0.0.1:19660"]).token
+
+
+def test_authorities_that_cannot_be_read_stop_the_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([*SECURE, "--ca-file", "/nowhere"])
+    assert "the CA file /nowhere cannot be read" in capsys.readouterr().err
 
 
 def test_an_empty_token_file_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "token"
-    file.write_text("\n")
     with pytest.raises(SystemExit):
-        parse([*TOWER, "--token-file", str(file)])
-    assert "is empty" in capsys.readouterr().err
+        parse([*TOWER, "--token-file", a_token_file(tmp_path, "\n")])
+    assert "holds no token" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from agent_scene import RecordingTower, wait_until
@@ -21,6 +22,7 @@ from agent.dump_queue import DumpQueue, Loss, as_waiting
 from agent.moments import Moment, read_moment
 from agent.shipping import DumpSender, ReportSender
 from agent.tower_client import TowerAddress, TowerClient, TowerError
+from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -226,7 +228,7 @@ def test_a_tower_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -
 def client(tower: RecordingTower) -> Iterator[Callable[..., TowerClient]]:
     made: list[TowerClient] = []
 
-    def make(token: str = "") -> TowerClient:
+    def make(token: ClientToken) -> TowerClient:
         made.append(TowerClient(TowerAddress(url=tower.url, token=token)))
         return made[-1]
 
@@ -238,9 +240,34 @@ def client(tower: RecordingTower) -> Iterator[Callable[..., TowerClient]]:
 def test_a_token_is_sent_as_a_bearer(
     tower: RecordingTower, client: Callable[..., TowerClient]
 ) -> None:
-    client("s3cret").post("/ingest/v1/dumps", b'{"id": "x"}')
-    assert tower.headers[0]["Authorization"] == "Bearer s3cret"
+    token = find_client_token("", {"WATCHTOWER_TOKEN": "s3cret-s3cret-s3cret"})
+    client(token).post("/ingest/v1/dumps", b'{"id": "x"}')
+    assert tower.headers[0]["Authorization"] == "Bearer s3cret-s3cret-s3cret"
     assert tower.headers[0]["Content-Type"] == "application/json"
+
+
+def test_a_token_that_was_changed_is_read_again_when_the_tower_refuses_it(
+    tower: RecordingTower, client: Callable[..., TowerClient], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text("the-first-token-of-all")
+    sender = client(find_client_token(str(file), {}))
+    file.write_text("the-second-token-of-all")
+    tower.dump_answers = [(401, PROBLEM)]
+    sender.post("/ingest/v1/dumps", b'{"id": "x"}')
+    words = [headers["Authorization"].split("-")[1] for headers in tower.headers]
+    assert words == ["first", "second"]
+
+
+def test_a_token_that_is_refused_is_told_and_costs_no_dump(
+    tower: RecordingTower, dumps: DumpSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    tower.dump_answers = [(401, PROBLEM), (403, PROBLEM)]
+    dumps.deliver(a_batch("kept"), read_moment())
+    wait_until(lambda: tower.dumps, "the dump arrives", patience_s=60.0)
+    assert "dump kept waits for the tower: HTTP 401 the node is unknown" in caplog.text
+    assert "dropped" not in caplog.text
 
 
 def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) -> None:

@@ -38,7 +38,10 @@ def test_the_command_line_wins_over_the_file(config):
         ("[detection]\nsuspect_flor_s = 1", r"`suspect_flor_s` = 1 in \[detection\] is not known"),
         ("[detection]\nsettle_s = -2", r"in \[detection\]: `settle_s` is -2, allowed is 0.1 to"),
         ("[detection]\nsettle_s = 'x'", r"`settle_s` is 'x', a number is needed"),
-        ("[tower]\npolicy = 1", r"`policy` = 1 in \[tower\] is not known, allowed: data_dir"),
+        (
+            "[tower]\npolicy = 1",
+            r"`policy` = 1 in \[tower\] is not known, allowed: agent_token_file",
+        ),
         ("[tower]\nport = 99999", r"`port` is 99999, allowed is 0"),
         ("[tower]\nport = true", r"`port` is True"),
         ("[tower]\ndata_dir = ''", r"`data_dir` is ''"),
@@ -63,3 +66,25 @@ def test_another_address_than_loopback_needs_an_explicit_word(config):
     for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"):
         assert config("", host=host).host == host
     assert config("", host="0.0.0.0", insecure=True).insecure
+
+
+def test_tokens_open_any_address_and_their_options_are_named_where_they_are_missing(config):
+    with pytest.raises(ConfigError, match="--agent-token-file and --reader-token-file"):
+        config("", host="0.0.0.0")
+    assert config("[tower]\nagent_token_file = 'a'", host="0.0.0.0").token_files
+    environment = {"WATCHTOWER_AGENT_TOKEN": "x" * 16}
+    assert load_config(None, {"host": "0.0.0.0"}, environment).host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tls_cert = 'c'", "`tls_cert` and `tls_key` belong together"),
+        ("tls_key = 'k'", "`tls_cert` and `tls_key` belong together"),
+        ("reader_token_file = 7", "`reader_token_file` is 7, the name of a file is needed"),
+        ("agent_token = 'x'", "`agent_token` = 'x' in .* is not known"),
+    ],
+)
+def test_files_of_tokens_and_certificates_are_checked(config, text, said):
+    with pytest.raises(ConfigError, match=said):
+        config(f"[tower]\n{text}")

@@ -1,4 +1,4 @@
-"""What agents post: one decoder a message, bounded before it is parsed.
+"""What agents post: one decoder a message, bounded in size, time and cost before it is parsed.
 
 These are plain Starlette routes with msgspec: the ingest path is the hot one, 2.8 times as cheap
 this way as through the framework's own body parsing.
@@ -6,6 +6,10 @@ this way as through the framework's own body parsing.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from watchtower.api.allowances import HeldBytes, WasteAllowance
 from watchtower.api.problems import problem
+from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -24,8 +30,17 @@ from watchtower.wire.report import Report
 MAX_REPORT_BYTES = 2 * 1024 * 1024
 """A node of 1024 ranks at about 1 KB each, doubled."""
 
-MAX_DUMPS_BYTES = 64 * 1024 * 1024
-"""A node of 16 ranks with 64 workers each and deep stacks stays under a tenth of it."""
+MAX_DUMPS_BYTES = 16 * 1024 * 1024
+"""An agent puts at most 50,000 frames into a batch, some 6 MB."""
+
+BODY_S = 30.0
+"""From the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
+
+MAX_LENGTH_DIGITS = 18
+"""Of Content-Length: longer ones are no lengths, and int() of thousands of digits is slow."""
+
+RETRY_AFTER_S = 5
+"""What a client that is sent away for now is told."""
 
 _Message = TypeVar("_Message", Report, DumpBatch)
 
@@ -43,28 +58,82 @@ class RefusedError(Exception):
         self.detail = detail
 
 
-def ingest_routes(tower: Tower) -> list[Route]:
+class Intake:
+    """Receives and decodes bodies, within what their address is allowed to cost."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+        self._waste = WasteAllowance()
+        self._held = HeldBytes()
+
+    @contextlib.asynccontextmanager
+    async def receive(
+        self, request: Request, decoder: msgspec.json.Decoder[_Message], limit: int
+    ) -> AsyncIterator[_Message]:
+        """Give the message of a request; its bytes count as held until the block ends.
+
+        Raises RefusedError.
+        """
+        address, held = client_of(request.scope), [0]
+
+        def hold(count: int) -> None:
+            if not self._held.take(address, count):
+                raise RefusedError(503, "the tower has too much to receive: send it again later")
+            held[0] += count
+
+        try:
+            yield await self._decoded(request, decoder, limit, hold)
+        except RefusedError as error:
+            reason = {429: "too_much_waste", 503: "busy"}.get(error.status, "bad_message")
+            self._refusals.add(reason, address, time.monotonic())
+            raise
+        finally:
+            self._held.give_back(address, held[0])
+
+    async def _decoded(
+        self,
+        request: Request,
+        decoder: msgspec.json.Decoder[_Message],
+        limit: int,
+        hold: Callable[[int], None],
+    ) -> _Message:
+        address = client_of(request.scope)
+        if self._waste.is_spent(address, time.monotonic()):
+            raise RefusedError(
+                429, "too much from this address was refused: look into the log of its agent"
+            )
+        body = await read_body(request, limit, hold)
+        began = time.monotonic()
+        try:
+            return decode(body, decoder)
+        except RefusedError:
+            now = time.monotonic()
+            self._waste.charge(address, now - began, now)
+            raise
+
+
+def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     """Routes for agents."""
     reports, dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
     encode = msgspec.json.Encoder().encode
+    intake = Intake(refusals)
 
     async def post_report(request: Request) -> Response:
         try:
-            report = decode(await read_body(request, MAX_REPORT_BYTES), reports)
-            reply = tower.take_report(report)
+            async with intake.receive(request, reports, MAX_REPORT_BYTES) as report:
+                reply = tower.take_report(report)
         except RefusedError as error:
-            return problem(error.status, error.detail)
+            return _answer(error)
         except FleetFullError as error:
             return problem(503, str(error))
         return Response(encode(reply), media_type="application/json")
 
     async def post_dumps(request: Request) -> Response:
         try:
-            batch = decode(await read_body(request, MAX_DUMPS_BYTES), dumps)
+            async with intake.receive(request, dumps, MAX_DUMPS_BYTES) as batch:
+                receipt = await tower.take_dumps(batch)
         except RefusedError as error:
-            return problem(error.status, error.detail)
-        try:
-            receipt = await tower.take_dumps(batch)
+            return _answer(error)
         except StoreFailedError as error:
             return problem(503, str(error))
         return Response(encode(receipt), media_type="application/json")
@@ -75,20 +144,36 @@ def ingest_routes(tower: Tower) -> list[Route]:
     ]
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read a body of at most `limit` bytes. Raises RefusedError as soon as it is too large."""
+def _answer(error: RefusedError) -> Response:
+    response = problem(error.status, error.detail)
+    if error.status in (429, 503):
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -> bytes:
+    """Read a body of at most `limit` bytes, telling `hold` of every piece before it is kept.
+
+    Raises RefusedError as soon as it is too large, or too late.
+    """
     detail = f"the body is larger than {limit} bytes, the most this address takes"
     said = request.headers.get("content-length", "0")
-    if said.isdigit() and int(said) > limit:
+    if not said.isdigit() or len(said) > MAX_LENGTH_DIGITS or int(said) > limit:
         raise RefusedError(413, detail)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise RefusedError(415, "the body is compressed: send it as plain JSON")
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise RefusedError(413, detail)
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                if len(body) + len(chunk) > limit:
+                    raise RefusedError(413, detail)
+                hold(len(chunk))
+                body += chunk
     except ClientDisconnect:
         raise RefusedError(400, "the body ended early") from None
+    except TimeoutError:
+        raise RefusedError(408, f"the body did not arrive within {BODY_S:g} s") from None
     return bytes(body)
 
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
+from watchtower.api.security import REASONS, Refusals
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -26,8 +27,9 @@ MAX_JOBS_SHOWN = 1000
 class TowerCollector(Collector):
     """Reads a tower on the event loop that owns it."""
 
-    def __init__(self, tower: Tower) -> None:
+    def __init__(self, tower: Tower, refusals: Refusals) -> None:
         self._tower = tower
+        self._refusals = refusals
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
@@ -96,12 +98,18 @@ class TowerCollector(Collector):
         }
         for name, (text, total) in totals.items():
             yield CounterMetricFamily(name, text, value=total)
+        refused = CounterMetricFamily(
+            "watchtower_refused_requests", "Requests refused.", labels=["reason"]
+        )
+        for reason in REASONS:
+            refused.add_metric([reason], self._refusals.counts[reason])
+        yield refused
 
 
-def metrics_route(tower: Tower) -> Route:
+def metrics_route(tower: Tower, refusals: Refusals) -> Route:
     """The /metrics route."""
     registry = CollectorRegistry()
-    registry.register(TowerCollector(tower))
+    registry.register(TowerCollector(tower, refusals))
     ProcessCollector(registry=registry)
 
     async def get_metrics(_: Request) -> Response:

@@ -18,10 +18,15 @@ from watchtower.tower.paging import PagingRefusedError
 
 _TITLES = {
     400: "Bad request",
+    401: "Token needed",
+    403: "Not allowed with this token",
     404: "Not found",
     405: "Method not allowed",
+    408: "Too slow",
     413: "Body too large",
+    415: "Not JSON",
     422: "Invalid parameter",
+    429: "Too much was refused",
     500: "Internal error",
     503: "Not available",
 }
@@ -36,6 +41,15 @@ _PROBLEM_SCHEMA = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
     },
+}
+
+
+_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token for readers or operators. A tower without tokens asks for none.",
+    }
 }
 
 
@@ -125,6 +139,8 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas["Problem"] = _PROBLEM_SCHEMA
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    schema["components"]["securitySchemes"] = _SCHEMES
+    schema["security"] = [{"bearer": []}, {}]
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from watchtower.access.tokens import FILE_VARIABLE, SECRET_VARIABLES
 from watchtower.drills.errors import DrillError
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -22,6 +23,7 @@ PROPS = Path(__file__).with_name("props")
 END_PATIENCE_S = 3.0
 """How long a part may take to end after SIGTERM before it is killed."""
 TAIL_LINES = 15
+TOKEN_VARIABLES = (*SECRET_VARIABLES, FILE_VARIABLE)
 URL = re.compile(r"https?://[^\s/]+:\d+")
 
 
@@ -48,7 +50,7 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env={**os.environ, **(environment or {})},
+                env=_without_tokens(os.environ) | (environment or {}),
                 cwd=folder,
                 start_new_session=True,
             )
@@ -82,6 +84,11 @@ class Part:
         for path in (self.output, self.errors):
             lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join(f"  {self.name}: {line}" for line in lines)
+
+
+def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
+    """A drill's tower is its own and needs no token, and a job must not be handed one."""
+    return {name: text for name, text in environment.items() if name not in TOKEN_VARIABLES}
 
 
 def wait_for_url(part: Part, deadline_s: float) -> str:

@@ -1,0 +1,73 @@
+"""Allowances: what one address may cost the tower with messages that lead to nothing.
+
+Good messages cost nothing here, however many there are: a proxy, or a test with a thousand agents,
+is one address too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+WASTE_SHARE = 0.05
+"""Of the event loop's time, what one address may waste with messages that are refused."""
+
+WASTE_BURST_S = 1.0
+"""Saved up at most: some ten thousand small refused reports, or ten of the largest."""
+
+MAX_ADDRESSES = 4096
+"""Addresses with a spent allowance that are remembered; beyond it the oldest are forgiven."""
+
+MAX_HELD_BYTES = 128 * 1024 * 1024
+"""Bodies in memory at once: dumps of two thousand nodes that hang together are a third of it."""
+
+ONE_ADDRESS = 0.5
+"""One address may hold this share of them."""
+
+
+class WasteAllowance:
+    """A token bucket for each address, in seconds of the event loop."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Address: seconds spent, and when that was true."""
+
+    def is_spent(self, address: str, now: float) -> bool:
+        """Whether an address has to wait."""
+        return self._spent_s(address, now) >= WASTE_BURST_S
+
+    def charge(self, address: str, seconds: float, now: float) -> None:
+        """Count time that was wasted."""
+        spent = self._spent_s(address, now) + seconds
+        self._spent.pop(address, None)
+        self._spent[address] = (spent, now)
+        if len(self._spent) > MAX_ADDRESSES:
+            self._spent.pop(next(iter(self._spent)))
+
+    def _spent_s(self, address: str, now: float) -> float:
+        spent, at = self._spent.get(address, (0.0, now))
+        return max(0.0, spent - (now - at) * WASTE_SHARE)
+
+
+class HeldBytes:
+    """Bytes of bodies that are being received, or stored."""
+
+    def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
+        self._limit = limit
+        self._held = 0
+        self._by_address: Counter[str] = Counter()
+
+    def take(self, address: str, count: int) -> bool:
+        """Count bytes; False when there is no room for them."""
+        most_of_one = self._limit * ONE_ADDRESS
+        if self._held + count > self._limit or self._by_address[address] + count > most_of_one:
+            return False
+        self._held += count
+        self._by_address[address] += count
+        return True
+
+    def give_back(self, address: str, count: int) -> None:
+        """Let go of bytes that were counted."""
+        self._held -= count
+        self._by_address[address] -= count
+        if self._by_address[address] <= 0:
+            del self._by_address[address]

@@ -1,0 +1,157 @@
+"""Who may call what: every request passes here first, before its body is read.
+
+/healthz, /readyz          everybody; what agents cannot do is left out of /readyz
+POST /ingest/...           agents, and nobody else
+GET and HEAD, elsewhere    readers and operators (/metrics, /docs, /openapi.json too)
+anything else              operators
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from watchtower.access import scopes
+from watchtower.access.scopes import TokenBook
+from watchtower.api.problems import problem
+
+log = logging.getLogger("watchtower.api")
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Orchestrators ask these, and most of them can show no token."""
+
+LOG_EVERY_S = 10.0
+"""At most one line about refused requests in this time; /metrics has the count of all."""
+
+REASONS = (
+    "no_token",
+    "unknown_token",
+    "wrong_scope",
+    "bad_message",
+    "too_much_waste",
+    "busy",
+    "too_many_connections",
+)
+"""Why requests are refused: the values of a metric's label."""
+
+MAY_READ = "watchtower.may_read"
+"""Key in a request's scope: whether whoever asks may read jobs."""
+
+_AGENT = frozenset({scopes.Scope.AGENT})
+_READ = frozenset({scopes.Scope.READER, scopes.Scope.OPERATOR})
+_CHANGE = frozenset({scopes.Scope.OPERATOR})
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Counts requests that were refused, and tells of them once in a while."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """By reason, one of `REASONS`."""
+    _told_at: float = float("-inf")
+    _untold: int = 0
+
+    def add(self, reason: str, client: str, now: float) -> None:
+        """Count one; `client` is the address it came from."""
+        self.counts[reason] += 1
+        self._untold += 1
+        if now - self._told_at >= LOG_EVERY_S:
+            log.warning(
+                "%d requests refused since this was last told, the latest from %s: %s",
+                self._untold,
+                client,
+                reason.replace("_", " "),
+            )
+            self._told_at, self._untold = now, 0
+
+
+class Guard:
+    """ASGI middleware that asks for tokens, when there are any."""
+
+    def __init__(self, app: ASGIApp, book: TokenBook, refusals: Refusals) -> None:
+        self._app = app
+        self._book = book
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        response = self._refuse(scope)
+        if response is not None:
+            await response(scope, receive, _with_headers(send))
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _refuse(self, scope: Scope) -> Response | None:
+        """Decide about a request; None lets it pass."""
+        if not self._book:
+            scope[MAY_READ] = True
+            return None
+        shown = _bearer(scope)
+        known = None if shown is None else self._book.scope_of(shown)
+        scope[MAY_READ] = known in _READ
+        needed = _needed(scope)
+        if known in needed or not needed:
+            return None
+        if known is not None:
+            return self._forbid(scope, known, needed)
+        reason = "no_token" if shown is None else "unknown_token"
+        self._refusals.add(reason, client_of(scope), time.monotonic())
+        said = "this call needs a token" if shown is None else "the tower does not know this token"
+        response = problem(401, f"{said}: send it as `Authorization: Bearer TOKEN`")
+        response.headers["WWW-Authenticate"] = 'Bearer realm="watchtower"'
+        return response
+
+    def _forbid(
+        self, scope: Scope, known: scopes.Scope, needed: frozenset[scopes.Scope]
+    ) -> Response:
+        self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
+        wanted = " or ".join(sorted(each.value for each in needed))
+        response = problem(403, f"this call needs a token for {wanted}, this one is for {known}")
+        response.headers["WWW-Authenticate"] = (
+            'Bearer realm="watchtower", error="insufficient_scope"'
+        )
+        return response
+
+
+def client_of(scope: Scope) -> str:
+    """The address a request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else "an unknown address"
+
+
+def _needed(scope: Scope) -> frozenset[scopes.Scope]:
+    """Scopes of which one is needed; empty: nobody is asked."""
+    path: str = scope["path"]
+    if path in OPEN_PATHS:
+        return frozenset()
+    if path.startswith("/ingest/"):
+        return _AGENT
+    return _READ if scope["method"] in ("GET", "HEAD") else _CHANGE
+
+
+def _bearer(scope: Scope) -> bytes | None:
+    """The token of a request, None when there is none, or more than one."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    kind, _, token = bytes(values[0]).partition(b" ")
+    return token.strip() if kind.lower() == b"bearer" and token.strip() else None
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            # No browser shall take text from a training process for a page.
+            MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
+        await send(message)
+
+    return sending
