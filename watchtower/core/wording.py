@@ -136,6 +136,10 @@ def _describe(alternative: Alternative) -> str:
 
 
 def _line(text: str) -> str:
-    """Clean a line of our own wording, whose code spans stay when they are balanced."""
+    """Clean a line of our own wording, whose code spans stay when they are balanced.
+
+    Two backticks in a row are none of ours, and would end a span elsewhere than we think.
+    """
     line = fit_line(text, MAX_LINE)
-    return line if line.count("`") % 2 == 0 else line.replace("`", "'")
+    is_ours = line.count("`") % 2 == 0 and "``" not in line
+    return line if is_ours else line.replace("`", "'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.fleet.fleet import MAX_JOBS
 from watchtower.tower.archive import Archive
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
@@ -49,7 +48,7 @@ def check_health(tower: Tower) -> Health:
     if shared:
         limits.append(_with_nodes("two agents report under this name: give each its own", shared))
     if tower.fleet.refused_jobs:
-        limits.append(f"{MAX_JOBS} jobs are known: ranks of further ones are left out")
+        limits.append("too many jobs or ranks were reported: further ones are left out")
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:
         limits = [*limits[:MAX_LIMITS_SHOWN], f"and {hidden} more"]

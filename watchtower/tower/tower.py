@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 
@@ -51,6 +52,9 @@ FORGET_AFTER_S = 3600.0
 
 FORGET_LOST_AFTER_S = 6 * 3600.0
 """A job whose agents all went silent is given up after this long."""
+
+FORGET_CROWDED_AFTER_S = 60.0
+"""... and both are gone this soon when room for new jobs gets short."""
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
@@ -318,15 +322,23 @@ class Tower:
                 yield Deadline(job=vitals.job, rank=vitals.rank, after_s=after_s, phase=beat.phase)
 
     def _forget_old(self, job: Job, now: float) -> None:
-        live = self.live[job.name]
-        ended = live.ended_at is not None and now - live.ended_at > FORGET_AFTER_S
-        lost = live.lost_at is not None and now - live.lost_at > FORGET_LOST_AFTER_S
+        live, longest = self.live[job.name], math.inf
+        if self.fleet.is_crowded:
+            longest = FORGET_CROWDED_AFTER_S
+        ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
+        lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             self.archive.keep(live.close_incident(Status.MONITORING_LOST, self.clock.wall()))
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
-            self._pauses[job.name] = self._pauses.pop(job.name, Pauses())
-            if len(self._pauses) > MAX_PAST + MAX_JOBS:
-                self._pauses.pop(next(iter(self._pauses)))
+            self._keep_pauses(job.name)
             del self.live[job.name]
+
+    def _keep_pauses(self, name: str) -> None:
+        """Keep what was learned of a job that is over, as the newest; the oldest make room."""
+        pauses = self._pauses.pop(name, None)
+        if pauses:
+            self._pauses[name] = pauses
+        if len(self._pauses) > MAX_PAST + MAX_JOBS:
+            self._pauses.pop(next(iter(self._pauses)))

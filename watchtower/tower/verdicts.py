@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.phrases import clean
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Cause, Status, Verdict
 
@@ -36,11 +37,12 @@ def plain_verdict(
     """Write the verdict of a job that has no diagnosis: healthy, or not looked at closely yet."""
     cause = {Status.SUSPECT: Cause.UNKNOWN, Status.SLOW: Cause.JOB_SLOW}.get(status)
     confidence = 0.9 if status is Status.SLOW else 0.0
-    summary = f"job {job} is {status.value}: {reason}"
+    name = clean(job)
+    summary = f"job {name} is {status.value}: {reason}"
     if status is Status.SLOW:
-        summary = f"job {job} is slow: {reason}; its ranks are being looked at"
+        summary = f"job {name} is slow: {reason}; its ranks are being looked at"
     if status is Status.SUSPECT:
-        summary = f"job {job} is suspect: {reason}; dumps are being taken"
+        summary = f"job {name} is suspect: {reason}; dumps are being taken"
     return Verdict(
         job=job,
         generation=generation,

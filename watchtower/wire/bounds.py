@@ -28,6 +28,13 @@ MAX_RANK = MAX_WORLD_SIZE - 1
 """Ranks count from 0."""
 
 
+MAX_INTEGER = 2**63 - 1
+"""What 64 bits hold: steps, process ids, ticks since boot."""
+
+MAX_RATE = 1e15
+"""Cores, or bytes per second: a petabyte a second."""
+
+
 def check_text(field: str, value: str, limit: int = MAX_NAME) -> None:
     """Raise ValueError when `value` is longer than `limit` characters."""
     if len(value) > limit:
@@ -50,3 +57,15 @@ def check_rank(rank: int) -> None:
     """Raise ValueError when `rank` cannot be a global rank."""
     if not 0 <= rank <= MAX_RANK:
         raise ValueError(f"`rank` is {rank}, allowed is 0 to {MAX_RANK}")
+
+
+def check_integer(field: str, value: int | None, low: int = 0) -> None:
+    """Raise ValueError when a number that may be missing is not in `low` to `MAX_INTEGER`."""
+    if value is not None and not low <= value <= MAX_INTEGER:
+        raise ValueError(f"`{field}` is out of range, allowed is {low} to {MAX_INTEGER}")
+
+
+def check_rate(field: str, value: float) -> None:
+    """Raise ValueError when a rate is negative or beyond everything that exists."""
+    if not 0 <= value <= MAX_RATE:
+        raise ValueError(f"`{field}` is {value}, allowed is 0 to {MAX_RATE:g}")

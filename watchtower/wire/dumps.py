@@ -17,6 +17,7 @@ from watchtower.wire.bounds import (
     MAX_THREADS,
     check_age,
     check_count,
+    check_integer,
     check_rank,
     check_text,
 )
@@ -75,6 +76,7 @@ class KernelWait:
         check_text("syscall", self.syscall)
         check_text("target", self.target, MAX_TEXT)
         check_text("tracer_name", self.tracer_name)
+        check_integer("tracer_pid", self.tracer_pid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ class ChildDump:
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("command", self.command)
+        check_integer("pid", self.pid)
         check_count("threads", len(self.threads), MAX_THREADS)
 
 
@@ -128,6 +131,9 @@ class RankDump:
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_rank(self.rank)
+        check_integer("pid", self.pid)
+        check_integer("start_time", self.start_time)
+        check_integer("step", self.step, low=-1)
         check_count("threads", len(self.threads), MAX_THREADS)
         check_count("children", len(self.children), MAX_CHILDREN)
 
@@ -157,6 +163,7 @@ class DumpBatch:
         check_text("job", self.job)
         check_text("reason", self.reason)
         check_age("held_s", self.held_s)
+        check_integer("round", self.round)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("stacks", len(self.stacks), MAX_STACKS)
 

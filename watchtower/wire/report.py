@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.wire.bounds import (
+    MAX_INTEGER,
     MAX_RANKS_PER_NODE,
     MAX_TEXT,
     MAX_WORLD_SIZE,
     check_age,
     check_count,
+    check_integer,
     check_rank,
+    check_rate,
     check_text,
 )
 
@@ -76,6 +79,8 @@ class Beat:
         check_age("phase_age_s", self.phase_age_s)
         check_age("interval_s", self.interval_s)
         check_text("phase", self.phase)
+        check_integer("step", self.step, low=-1)
+        check_integer("advanced", self.advanced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,12 @@ class Movement:
     socket_bytes_per_s: float = 0.0
     """Bytes moved over TCP by the whole tree; in a network namespace of its own, over all its
     interfaces. Measured only while the rank is late, else 0."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_rate("cpu_cores", self.cpu_cores)
+        check_rate("write_bytes_per_s", self.write_bytes_per_s)
+        check_rate("read_bytes_per_s", self.read_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +125,7 @@ class Ending:
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_age("age_s", self.age_s)
+        check_integer("code", self.code, low=-MAX_INTEGER)
         check_text("exception_type", self.exception_type)
         check_text("exception_text", self.exception_text, MAX_TEXT)
 
@@ -153,6 +165,10 @@ class RankVitals:
         if self.world_size is not None and not 0 < self.world_size <= MAX_WORLD_SIZE:
             raise ValueError(f"`world_size` is {self.world_size}, allowed is 1 to {MAX_WORLD_SIZE}")
         check_age("found_age_s", self.found_age_s)
+        check_integer("pid", self.pid)
+        check_integer("start_time", self.start_time)
+        check_integer("local_rank", self.local_rank)
+        check_integer("restart_count", self.restart_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from watchtower.wire.bounds import MAX_FRAMES, MAX_TEXT, check_count, check_text
+from watchtower.wire.bounds import (
+    MAX_FRAMES,
+    MAX_INTEGER,
+    MAX_TEXT,
+    check_count,
+    check_integer,
+    check_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +31,7 @@ class Frame:
         """Check the bounds."""
         check_text("function", self.function, MAX_TEXT)
         check_text("file", self.file, MAX_TEXT)
+        check_integer("line", self.line, low=-MAX_INTEGER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

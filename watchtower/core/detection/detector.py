@@ -177,7 +177,7 @@ class Detector:
         if now - since <= self.policy.startup_grace_s:
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
-        late |= set(range(gen.world_size)) - set(gen.ranks)
+        late.update(gen.missing_ranks())
         return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
 
     def _find_overdue(

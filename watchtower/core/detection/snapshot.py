@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.detection.census import Census
@@ -13,9 +12,6 @@ from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord,
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import Beat, Ending
 from watchtower.wire.stacks import Stack
-
-MAX_MISSING = 4096
-"""Ranks that never came, listed one by one: a garbage world size must not fill the memory."""
 
 
 def take_case(
@@ -35,8 +31,7 @@ def take_case(
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
-    missing = (rank for rank in range(gen.world_size) if rank not in gen.ranks)
-    known = sorted([*gen.ranks, *islice(missing, MAX_MISSING)])
+    known = sorted([*gen.ranks, *gen.missing_ranks()])
     ranks = tuple(
         _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, evidence_since, now)
         for rank in known

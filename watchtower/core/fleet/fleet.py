@@ -7,10 +7,12 @@ input; everything is soft state, updated in place.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
+    MAX_RIVALS,
     Generation,
     Job,
     NodeRecord,
@@ -19,12 +21,26 @@ from watchtower.core.fleet.generation import (
     RankRecord,
 )
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
+from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
 """Jobs kept in memory, ended ones included until they are forgotten; further ones are left out, so
 that a node which invents jobs does not hide the ranks of real ones."""
+
+MAX_JOBS_PER_NODE = 512
+"""Jobs in memory that one node was the first to report; ended ones count until forgotten."""
+
+MAX_RANKS = 2 * MAX_WORLD_SIZE
+"""Ranks of all jobs in memory, some 2 KB each; further ones are left out."""
+
+MAX_FRAMES = 1_000_000
+"""Frames of all stacks in memory, some 200 bytes each. A real job that hangs has a few thousand;
+beyond it the job that has most loses its stacks."""
+
+CROWDED = 0.75
+"""Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
 
 MAX_NODES = 65_536
 """Nodes kept in memory; reports of further ones are refused."""
@@ -55,7 +71,11 @@ class Fleet:
         self.past: dict[str, PastGeneration] = {}
         """The last generation of jobs that are not live (any more)."""
         self.refused_jobs = 0
-        """Ranks of new jobs that were not taken because `max_jobs` are known already."""
+        """Ranks that were not taken because there are too many of them, or of their jobs."""
+        self.rank_count = 0
+        """Ranks of all jobs."""
+        self._founded: Counter[str] = Counter()
+        """Jobs in memory by the node that reported them first."""
 
     def take_report(self, report: Report, now: float) -> None:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
@@ -87,7 +107,16 @@ class Fleet:
     def take_dumps(self, batch: DumpBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
         job = self.jobs.get(batch.job)
-        return [] if job is None else job.generation.take_dumps(batch, now - batch.held_s)
+        if job is None:
+            return []
+        taken = job.generation.take_dumps(batch, now - batch.held_s)
+        self._drop_too_many_stacks()
+        return taken
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether room for new jobs gets short."""
+        return len(self.jobs) > CROWDED * self._max_jobs or self.rank_count > CROWDED * MAX_RANKS
 
     def drop_old_nodes(self, now: float) -> None:
         """Forget nodes that have been silent for long and hold no rank of a live job."""
@@ -100,9 +129,18 @@ class Fleet:
 
     def forget(self, name: str) -> None:
         """Drop a job, remembering only how many generations it had."""
-        self.past[name] = PastGeneration(number=self.jobs.pop(name).generation.number)
-        if len(self.past) > MAX_PAST:
+        job = self.jobs.pop(name)
+        self.past[name] = PastGeneration(number=job.generation.number)
+        while len(self.past) > MAX_PAST:
             self.past.pop(next(iter(self.past)))
+        self.rank_count -= len(job.generation.ranks)
+        self._founded[job.founder] -= 1
+        if not self._founded[job.founder]:
+            del self._founded[job.founder]
+
+    def _drop_too_many_stacks(self) -> None:
+        while sum(job.generation.frames for job in self.jobs.values()) > MAX_FRAMES:
+            max(self.jobs.values(), key=lambda job: job.generation.frames).generation.drop_stacks()
 
     def _take_vitals(self, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key
@@ -134,9 +172,11 @@ class Fleet:
         elif claim.vitals.ended is not None:
             job.retire([claim.key], claim.now)
         elif claim.is_rival(gen, record):
-            gen.rivals[claim.key] = (claim.vitals, claim.now)
+            if claim.key in gen.rivals or len(gen.rivals) < MAX_RIVALS:
+                gen.rivals[claim.key] = (claim.vitals, claim.now)
         else:
             job.retire((r.key for r in gen.ranks.values()), claim.now)
+            self.rank_count -= len(gen.ranks)
             job.generation = Generation(job.name, gen.number + 1, claim.now)
             self._join(job.generation, claim)
 
@@ -147,22 +187,29 @@ class Fleet:
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
             return None  # it ended before this tower looked: history, not a job to watch
-        if len(self.jobs) >= self._max_jobs:
+        node = claim.key.node
+        is_full = len(self.jobs) >= self._max_jobs or self.rank_count >= MAX_RANKS
+        if is_full or self._founded[node] >= MAX_JOBS_PER_NODE:
             self.refused_jobs += 1
             return None
+        self._founded[node] += 1
         self.past.pop(vitals.job, None)
         began_at = claim.now - vitals.found_age_s
         gen = Generation(vitals.job, past.number + (not is_known), began_at)
         if is_known:
             gen.pace("").recall(past.typical_step_s)
             gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
-        job = self.jobs[vitals.job] = Job(vitals.job, gen)
+        job = self.jobs[vitals.job] = Job(vitals.job, gen, node)
         if not is_known:
             job.retire(past.processes, claim.now)
         return job
 
     def _join(self, gen: Generation, claim: Claim) -> None:
         gen.rivals.pop(claim.key, None)
+        if self.rank_count >= MAX_RANKS:
+            self.refused_jobs += 1
+            return
+        self.rank_count += claim.vitals.rank not in gen.ranks
         record = RankRecord(
             key=claim.key,
             vitals=claim.vitals,

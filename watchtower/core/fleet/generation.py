@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from watchtower.core.fleet.pace import Pace
@@ -14,14 +15,28 @@ from watchtower.wire.stacks import Stack
 MAX_STACKS = 8192
 """Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
 
+MIN_MISSING = 256
+MISSING_PER_RANK = 4
+MAX_MISSING = 4096
+"""Ranks that never came, named one by one: as many as there is a point in naming beside those that
+did come. What a job says of its size may be garbage, and must not cost time or memory."""
+
+MAX_RIVALS = 1024
+"""Rivals of a generation remembered: the processes of one node; whoever needs more is lying."""
+
 MAX_BATCHES = 8192
 """Ids of dump batches remembered: two rounds of 4096 nodes."""
 
 MAX_PHASES = 32
 """Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
 
+MIN_RETIRED = 1024
+RETIRED_PER_RANK = 64
+"""Processes of earlier generations remembered, so that their last reports are not taken as new: an
+agent tells of 256 that ended, and a node has eight ranks or more; small jobs get a little extra."""
+
 MAX_RETIRED = 262_144
-"""Processes of earlier generations remembered, so that their last reports are not taken as new."""
+"""... of one job, however large."""
 
 
 class ProcessKey(NamedTuple):
@@ -99,6 +114,8 @@ class Generation:
     """Second processes that claim a taken rank, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
     stacks: dict[str, Stack] = field(default_factory=dict)
+    frames: int = 0
+    """Frames of all stacks together."""
     batches: dict[str, frozenset[int]] = field(default_factory=dict)
     """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice. With each the
     ranks that nobody had reported yet."""
@@ -121,6 +138,12 @@ class Generation:
         """Ranks the job says it has, else the highest rank seen plus one."""
         said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
         return max(said, max(self.ranks, default=-1) + 1)
+
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The first ranks that never came, in order; of a job that hardly came not all."""
+        limit = min(MAX_MISSING, max(MIN_MISSING, MISSING_PER_RANK * len(self.ranks)))
+        missing = (rank for rank in range(self.world_size) if rank not in self.ranks)
+        return tuple(islice(missing, limit))
 
     def pace(self, phase: str) -> Pace:
         """Step times in `phase`. Beyond `MAX_PHASES` names all others share the plain pace."""
@@ -147,7 +170,8 @@ class Generation:
                 dumps = [*record.dumps, (taken_at, dump)]
                 record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
                 taken.append(dump)
-        self.keep_stacks(batch.stacks)
+        named = {digest for dump in taken for digest in digests_of(dump)}
+        self.keep_stacks(stack for stack in batch.stacks if stack.digest in named)
         self.unclaimed |= unclaimed
         self.batches[batch.id] = frozenset(unclaimed)
         if len(self.batches) > MAX_BATCHES:
@@ -179,12 +203,24 @@ class Generation:
         )
 
     def keep_stacks(self, stacks: Iterable[Stack]) -> None:
-        """Keep the stacks that dumps name by digest; when too many, those still named."""
-        self.stacks.update({stack.digest: stack for stack in stacks})
+        """Keep the stacks that dumps name by digest; when too many, those still named.
+
+        The first of a digest stays: no node changes what another one's ranks were seen in.
+        """
+        for stack in stacks:
+            if stack.digest not in self.stacks:
+                self.stacks[stack.digest] = stack
+                self.frames += len(stack.frames)
         if len(self.stacks) > MAX_STACKS:
             dumps = (dump for record in self.ranks.values() for _, dump in record.dumps)
             named = {digest for dump in dumps for digest in digests_of(dump)}
             self.stacks = {d: stack for d, stack in self.stacks.items() if d in named}
+            self.frames = sum(len(stack.frames) for stack in self.stacks.values())
+
+    def drop_stacks(self) -> None:
+        """Let go of all stacks; the dumps that named them say only what the kernel knows."""
+        self.stacks.clear()
+        self.frames = 0
 
     def live(self) -> Iterator[RankRecord]:
         """Ranks whose process is there."""
@@ -202,13 +238,17 @@ class Job:
 
     name: str
     generation: Generation
+    founder: str = ""
+    """Node that reported it first."""
     retired: dict[ProcessKey, float] = field(default_factory=dict)
     """Processes of earlier generations, and since when they are."""
 
     def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
-        """Remember processes that belong to an earlier generation, the newest `MAX_RETIRED`."""
+        """Remember processes that belong to an earlier generation, the newest ones."""
         self.retired.update(dict.fromkeys(keys, now))
-        while len(self.retired) > MAX_RETIRED:
+        limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.generation.ranks))
+        limit = min(limit, MAX_RETIRED)
+        while len(self.retired) > limit:
             self.retired.pop(next(iter(self.retired)))
 
 

@@ -128,6 +128,10 @@ class Pauses:
     def __init__(self, known: tuple[Pause, ...] = ()) -> None:
         self._longest = {(p.phase, p.frame_class): p.length_s for p in known}
 
+    def __bool__(self) -> bool:
+        """Whether any pause was learned."""
+        return bool(self._longest)
+
     def longest(self, phase: str, frame_class: str) -> float:
         """Seconds of the longest pause of this kind, 0 when none was seen."""
         return self._longest.get((phase, frame_class), 0.0)

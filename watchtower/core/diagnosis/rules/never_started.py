@@ -31,7 +31,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     absent = Evidence(
         source="process",
         text=(
-            f"{count_ranks(case.world_size - len(missing))} of {case.world_size} seen "
+            f"{count_ranks(len(case.ranks) - len(missing))} of {case.world_size} seen "
             f"in {say_duration(case.stalled_for_s)}"
         ),
         ranks=format_ranks(item.rank for item in missing),
