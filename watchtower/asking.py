@@ -81,7 +81,7 @@ def _show(args: argparse.Namespace, ask: Callable[[], Any], text: Callable[[Any]
     while True:
         try:
             answer = ask()
-            page = json.dumps(answer, ensure_ascii=False) if args.json else text(answer)
+            page = _json(answer) if args.json else _clean_lines(text(answer))
         except ClientError:
             if not args.watch or shown is None:
                 raise
@@ -155,6 +155,16 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _json(answer: object) -> str:
+    """Write JSON that a terminal takes for text: json.dumps escapes only ASCII's own controls."""
+    page = json.dumps(answer, ensure_ascii=False)
+    return page if page.isprintable() else json.dumps(answer)
+
+
+def _clean_lines(text: str) -> str:
+    return "\n".join(map(clean, text.split("\n")))
 
 
 def clean(text: str) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-WASTE_SHARE = 0.05
+WASTE_SHARE = 0.1
 """Of the event loop's time, what one address may waste with messages that are refused."""
 
-WASTE_BURST_S = 1.0
-"""Saved up at most: some ten thousand small refused reports, or ten of the largest."""
+WASTE_BURST_S = 2.0
+"""Saved up at most: some twenty thousand small refused reports, or twenty of the largest."""
 
 MAX_ADDRESSES = 4096
 """Addresses with a spent allowance that are remembered; beyond it the oldest are forgiven."""

@@ -1,0 +1,250 @@
+"""Connections that say nothing, trickle, lie or never end, on real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from benchmarks import junk
+from tests.tower.test_api import recorded
+from tests.towers import wait_until
+from watchtower.api import allowances, connections, ingest
+from watchtower.api.connections import Crowd, connection_class
+from watchtower.api.security import Refusals
+from watchtower.app import make_app
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+from watchtower.tower.tower import Tower
+
+SOON_S = 0.4
+POST = b"POST /ingest/v1/report HTTP/1.1\r\nHost: tower\r\n"
+
+
+class Server:
+    """The tower's server in a thread, so that its deadlines can be made short."""
+
+    def __init__(self, folder: Path, limit: int = 100) -> None:
+        self.refused: list[str] = []
+        self.crowd = Crowd(limit, self.refused.append)
+        self.refusals = Refusals()
+        self.store = SqliteStore(folder / "watchtower.db")
+        tower = Tower(Policy(), self.store, self.store.recall(), Clock())
+        config = uvicorn.Config(
+            make_app(tower, refusals=self.refusals),
+            http=connection_class(self.crowd),
+            ws="none",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True
+        )
+        self._thread.start()
+        wait_until(lambda: self._server.started, "the server starts")
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._listener.close()
+        self.store.close()
+
+    def connect(self, head: bytes = b"") -> socket.socket:
+        return junk.connect(self.address, head)
+
+    def report(self) -> int:
+        """Report as a good agent does; returns the status."""
+        connection = http.client.HTTPConnection(*self.address, timeout=10)
+        try:
+            connection.request("POST", "/ingest/v1/report", recorded("report.json"))
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for module, name in (
+        (connections, "HEAD_S"),
+        (connections, "LINGER_S"),
+        (ingest, "BODY_S"),
+    ):
+        monkeypatch.setattr(module, name, SOON_S)
+    monkeypatch.setattr(connections, "REQUEST_S", 3 * SOON_S)
+    made = Server(tmp_path)
+    yield made
+    made.close()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything until the other side closes, which it must."""
+    connection.settimeout(20)
+    parts = []
+    with contextlib.suppress(ConnectionResetError), connection:
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"P",
+        POST,
+        POST + b"X: y",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+    ],
+    ids=["nothing", "one byte", "no end", "half a header", "no last line", "TLS"],
+)
+def test_a_head_that_does_not_come_to_its_end_is_cut_off(server, head):
+    began = time.monotonic()
+    read_all(server.connect(head))
+    assert time.monotonic() - began < 10
+    assert server.report() == 200
+
+
+def test_a_head_that_trickles_is_cut_off_all_the_same(server):
+    connection = server.connect(POST)
+    with contextlib.suppress(OSError):
+        for _ in range(400):
+            connection.sendall(b"X")
+            time.sleep(0.02)
+        pytest.fail("it was read for 8 s")
+    connection.close()
+
+
+def test_a_body_that_trickles_is_refused_in_words(server):
+    connection = server.connect(POST + b"Content-Length: 1000\r\n\r\n{")
+    assert b"408" in read_all(connection).partition(b"\r\n")[0]
+
+
+def test_chunks_without_end_are_refused_in_words(server):
+    connection = server.connect(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    assert b"408" in read_all(connection).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        POST + b"X: " + b"y" * 2_000_000,
+        POST + b"X: y\r\n" * 400_000,
+        b"GET /" + b"a" * 2_000_000,
+        POST + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 2_000_000,
+        POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: y\r\n" * 400_000,
+        POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"y" * 2_000_000,
+    ],
+    ids=["header", "headers", "address", "chunk extension", "trailers", "trailer"],
+)
+def test_heads_and_trailers_without_end_are_cut_off(server, flood):
+    began = time.monotonic()
+    connection = server.connect()
+    with pytest.raises(OSError, match=r"reset|Broken pipe"):  # noqa: PT012
+        connection.sendall(flood)
+        connection.sendall(flood)
+        read_whole = connection.recv(65536)
+        connection.sendall(flood)
+        assert read_whole
+        raise AssertionError("all of it was taken")
+    assert time.monotonic() - began < 10
+    connection.close()
+    assert server.report() == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (POST + b"Content-Length: 99999999999999999999\r\n\r\n", (b"400", b"413")),
+        (POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (b"400",)),
+        (POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", (b"400",)),
+        (b"GET / HTTP/9.9\r\n\r\n", (b"400",)),
+        (os.urandom(2000).replace(b"\n", b"") + b"\r\n\r\n", (b"400",)),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", (b"400", b"404")),
+        (b"GET /%ff%00%0a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", (b"404",)),
+    ],
+)
+def test_what_is_no_good_http_is_refused(server, head, status):
+    assert read_all(server.connect(head)).partition(b"\r\n")[0].split()[1] in status
+    assert server.report() == 200
+
+
+def test_garbage_behind_good_requests_harms_only_its_own_connection(server):
+    good = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    said = read_all(server.connect(good * 50 + b"\x00\xff" * 500))
+    assert b"400 Bad Request" in said
+    assert server.report() == 200
+
+
+def test_an_answer_is_not_lost_when_the_body_was_not_wanted(server):
+    body = b" " * (ingest.MAX_REPORT_BYTES + 1)
+    connection = http.client.HTTPConnection(*server.address, timeout=20)
+    connection.request("POST", "/ingest/v1/report", body)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_an_answer_that_nobody_fetches_is_let_go(server):
+    held = server.connect(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)
+    wait_until(lambda: not server.crowd._count, "the connection is gone")
+    held.close()
+
+
+def test_an_idle_client_keeps_its_connection_between_reports(server):
+    connection = http.client.HTTPConnection(*server.address, timeout=20)
+    connection.connect()
+    kept = connection.sock
+    for _ in range(3):
+        connection.request("POST", "/ingest/v1/report", recorded("report.json"))
+        assert connection.getresponse().read()
+        time.sleep(2 * SOON_S)
+    assert connection.sock is kept
+    connection.close()
+
+
+def test_one_address_gets_half_of_the_connections_and_others_the_rest(tmp_path):
+    server = Server(tmp_path, limit=20)
+    try:
+        idle = [server.connect() for _ in range(30)]
+        wait_until(lambda: len(server.refused) == 20, "what is too much is refused")
+        other = http.client.HTTPConnection(
+            *server.address, timeout=10, source_address=("127.0.0.2", 0)
+        )
+        other.request("GET", "/healthz")
+        assert other.getresponse().status == 200
+        other.close()
+        for each in idle:
+            each.close()
+        wait_until(lambda: server.crowd._count == 0, "all have left")
+        assert server.report() == 200
+    finally:
+        server.close()
+
+
+def test_bodies_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(allowances.HeldBytes.__init__, "__defaults__", (160_000,))
+    server = Server(tmp_path)
+    try:
+        start = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000
+        with server.connect(start) as first:
+            wait_until(lambda: server.crowd._count == 1, "it is connected")
+            time.sleep(SOON_S)
+            with server.connect(start) as second:
+                assert b"503" in second.recv(100)
+            first.sendall(b" " * 10_000)
+            assert b"400" in first.recv(100)
+        assert server.report() == 200
+    finally:
+        server.close()
