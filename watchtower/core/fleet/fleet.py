@@ -32,14 +32,15 @@ that a node which invents jobs does not hide the ranks of real ones."""
 MAX_JOBS_PER_NODE = 512
 """Jobs in memory that one node was the first to report; ended ones count until forgotten."""
 
-MAX_RANKS = 2 * MAX_WORLD_SIZE
-"""Ranks of all jobs in memory, some 2 KB each; further ones are left out."""
+MAX_RANKS = MAX_WORLD_SIZE
+"""Ranks of all jobs in memory, some 2 KB each and looked at twice a second: twice the largest job
+designed for. Further ones are left out."""
 
 MAX_FRAMES = 1_000_000
 """Frames of all stacks in memory, some 200 bytes each. A real job that hangs has a few thousand;
 beyond it the job that has most loses its stacks."""
 
-CROWDED = 0.75
+CROWDED = 0.5
 """Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
 
 MAX_NODES = 65_536
