@@ -78,6 +78,7 @@ def test_what_is_not_there_is_said_with_status_2(ask):
     assert (status, out) == (2, "")
     assert "there is no job 'nobody'" in err
     assert ask("incident", "nothing")[0] == 2
+    assert "there is no incident 'nothing'" in ask("export", "nothing")[2]
 
 
 def test_no_incidents_is_an_answer(ask):

@@ -1,4 +1,4 @@
-"""Stories of a tower: what happens to it, told in order."""
+"""A story told to one real tower."""
 
 from __future__ import annotations
 

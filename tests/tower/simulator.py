@@ -174,3 +174,12 @@ class Simulation:
             ranks=tuple(dumps),
             stacks=tuple(stacks.values()),
         )
+
+
+async def hang(sim: Simulation, rank: int = 2) -> None:
+    """Ten steps, then a rank that fetches data for ever: until an incident is open."""
+    await sim.step(10)
+    await sim.report(6)
+    await sim.dump(behind=rank)
+    await sim.report(12)
+    assert sim.status == "hung"

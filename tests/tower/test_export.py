@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.tower.simulator import Simulation
-from tests.tower.test_tower import hang
+from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.tower.export import Bundle, export_incident
 

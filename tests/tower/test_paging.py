@@ -9,9 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB
-from tests.tower.simulator import Simulation
+from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
-from tests.tower.test_tower import hang
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.records import Mute

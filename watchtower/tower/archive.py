@@ -60,6 +60,20 @@ class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
+async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
+    """Give a generation the dumps of its present stall that the store has and it does not.
+
+    They came before their rank was first reported, or the tower's last run took them. Raises
+    TimeoutError, and what the store fails with.
+    """
+    last_beat = gen.last_beat_of_all()
+    if last_beat is None:
+        return
+    now, wall = clock.now(), clock.wall()
+    async for stored in archive.read_dumps(gen.job, wall - (now - last_beat)):
+        gen.take_dumps(stored.batch, min(now, now - (wall - stored.taken_at)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saving:
     """The newest write of an incident that is under way."""
@@ -155,7 +169,7 @@ class Archive:
         """Store of a job that is over only how many generations it had."""
         self._others.append(self.store.save_generation(job, past, self._clock.wall()))
 
-    async def recall_dumps(self, job: str, since: float) -> AsyncIterator[StoredDumps]:
+    async def read_dumps(self, job: str, since: float) -> AsyncIterator[StoredDumps]:
         """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
 
         Raises TimeoutError, and what the store fails with.
@@ -187,9 +201,12 @@ class Archive:
             self._give_up_left()
         for ident in list(self._saving):
             self._settle(ident)
-        for future in [future for future in self._others if future.done()]:
-            self._others.remove(future)
-            self._note(future.exception())
+        others, self._others = self._others, []
+        for future in others:
+            if future.done():
+                self._note(future.exception())
+            else:
+                self._others.append(future)
         if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
             self._tried_at = now
             self._others.append(self.store.probe())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.phrases import say_duration
 from watchtower.store.records import Ack, Mute
-from watchtower.tower.archive import Archive
+from watchtower.tower.archive import Archive, StoreFailedError
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT, check_text
@@ -100,6 +100,10 @@ class Paging:
         _check(by=(by, MAX_NAME), note=(note, MAX_TEXT))
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
         is_there = await self._archive.wait(self._archive.store.save_ack(incident, ack), "the ack")
+        if not is_there and any(one.id == incident for one in self._archive.unsaved(None)):
+            raise StoreFailedError(
+                "the incident is not written yet, so the ack cannot be; try again"
+            )
         for job in live if is_there else ():
             if job.incident is not None and job.incident.id == incident:
                 job.incident = replace(job.incident, ack=ack)

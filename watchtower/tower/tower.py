@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from watchtower.core.case import Case
@@ -33,14 +33,15 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.archive import Archive
+from watchtower.tower.archive import Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
-from watchtower.wire.orders import Deadline, ReportReply
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
 from watchtower.worker import Worker
@@ -114,7 +115,7 @@ class Tower:
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
-            deadlines=tuple(self._deadlines(report)),
+            deadlines=tuple(find_deadlines(report, self.fleet, self.detector, self._pauses)),
             orders=self._orders.collect(report.node, now),
         )
 
@@ -212,14 +213,8 @@ class Tower:
         return live.is_recalling and bool(gen.known)
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
-        """Read back dumps that no rank was known for when they came, or that the last run took."""
-        now, wall = self.clock.now(), self.clock.wall()
-        last_beat = gen.last_beat_of_all()
         try:
-            if last_beat is None:
-                return
-            async for stored in self.archive.recall_dumps(live.name, wall - (now - last_beat)):
-                gen.take_dumps(stored.batch, min(now, now - (wall - stored.taken_at)))
+            await recall_dumps(self.archive, self.clock, gen)
         except Exception as error:
             log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
         finally:
@@ -306,20 +301,6 @@ class Tower:
             self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis, now), now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
-
-    def _deadlines(self, report: Report) -> Iterator[Deadline]:
-        known: dict[tuple[str, str], float | None] = {}
-        for vitals in report.ranks:
-            job, beat = self.fleet.jobs.get(vitals.job), vitals.beat
-            if job is None or beat is None or beat.step < 0 or vitals.ended is not None:
-                continue
-            key = (vitals.job, beat.phase)
-            if key not in known:
-                pauses = self._pauses.get(vitals.job, Pauses())
-                known[key] = self.detector.deadline_s(job.generation, beat.phase, pauses)
-            after_s = known[key]
-            if after_s is not None:
-                yield Deadline(job=vitals.job, rank=vitals.rank, after_s=after_s, phase=beat.phase)
 
     def _forget_old(self, job: Job, now: float) -> None:
         live, longest = self.live[job.name], math.inf

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.fleet.pace import LEARNED_AFTER, Pace, Pause, Pauses
+from watchtower.core.fleet.pace import LEARNED_AFTER, MAX_PAUSES, Pace, Pause, Pauses
 
 
 def paced(*samples: float) -> Pace:
@@ -94,3 +94,12 @@ def test_the_longest_pause_of_a_kind_is_remembered():
     assert pauses.longest("", "user") == 30.0
     assert pauses.longest("", "dataloader") == 0.0
     assert pauses.longest_in("") == 30.0
+
+
+def test_of_many_kinds_of_pauses_the_longest_are_remembered():
+    pauses = Pauses()
+    for number in range(MAX_PAUSES + 10):
+        pauses.learn(Pause(phase=f"epoch-{number}", frame_class="", length_s=10.0 + number))
+    assert pauses.longest("epoch-9", "") == 0.0
+    assert pauses.longest("epoch-10", "") == 20.0
+    assert pauses.longest(f"epoch-{MAX_PAUSES + 9}", "") == 147.0
