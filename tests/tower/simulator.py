@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,10 +118,13 @@ class Simulation:
             await self.settle()
 
     async def settle(self) -> None:
-        """Wait for diagnoses under way."""
+        """Wait for diagnoses under way, and for the writer thread, whose time is real."""
         while tasks := list(self.tower._tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
+        for saving in list(self.tower.archive._saving.values()):
+            with contextlib.suppress(OSError, sqlite3.Error):
+                await asyncio.wrap_future(saving.future)
 
     async def step(self, times: int, step_s: float = 1.0) -> None:
         """Let all ranks that live beat `times` steps of whole seconds."""

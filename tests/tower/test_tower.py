@@ -10,7 +10,7 @@ import pytest
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.tower.archive import StoreFailedError
-from watchtower.wire.report import AgentLimits, EndingKind, Report
+from watchtower.wire.report import AgentLimits, EndingKind, ProcessState, Report
 from watchtower.wire.verdict import Cause
 
 
@@ -145,5 +145,26 @@ def test_a_node_whose_agent_sees_no_rank_for_want_of_rights_is_told_with_the_ver
         sim.world.size = 6  # two ranks more than anybody reports
         await hang(sim)
         assert sim.verdict.missing_evidence == (f"blind: {blind}",)
+
+    tell(story)
+
+
+def test_a_job_that_goes_on_is_not_diagnosed_while_half_of_it_was_reported(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.ranks[2].state = ProcessState.STOPPED
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(16)
+        assert sim.verdict.cause is Cause.PROCESS_STOPPED
+        sim.world.ranks[2].state = ProcessState.SLEEPING
+        sim.world.silent.add("n0")  # its report of the step is still under way
+        sim.live.watch._asked_at = float("-inf")  # and a diagnosis is due
+        await sim.step(1)
+        sim.world.silent.clear()
+        await sim.step(3)
+        (incident,) = await sim.incidents()
+        assert incident.status.value == "recovered"
+        assert incident.verdict.cause is Cause.PROCESS_STOPPED
 
     tell(story)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 MOVING_SOCKET_BYTES_PER_S = 16_384.0
-"""Network traffic from which a rank counts as transferring something: keep-alives and progress
+"""Network traffic from which a rank counts as transferring something: keep-alive and progress
 reports of a process that does nothing stay below it, no download worth waiting for does."""
 
 

@@ -35,6 +35,8 @@ class LiveJob:
     """Evidence that the tower's last run left with an open incident."""
     resumed_at: float | None = None
     """When that incident was taken over, until steps were seen since."""
+    stepped_at: float | None = None
+    """When an accused rank was first seen to step although the incident is open."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     diagnosed_at: float = 0.0
@@ -96,6 +98,25 @@ class LiveJob:
         """Remember since when the job is over, or out of sight."""
         self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
+
+    def may_be_over(self, gen: Generation, now: float) -> bool:
+        """Whether an accused rank has stepped again, only just: its peers' reports are under way.
+
+        A diagnosis of that moment would be half of the hang and half of what came after, and the
+        last word of the incident. One whose accused steps on for longer accuses the wrong rank.
+        """
+        stall, policy = self.watch.stall, self.watch.policy
+        if self.incident is None or stall is None or self.watch.status is not Status.HUNG:
+            return False
+        accused = [gen.ranks.get(suspect.rank) for suspect in self.incident.verdict.suspects]
+        since = stall.since + policy.suspect_floor_s
+        if not any(
+            r and r.vitals.beat and r.seen_at - r.vitals.beat.age_s > since for r in accused
+        ):
+            self.stepped_at = None
+            return False
+        self.stepped_at = self.stepped_at or now
+        return now - self.stepped_at < policy.settle_s
 
     def verdict(self, step: int | None, now: float) -> Verdict:
         """What is to be said of this job now."""

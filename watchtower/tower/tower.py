@@ -270,6 +270,8 @@ class Tower:
         if live.is_diagnosing:
             live.is_asked_again = True
             return
+        if live.may_be_over(gen, now):
+            return
         watch = live.watch
         case = take_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         if live.earlier is not None:
