@@ -24,7 +24,7 @@ from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import DumpBatch
 from watchtower.worker import Worker
 
-CLOSE_S = 1.5
+CLOSE_S = 1.0
 """A file that cannot be closed in this time is left to the kernel; what was acknowledged is in."""
 
 PRUNE_AFTER_BYTES = 16 * MB
