@@ -38,6 +38,9 @@ REPORT_PATH = "/ingest/v1/report"
 DUMPS_PATH = "/ingest/v1/dumps"
 NOT_YET = "not yet"
 
+JITTER = random.Random()
+"""Our own: other threads may depend on the state of the shared one."""
+
 
 class ReportSender:
     """Sends the newest report; one that the tower did not take in time is dropped."""
@@ -84,7 +87,7 @@ class ReportSender:
 
     def pause_s(self) -> float:
         """Return how long to wait before the next try: after a failure all agents spread out."""
-        return random.uniform(0, RETRY_SPREAD_S) if self._failing else 0.0
+        return JITTER.uniform(0, RETRY_SPREAD_S) if self._failing else 0.0
 
     def send_newest(self) -> None:
         """Send the report that waits, once."""
@@ -198,7 +201,7 @@ class DumpSender:
         if done:
             self._queue.remove(dump.id)
             is_old = age_s(dump.taken, self._read_moment()) > OLD_DUMP_S
-            return random.uniform(0, BACKLOG_SPREAD_S) if is_old else 0.0
+            return JITTER.uniform(0, BACKLOG_SPREAD_S) if is_old else 0.0
         self._queue.postpone(dump.id)
         return self._pause_s()
 
@@ -241,4 +244,4 @@ class DumpSender:
     def _pause_s(self) -> float:
         """Grow the pause, and spread it: a thousand agents must not come back at one moment."""
         longest = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
-        return random.uniform(longest / 2, longest)
+        return JITTER.uniform(longest / 2, longest)

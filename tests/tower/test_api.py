@@ -147,12 +147,12 @@ def test_a_job_name_may_hold_anything(client):
 
 def test_the_tower_is_alive_and_ready_and_says_what_agents_cannot_do(client):
     message = json.loads(recorded("report.json"))
-    message["limits"] = {"python_stacks": "py-spy is not installed"}
+    message["limits"] = {"python_stacks": "py-spy is not installed", "spool": "the disk is full"}
     client.post("/ingest/v1/report", json=message)
     assert client.get("/healthz").json() == {"status": "alive"}
     ready = client.get("/readyz").json()
     assert ready["ready"] is True
-    assert ready["limits"] == ["gpu-042: py-spy is not installed"]
+    assert ready["limits"] == ["gpu-042: py-spy is not installed", "gpu-042: the disk is full"]
 
 
 def test_metrics_are_those_of_the_jobs(client):
