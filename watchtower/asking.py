@@ -58,7 +58,7 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(incident: dict[str, Any]) -> str:
         verdict = client.incident_text(incident["id"]).rstrip()
-        said = [_ack_text(incident["ack"])] if incident["ack"] else []
+        said = [_ack_text(incident["ack"])] if incident.get("ack") else []
         return "\n\n".join([verdict, *said, *map(_stack_text, incident["stacks"])])
 
     return _show(args, lambda: client.incident(args.incident), text)

@@ -307,7 +307,7 @@ def test_a_thousand_processes_that_look_like_ranks_do_not_hide_a_good_one(
     flood = start([sys.executable, "-c", SLEEPERS, "1000", "/bin/sleep"], WATCHTOWER_JOB="flood")
     good = start(RANK="0", WATCHTOWER_JOB="good")
     discovery = a_discovery(mark)
-    watchlist = Watchlist(discovery._proc)
+    watchlist = Watchlist(discovery._proc, 1.0)
     tracemalloc.start()
     ticks = []
 

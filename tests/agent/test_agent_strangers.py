@@ -62,7 +62,7 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
         (OK + b"X-Endless: ", b"y", 0.01, "no answer within"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01, "no answer within"),
         (b"", b"\0", 0.01, "no answer within"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", b"", 0.0, "BadStatusLine"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", b"", 0.0, "without an HTTP answer"),
         (b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + PLAIN + b"\r\n", b"", 0.0, "a redirect"),
         (b"HTTP/1.1 404 Not Found\r\n" + PLAIN + b"\r\n<html>", b"", 0.0, "HTTP 404"),
         (b"HTTP/1.1 422 No\r\n" + PLAIN + b"\r\n<html>", b"", 0.0, "HTTP 422"),

@@ -18,6 +18,7 @@ from agent_scene import Victim, clean_environment, wait_until
 
 from agent.collectors.endings import _status_by_pidfd
 from agent.collectors.process import TickBudget
+from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc
 from agent.ranks import WatchedRank
 from watchtower.wire.report import Ending, EndingKind
@@ -186,7 +187,8 @@ def test_a_process_that_took_over_the_number_is_not_the_rank(
     victim = start(RANK="0")
     found = watch().found
     before = replace(found.process, start_time=found.process.start_time - 1)
-    rank = WatchedRank(Proc(), replace(found, process=before, page=None), time.monotonic())
+    other = replace(found, process=before, page=None)
+    rank = WatchedRank(Proc(), other, time.monotonic(), TcpBytes(), 1.0)
     ended = told(rank)
     assert (ended.kind, ended.code) == (UNKNOWN, None)
     assert victim.process.poll() is None

@@ -22,6 +22,7 @@ from watchtower.app import make_app
 from watchtower.core.fleet import fleet as fleet_bounds
 from watchtower.core.policy import Policy
 from watchtower.core.wording import render_markdown, render_slack, render_text
+from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
@@ -279,13 +280,14 @@ def test_reports_without_end_from_nodes_that_do_not_exist_cost_little(client, to
 
 
 def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path):
-    store = SqliteStore(tmp_path / "watchtower.db", max_dumps=20)
+    store = SqliteStore(tmp_path / "watchtower.db", Retention(dumps_mb=10))
     with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock()))) as client:
         for number in range(200):
-            body = junk.dumps(f"nobody-{number}", number, stacks=[junk.stack(number, 5)])
+            stacks = [junk.stack(1000 * number + n, 500) for n in range(4)]
+            body = junk.dumps(f"nobody-{number}", number, stacks=stacks)
             assert client.post("/ingest/v1/dumps", content=body).status_code == 200
     store.close()
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 5_000_000
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 40_000_000
 
 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
