@@ -52,6 +52,8 @@ class Candidate:
         pid = self.process.pid
         raw = proc.try_read(pid, "environ")
         command = proc.try_read(pid, "cmdline", 4096)
+        if self._fingerprint and not (raw and command):
+            return False  # it is ending and has let go of its memory: it was what it was
         fingerprint = hash((raw, command))
         if fingerprint == self._fingerprint:
             return False

@@ -181,3 +181,12 @@ def test_a_rank_that_ended_is_not_found_any_more(start: Start, look: Look) -> No
     victim.close()
     wait_until(lambda: not os.path.exists(f"/proc/{victim.pid}"), "the process is gone")
     assert look() == []
+
+
+def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WORLD_SIZE="2", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
+    (before,) = look()
+    victim.process.kill()
+    wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
+    (after,) = look()
+    assert (after.job, after.claim) == (before.job, before.claim) == ("10.0.0.1:29500", after.claim)
