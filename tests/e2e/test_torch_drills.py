@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.side_by_side import Runs, assert_right, names_of_drills, start_drills
+from tests.e2e.side_by_side import TORCH, assert_right, names_in, names_of_drills
 
 pytestmark = [
     pytest.mark.torch,
@@ -21,12 +20,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def drills(request: pytest.FixtureRequest) -> Iterator[Runs]:
-    # Importing torch four times at once keeps two cores busy for seconds.
-    yield from start_drills(request, "torch", at_once=2)
+@pytest.fixture(scope="module", autouse=True)
+def drills(request: pytest.FixtureRequest) -> None:
+    TORCH.start(names_in(request.session.items, __name__))
 
 
 @pytest.mark.parametrize("name", names_of_drills("torch"))
-def test_the_drill_gets_the_right_rank_and_cause(drills: Runs, name: str):
-    assert_right(drills[name].result())
+def test_the_drill_gets_the_right_rank_and_cause(name: str):
+    assert_right(TORCH.result(name))
