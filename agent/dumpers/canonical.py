@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.procfs import printable
-from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
+from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
@@ -122,7 +122,7 @@ def _canonical_frame(frame: _Frame) -> Frame:
     return Frame(
         function=printable(frame.name, MAX_TEXT),
         file=printable(file, MAX_TEXT),
-        line=frame.line,
+        line=min(max(frame.line, 0), MAX_INTEGER),
         library=library,
     )
 

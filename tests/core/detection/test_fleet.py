@@ -294,3 +294,11 @@ def test_stacks_that_no_dump_names_any_more_make_room():
     gen.ranks[0].dumps.append((1.0, dump))
     gen.keep_stacks([Stack(digest="new", frames=())])
     assert list(gen.stacks) == ["new"]
+
+
+def test_the_first_beat_of_all_is_no_step_time():
+    world = World()
+    for rank in world.ranks.values():
+        rank.step, rank.advanced, rank.interval_s = 0, 1, 0.0
+    world.report()
+    assert list(world.gen.pace("").plain) == []

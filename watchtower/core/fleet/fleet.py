@@ -244,7 +244,7 @@ class Fleet:
         if vitals.ended is not None and record.ended_at is None:
             record.ended_at = now - vitals.ended.age_s
         beat = vitals.beat
-        if beat is not None and beat.advanced > 0:
+        if beat is not None and beat.advanced > 0 and beat.interval_s > 0:  # not the first of all
             # A step belongs to a phase only when the phase was there before the step began.
             inside = beat.phase_age_s > beat.age_s + beat.interval_s
             gen.pace(beat.phase if inside else "").note(beat.interval_s)

@@ -28,6 +28,9 @@ REGIME = 5
 RECENT = 7
 """Samples that say how long a step takes now: more than half of them must agree that it is slow."""
 
+YARDSTICK = 5
+"""Samples before the recent ones from which on they are a measure: the first steps are uneven."""
+
 BACK_TO_USUAL = 1.5
 """Below this many usual steps a job is no longer slow, and the yardstick moves again."""
 
@@ -98,7 +101,7 @@ class Pace:
         samples = list(self.plain)
         if not self._slow_for:
             before = samples[:-RECENT]
-            self.usual_s = median(before) if len(before) >= LEARNED_AFTER else 0.0
+            self.usual_s = median(before) if len(before) >= YARDSTICK else 0.0
         if not self.usual_s:
             return
         self.slowdown = median(samples[-RECENT:]) / self.usual_s
