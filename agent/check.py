@@ -12,7 +12,7 @@ from agent.dumpers.tool_process import ChildRunner
 from agent.limits import look_at_limits, read_ptrace_scope
 from agent.procfs import Proc, printable
 from agent.spool import Spool
-from agent.tower_client import TowerAddress, TowerClient, TowerError
+from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 
 HEALTH_PATH = "/healthz"
 MAX_VERSION = 64
@@ -106,7 +106,7 @@ def _look_at_parent(path: str) -> Finding:
 
 
 def _look_at_tower(settings: config.Settings) -> Finding:
-    client = TowerClient(TowerAddress(url=settings.tower, token=settings.token))
+    client = TowerConnection(TowerAddress(url=settings.tower, token=settings.token))
     try:
         client.get(HEALTH_PATH)
     except TowerError as error:

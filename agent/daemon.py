@@ -17,7 +17,7 @@ from agent import config
 from agent.discovery import Discovery
 from agent.dump_queue import DumpQueue
 from agent.dump_round import RoundTaker, Target
-from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderBook, refuse
+from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping import Dumping, DumpRequest
@@ -28,7 +28,7 @@ from agent.procfs import Proc
 from agent.shipping import DumpSender, ReportSender
 from agent.spool_keeper import SpoolKeeper
 from agent.start import first_line, raise_descriptor_limit
-from agent.tower_client import TowerAddress, TowerClient
+from agent.tower_connection import TowerAddress, TowerConnection
 from agent.watchlist import Watchlist
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
@@ -63,17 +63,17 @@ class Agent:
         self._py_spy = settings.py_spy or find_py_spy()
         self._limits = AgentLimits()
         self._limits_at = float("-inf")
-        self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderBook(), DumpLedger()
+        self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderInbox(), DumpLedger()
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
-            TowerClient(address),
+            TowerConnection(address),
             on_reply=self._on_reply,
             on_failure=self._metrics.report_failures.inc,
         )
         queue = DumpQueue(self._metrics.count_loss)
         self._metrics.show_waiting(queue.count)
-        self._dumps = DumpSender(TowerClient(address), queue, self._metrics.count_loss)
+        self._dumps = DumpSender(TowerConnection(address), queue, self._metrics.count_loss)
         self._keeper = (
             SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
             if settings.spool_dir

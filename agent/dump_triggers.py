@@ -123,7 +123,7 @@ class DumpLedger:
         return job in self._running or (ended_at is not None and now - ended_at < SATISFIED_BY_S)
 
 
-class OrderBook:
+class OrderInbox:
     """Orders that wait to be carried out; each id once, none after its expiry."""
 
     def __init__(self) -> None:

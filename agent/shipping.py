@@ -25,7 +25,7 @@ from agent.config import (
 )
 from agent.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
 from agent.moments import Moment, age_s, read_moment
-from agent.tower_client import TowerClient, TowerError
+from agent.tower_connection import TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
@@ -47,7 +47,7 @@ class ReportSender:
 
     def __init__(
         self,
-        client: TowerClient,
+        client: TowerConnection,
         *,
         on_reply: Callable[[ReportReply], None],
         on_failure: Callable[[], None],
@@ -158,7 +158,7 @@ class DumpSender:
 
     def __init__(
         self,
-        client: TowerClient,
+        client: TowerConnection,
         queue: DumpQueue,
         count_loss: CountLoss,
         read_moment: Callable[[], Moment] = read_moment,

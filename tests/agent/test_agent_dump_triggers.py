@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from agent.config import MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
-from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderBook, RankBeat, refuse
+from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
 
 
@@ -83,7 +83,7 @@ def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Orde
 
 
 def test_an_order_is_taken_once() -> None:
-    book = OrderBook()
+    book = OrderInbox()
     book.receive([an_order(), an_order()], now=0.0)
     assert book.take(1.0, limit=4) == ([an_order()], [])
     book.receive([an_order()], now=2.0)
@@ -91,7 +91,7 @@ def test_an_order_is_taken_once() -> None:
 
 
 def test_an_order_that_waited_too_long_expires() -> None:
-    book = OrderBook()
+    book = OrderInbox()
     book.receive([an_order("a", 5.0), an_order("b", 50.0)], now=0.0)
     assert book.take(1.0, limit=0) == ([], [])
     assert book.take(6.0, limit=4) == ([an_order("b", 50.0)], [an_order("a", 5.0)])

@@ -32,7 +32,7 @@ from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.dump_queue import as_waiting
 from agent.dump_round import _StackSet
-from agent.dump_triggers import DeadlineWatch, OrderBook, RankBeat, refuse
+from agent.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
 from agent.dumpers.canonical import BadDump, parse_dump
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
@@ -308,7 +308,7 @@ ORDERS = st.lists(
 def test_each_order_is_taken_at_most_once_and_none_for_strangers(
     replies: list[list[Order]],
 ) -> None:
-    book = OrderBook()
+    book = OrderInbox()
     taken: list[str] = []
     for now, orders in enumerate(replies):
         book.receive(orders, float(now))
@@ -323,7 +323,7 @@ def test_each_order_is_taken_at_most_once_and_none_for_strangers(
 
 
 def test_orders_without_end_are_bounded() -> None:
-    book = OrderBook()
+    book = OrderInbox()
     for number in range(100):
         orders = [Order(id=f"{number}.{n}", job="nobody", expires_s=1e9) for n in range(64)]
         book.receive(orders, float(number))

@@ -21,7 +21,7 @@ from agent.config import (
 from agent.dump_queue import DumpQueue, Loss, as_waiting
 from agent.moments import Moment, read_moment
 from agent.shipping import DumpSender, ReportSender
-from agent.tower_client import TowerAddress, TowerClient, TowerError
+from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
@@ -60,7 +60,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
 @pytest.fixture
 def dumps(tower: RecordingTower) -> DumpSender:
     sender = DumpSender(
-        TowerClient(TowerAddress(url=tower.url)), DumpQueue(LOST.append), LOST.append
+        TowerConnection(TowerAddress(url=tower.url)), DumpQueue(LOST.append), LOST.append
     )
     LOST.clear()
     sender.start()
@@ -74,7 +74,7 @@ class Replies:
         self.heard: list[ReportReply] = []
         self.failures = threading.Semaphore(0)
         self.sender = ReportSender(
-            TowerClient(TowerAddress(url=url)),
+            TowerConnection(TowerAddress(url=url)),
             on_reply=self.heard.append,
             on_failure=self.failures.release,
         )
@@ -225,11 +225,11 @@ def test_a_tower_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.fixture
-def client(tower: RecordingTower) -> Iterator[Callable[..., TowerClient]]:
-    made: list[TowerClient] = []
+def client(tower: RecordingTower) -> Iterator[Callable[..., TowerConnection]]:
+    made: list[TowerConnection] = []
 
-    def make(token: ClientToken) -> TowerClient:
-        made.append(TowerClient(TowerAddress(url=tower.url, token=token)))
+    def make(token: ClientToken) -> TowerConnection:
+        made.append(TowerConnection(TowerAddress(url=tower.url, token=token)))
         return made[-1]
 
     yield make
@@ -238,7 +238,7 @@ def client(tower: RecordingTower) -> Iterator[Callable[..., TowerClient]]:
 
 
 def test_a_token_is_sent_as_a_bearer(
-    tower: RecordingTower, client: Callable[..., TowerClient]
+    tower: RecordingTower, client: Callable[..., TowerConnection]
 ) -> None:
     token = find_client_token("", {"WATCHTOWER_TOKEN": "s3cret-s3cret-s3cret"})
     client(token).post("/ingest/v1/dumps", b'{"id": "x"}')
@@ -247,7 +247,7 @@ def test_a_token_is_sent_as_a_bearer(
 
 
 def test_a_token_that_was_changed_is_read_again_when_the_tower_refuses_it(
-    tower: RecordingTower, client: Callable[..., TowerClient], tmp_path: Path
+    tower: RecordingTower, client: Callable[..., TowerConnection], tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.touch(mode=0o600)
@@ -271,7 +271,7 @@ def test_a_token_that_is_refused_is_told_and_costs_no_dump(
 
 
 def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) -> None:
-    client = TowerClient(TowerAddress(url=tower.url))
+    client = TowerConnection(TowerAddress(url=tower.url))
     client.post("/ingest/v1/dumps", b'{"id": "x"}')
     tower.close()
     again = RecordingTower(tower.port)
@@ -284,7 +284,7 @@ def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) 
 
 
 def test_a_name_that_does_not_exist_is_an_error_in_words() -> None:
-    client = TowerClient(TowerAddress(url="http://no-such-host.invalid:1"))
+    client = TowerConnection(TowerAddress(url="http://no-such-host.invalid:1"))
     with pytest.raises(TowerError) as raised:
         client.post("/x", b"")
     assert raised.value.reason
@@ -297,7 +297,7 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     """An hour of a clock that the test moves; every try is a real connection that is refused."""
     recording = RecordingTower()
     recording.close()
-    client = TowerClient(TowerAddress(url=recording.url))
+    client = TowerConnection(TowerAddress(url=recording.url))
     now = 0.0
     lost: list[Loss] = []
     queue = DumpQueue(lost.append)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.tower_client import TowerAddress, TowerClient, TowerError
+from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 
 
 class Stranger:
@@ -74,7 +74,7 @@ def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
 ) -> None:
     monkeypatch.setattr("agent.bounded_reply.HTTP_TIMEOUT_S", 0.5)
     stranger = Stranger(head, more, every_s)
-    client = TowerClient(TowerAddress(url=stranger.url))
+    client = TowerConnection(TowerAddress(url=stranger.url))
     began = time.monotonic()
     try:
         with pytest.raises(TowerError) as raised:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.dumpers.tool_process import ChildRunner
-from agent.tower_client import TowerAddress, TowerClient, TowerError
+from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 from tests.certificates import Authority, make_authority
 from tests.towers import RunningTower, running_tower, wait_until
 from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_token
@@ -80,7 +80,7 @@ def post(
         token=find_client_token(token_file, {}),
         ca_file=str(place.authority.file) if ca_file is None else ca_file,
     )
-    client = TowerClient(address)
+    client = TowerConnection(address)
     try:
         body = b'{"version": 1, "node": "n1", "agent_id": "a", "interval_s": 1.0}'
         return client.post("/ingest/v1/report", body)

@@ -14,7 +14,7 @@ Json = dict[str, object]
 _Answer = TypeVar("_Answer")
 
 
-class TowerClient:
+class PatientClient:
     """The tower's API. None means that there is no answer (yet)."""
 
     def __init__(self, url: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from watchtower.drills.catalogue import DRILLS
-from watchtower.drills.client import TowerClient
+from watchtower.drills.client import PatientClient
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Variables
 from watchtower.drills.errors import DrillError
@@ -109,7 +109,7 @@ def _set_scene(
         named=request.drill.named,
         environment=stage.clock.environment if stage.clock else None,
     )
-    watch = Watch(TowerClient(stage.tower_url), name, request.drill.expected.statuses)
+    watch = Watch(PatientClient(stage.tower_url), name, request.drill.expected.statuses)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return Scene(request.drill, variables, stage, job, watch, display), watch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from watchtower.drills.client import Json, TowerClient, json_list
+from watchtower.drills.client import Json, PatientClient, json_list
 from watchtower.drills.drill import FINAL
 from watchtower.drills.judging import is_final, names_cause
 
@@ -47,7 +47,7 @@ class Sight:
 class Watch:
     """Asks the tower at every look and notes what has changed."""
 
-    def __init__(self, client: TowerClient, job: str, final_statuses: tuple[str, ...]) -> None:
+    def __init__(self, client: PatientClient, job: str, final_statuses: tuple[str, ...]) -> None:
         self.sight = Sight(job=job, started_at=time.monotonic(), final_statuses=final_statuses)
         self._client = client
         self._job_at = 0.0

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
 from watchtower.core.detection.detector import Kind, Stall, Why
-from watchtower.core.detection.incidents import Watch
-from watchtower.core.detection.scene import Scene
+from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
@@ -24,9 +24,9 @@ class LiveJob:
 
     name: str
     generation: int
-    watch: Watch
+    watch: JobWatch
     pauses: Pauses
-    scene: Scene = Scene()
+    around: Surroundings = Surroundings()
     incident: Incident | None = None
     """The open incident, else the latest one of this generation."""
     case: Case | None = None
@@ -58,7 +58,7 @@ class LiveJob:
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
         """Start to watch a generation."""
-        return cls(name, generation, Watch(policy=policy, pauses=pauses), pauses)
+        return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
 
     @property
     def is_acked(self) -> bool:

@@ -24,8 +24,8 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.scene import Scene, view_scene
 from watchtower.core.detection.snapshot import carry_over, dumps_since, take_case
+from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
@@ -192,8 +192,8 @@ class Tower:
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now)
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
-        live.scene = self._scene(gen, live, condition, now)
-        effects = live.watch.step(condition, live.scene, now)
+        live.around = self._look_around(gen, live, condition, now)
+        effects = live.watch.step(condition, live.around, now)
         self._carry_out(live, gen, effects, now)
         live.note_condition(condition.kind, now)
         if gen.is_paced:
@@ -222,11 +222,13 @@ class Tower:
         if self.live.get(live.name) is live:
             self._tick_job(self.fleet.jobs[live.name], self.clock.now())
 
-    def _scene(self, gen: Generation, live: LiveJob, condition: Condition, now: float) -> Scene:
+    def _look_around(
+        self, gen: Generation, live: LiveJob, condition: Condition, now: float
+    ) -> Surroundings:
         if condition.stall is None:
-            return Scene()
+            return Surroundings()
         stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
-        return view_scene(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
+        return view_surroundings(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float

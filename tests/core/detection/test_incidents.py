@@ -13,9 +13,9 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.incidents import NEXT, Watch
+from watchtower.core.detection.incidents import NEXT, JobWatch
 from watchtower.core.detection.patience import patience_for
-from watchtower.core.detection.scene import Scene
+from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
@@ -56,16 +56,16 @@ class Story:
     """One watch and its effects, told second by second from 106 s on."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self.watch = Watch(policy=policy or Policy(), pauses=Pauses())
+        self.watch = JobWatch(policy=policy or Policy(), pauses=Pauses())
         self.now = 106.0
         self.effects: list[object] = []
 
-    def see(self, condition: Condition, seconds: float = 0.0, **scene) -> list[object]:
-        scene = Scene(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | scene))
-        effects = list(self.watch.step(condition, scene, self.now))
+    def see(self, condition: Condition, seconds: float = 0.0, **around) -> list[object]:
+        around = Surroundings(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | around))
+        effects = list(self.watch.step(condition, around, self.now))
         for _ in range(round(seconds)):
             self.now += 1
-            effects += self.watch.step(condition, scene, self.now)
+            effects += self.watch.step(condition, around, self.now)
         self.effects += effects
         return effects
 
@@ -300,7 +300,7 @@ def test_a_new_generation_closes_what_was_open():
 
 
 PATIENCE = [
-    # diagnosis, scene, seconds, part of the reason
+    # diagnosis, around, seconds, part of the reason
     ({}, {}, 10, "does not move"),
     ({}, {"typical_s": 4.0}, 20, "does not move"),
     ({"suspects_moving": True}, {}, 30, "moves without stepping"),
@@ -329,10 +329,10 @@ PATIENCE = [
 ]
 
 
-@pytest.mark.parametrize(("diagnosis", "scene", "seconds", "reason"), PATIENCE)
-def test_patience_depends_on_what_the_evidence_says(diagnosis, scene, seconds, reason):
-    scene = Scene(**({"typical_s": 1.0} | scene))
-    patience = patience_for(a_diagnosis(**diagnosis), scene, Pauses(), Policy())
+@pytest.mark.parametrize(("diagnosis", "around", "seconds", "reason"), PATIENCE)
+def test_patience_depends_on_what_the_evidence_says(diagnosis, around, seconds, reason):
+    around = Surroundings(**({"typical_s": 1.0} | around))
+    patience = patience_for(a_diagnosis(**diagnosis), around, Pauses(), Policy())
     assert patience.length_s == seconds
     assert reason in patience.reason
 
@@ -340,11 +340,11 @@ def test_patience_depends_on_what_the_evidence_says(diagnosis, scene, seconds, r
 def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     world = World()
     world.step(10)
-    watch = Watch(policy=world.policy, pauses=world.pauses)
+    watch = JobWatch(policy=world.policy, pauses=world.pauses)
     statuses = []
     for _ in range(25):
         condition = world.report(1)
-        watch.step(condition, Scene(typical_s=1.0), world.now)
+        watch.step(condition, Surroundings(typical_s=1.0), world.now)
         if watch.status is Status.SUSPECT and watch.diagnosis is None:
             watch.take_diagnosis(a_diagnosis(), world.now)
         statuses.append(watch.status)

@@ -12,8 +12,8 @@ from tests.core.detection.scenes import World
 from tests.core.detection.test_incidents import a_diagnosis
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import IncidentClosed, IncidentOpened, IncidentUpdated
-from watchtower.core.detection.incidents import Watch
-from watchtower.core.detection.scene import Scene
+from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
@@ -73,7 +73,7 @@ class AnyTimeline(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.watch = Watch(policy=Policy(), pauses=Pauses())
+        self.watch = JobWatch(policy=Policy(), pauses=Pauses())
         self.now = 100.0
         self.open = False
         self.opened = 0
@@ -95,8 +95,8 @@ class AnyTimeline(RuleBasedStateMachine):
         self.now += after
         stall = Stall(why=why, since=self.now - 6, ranks=frozenset({2}))
         given = Condition(kind=kind, reason="any", stall=stall if kind is Kind.STALLED else None)
-        scene = Scene(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
-        self.take(self.watch.step(given, scene, self.now))
+        around = Surroundings(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
+        self.take(self.watch.step(given, around, self.now))
 
     @rule(cause=st.sampled_from(Cause), moving=st.booleans(), waiting=st.booleans())
     def hear(self, cause: Cause, moving: bool, waiting: bool) -> None:

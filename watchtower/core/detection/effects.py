@@ -19,7 +19,7 @@ class DumpsWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisWanted:
-    """Take a case now and diagnose it; the answer goes to `Watch.take_diagnosis`."""
+    """Take a case now and diagnose it; the answer goes to `JobWatch.take_diagnosis`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

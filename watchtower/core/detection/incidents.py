@@ -23,7 +23,7 @@ from watchtower.core.detection.effects import (
     StatusChanged,
 )
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
-from watchtower.core.detection.scene import Scene
+from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
@@ -48,7 +48,7 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.SLOW: _QUIET,
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
-    # A stall becomes HUNG not by its kind but by its patience: see `Watch.step`.
+    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.step`.
     # While a job starts, ranks that look for their peers may move by turns: only steps clear it.
     Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
     # An open incident ends by steps or by the end of the job; nothing else hides it.
@@ -102,7 +102,7 @@ DIAGNOSE_GAP_S = 0.4
 
 
 @dataclass(slots=True)
-class Watch:
+class JobWatch:
     """One generation of one job under watch. `step` is called every tick, and on every dump."""
 
     policy: Policy
@@ -124,7 +124,7 @@ class Watch:
     _looked_again: bool = False
     _is_resumed: bool = False
 
-    def step(self, condition: Condition, scene: Scene, now: float) -> list[Effect]:
+    def step(self, condition: Condition, around: Surroundings, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
         status = NEXT[self.status][condition.kind]
         effects: list[Effect] = []
@@ -132,13 +132,13 @@ class Watch:
             if self.status not in (Status.SUSPECT, Status.HUNG):
                 effects += self._begin_suspicion(now)
             self.stall = self.prolong(condition.stall)
-            self._phase = scene.phase
+            self._phase = around.phase
             if self._is_resumed:
                 self._is_resumed = False
                 effects.append(DumpsWanted(reason="resumed"))
-            effects += self._ask_for_diagnosis(scene, now)
+            effects += self._ask_for_diagnosis(around, now)
         if status is Status.SUSPECT and condition.stall is not None:
-            status = self._weigh_suspicion(scene, effects, now)
+            status = self._weigh_suspicion(around, effects, now)
         if status is not self.status:
             effects += self._change(status, condition.reason, now)
         if self.census is not None:
@@ -191,23 +191,23 @@ class Watch:
         self._looked_again = False
         return [DumpsWanted(reason="suspect")]
 
-    def _ask_for_diagnosis(self, scene: Scene, now: float) -> list[Effect]:
+    def _ask_for_diagnosis(self, around: Surroundings, now: float) -> list[Effect]:
         """Ask when the evidence changed and is worth a look, or after a while."""
         is_death = self.stall is not None and self.stall.why is Why.DEATH  # says enough by itself
         is_late = now - self.suspect_since >= DUMP_WAIT_S
-        is_ready = scene.is_complete or is_death or is_late
+        is_ready = around.is_complete or is_death or is_late
         waited = now - self._asked_at
-        is_new = is_ready and scene.evidence != self._asked_for and waited >= DIAGNOSE_GAP_S
+        is_new = is_ready and around.evidence != self._asked_for and waited >= DIAGNOSE_GAP_S
         if not is_new and not (self.diagnosis and waited >= DIAGNOSE_EVERY_S):
             return []
-        self._asked_for = scene.evidence
+        self._asked_for = around.evidence
         self._asked_at = now
         return [DiagnosisWanted()]
 
-    def _weigh_suspicion(self, scene: Scene, effects: list[Effect], now: float) -> Status:
+    def _weigh_suspicion(self, around: Surroundings, effects: list[Effect], now: float) -> Status:
         if self.diagnosis is None:
             return Status.SUSPECT
-        self.patience = patience_for(self.diagnosis, scene, self.pauses, self.policy)
+        self.patience = patience_for(self.diagnosis, around, self.pauses, self.policy)
         waited = now - self.suspect_since
         if waited >= SECOND_LOOK * self.patience.length_s and not self._looked_again:
             self._looked_again = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.scene import Scene
+from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
@@ -41,14 +41,16 @@ class Patience:
     reason: str
 
 
-def patience_for(diagnosis: Diagnosis, scene: Scene, pauses: Pauses, policy: Policy) -> Patience:
+def patience_for(
+    diagnosis: Diagnosis, around: Surroundings, pauses: Pauses, policy: Policy
+) -> Patience:
     """Decide how long after suspicion a stall becomes an incident."""
     if diagnosis.cause in CANNOT_GO_ON:
         return Patience(
-            length_s=_still_s(scene, policy), reason="the suspect cannot go on by itself"
+            length_s=_still_s(around, policy), reason="the suspect cannot go on by itself"
         )
-    patience = _by_movement(diagnosis, scene, policy)
-    seen = pauses.longest(scene.phase, diagnosis.suspect_class)
+    patience = _by_movement(diagnosis, around, policy)
+    seen = pauses.longest(around.phase, diagnosis.suspect_class)
     if policy.learned_factor * seen > patience.length_s:
         return Patience(
             length_s=policy.learned_factor * seen,
@@ -57,40 +59,40 @@ def patience_for(diagnosis: Diagnosis, scene: Scene, pauses: Pauses, policy: Pol
     return patience
 
 
-def _by_movement(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
-    if scene.starting:
-        return _at_start(diagnosis, scene, policy)
-    if scene.phase and diagnosis.suspects_moving:
-        reason = f"it works in phase {scene.phase}"
+def _by_movement(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
+    if around.starting:
+        return _at_start(diagnosis, around, policy)
+    if around.phase and diagnosis.suspects_moving:
+        reason = f"it works in phase {around.phase}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
-    if scene.phase:
-        reason = f"nothing moves in phase {scene.phase}"
+    if around.phase:
+        reason = f"nothing moves in phase {around.phase}"
         return Patience(length_s=policy.phase_still_s, reason=reason)
     if diagnosis.peers_waiting and not diagnosis.suspects_moving:
         reason = "the suspect does not move and others wait for it"
-        return Patience(length_s=_still_s(scene, policy), reason=reason)
+        return Patience(length_s=_still_s(around, policy), reason=reason)
     if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.suspects_transfer and diagnosis.suspect_class not in HURRIED_CLASSES:
         reason = "it transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    if diagnosis.peers_waiting or scene.all_still:
-        still = "nothing moves" if scene.all_still else "the suspect moves without stepping"
-        length_s = max(policy.moving_floor_s, policy.moving_factor * scene.typical_s)
+    if diagnosis.peers_waiting or around.all_still:
+        still = "nothing moves" if around.all_still else "the suspect moves without stepping"
+        length_s = max(policy.moving_floor_s, policy.moving_factor * around.typical_s)
         return Patience(length_s=length_s, reason=still)
     return Patience(length_s=policy.phase_patience_s, reason="nobody waits for anybody")
 
 
-def _at_start(diagnosis: Diagnosis, scene: Scene, policy: Policy) -> Patience:
+def _at_start(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
     """Ranks that wait for others may spin; what counts is whether the awaited one works."""
     if diagnosis.suspects and not diagnosis.suspects_moving:
         reason = "the suspect does not move and the others cannot start without it"
-        return Patience(length_s=_still_s(scene, policy), reason=reason)
-    if scene.all_still:
+        return Patience(length_s=_still_s(around, policy), reason=reason)
+    if around.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
     return Patience(length_s=policy.startup_patience_s, reason="somebody works on the first steps")
 
 
-def _still_s(scene: Scene, policy: Policy) -> float:
-    return max(policy.hung_floor_s, policy.hung_factor * scene.typical_s)
+def _still_s(around: Surroundings, policy: Policy) -> float:
+    return max(policy.hung_floor_s, policy.hung_factor * around.typical_s)

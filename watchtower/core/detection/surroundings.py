@@ -1,4 +1,4 @@
-"""The scene: what the incident machine needs to know of a stall besides the condition itself."""
+"""The surroundings of a stall: what incidents need to know besides the condition itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STILL_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Surroundings:
     """One generation during a stall, reduced to what patience and diagnosis timing depend on."""
 
     phase: str = ""
@@ -39,20 +39,20 @@ class Scene:
         return self.dumps_have >= self.dumps_want
 
 
-def view_scene(
+def view_surroundings(
     gen: Generation,
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall,
     diagnosis: Diagnosis | None,
     now: float,
-) -> Scene:
+) -> Surroundings:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
     live = [r for r in gen.live() if detector.is_seen(r, nodes, now)]
     rounds = [len(dumps_since(record, stall.since)) for record in live]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
-    return Scene(
+    return Surroundings(
         phase=phase,
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,

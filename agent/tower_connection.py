@@ -54,7 +54,7 @@ class TowerAddress:
     ca_file: str = ""
 
 
-class TowerClient:
+class TowerConnection:
     """One keep-alive connection; made for one thread."""
 
     def __init__(self, address: TowerAddress) -> None:
