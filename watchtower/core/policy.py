@@ -33,7 +33,10 @@ class Policy:
     )
     moving_factor: float = _setting(20, 0, 1000, "... or this many typical steps after that.")
     class_patience_s: float = _setting(
-        900, 0.1, 86400, "Patience with a moving suspect that compiles or writes a checkpoint."
+        900,
+        0.1,
+        86400,
+        "Patience with a suspect that compiles, saves, transfers data, or whose child works.",
     )
     phase_patience_s: float = _setting(
         900, 0.1, 86400, "Patience with a marked phase, or when nobody waits, until learned."
