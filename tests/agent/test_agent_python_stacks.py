@@ -94,7 +94,7 @@ def test_a_stopped_rank_is_dumped_too(start: Start, stacks: PythonStacks) -> Non
     victim.begin("sleep_in_a_loader()")
     wait_until(lambda: "nanosleep" in Proc().try_read(victim.pid, "wchan").decode(), "it sleeps")
     os.kill(victim.pid, signal.SIGSTOP)
-    wait_until(lambda: not victim.is_asleep(), "it is stopped")
+    wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "T", "it is stopped")
     (dump,), found, _ = take(stacks, a_target(victim))
     assert dump.kernel.state.value == "T"
     assert functions(found[dump.threads[0].digest])[0] == "sleep_in_a_loader"
