@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -20,6 +21,16 @@ UNAUTHORIZED = 401
 NEVER = (400, 413, 422)
 """What a tower answers, as problem+json, to a message that it will not take later either. Anything
 else may be over when the tower is back: a 404 of some other server, a token that people mend."""
+
+_CLOSED_WHILE_IDLE = (
+    http.client.RemoteDisconnected,
+    BrokenPipeError,
+    ConnectionResetError,
+    ssl.SSLEOFError,
+    ssl.SSLZeroReturnError,
+)
+"""What a kept connection says on its next use, in plain HTTP and in TLS, when the other end has let
+go of it meanwhile."""
 
 MAX_DETAIL = 300
 """Characters of the tower's explanation that go into a log line."""
@@ -93,7 +104,7 @@ class TowerConnection:
         reused = self._connection is not None
         try:
             return self._exchange_once(method, path, body)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+        except _CLOSED_WHILE_IDLE as error:
             self.close()
             if not reused:
                 raise TowerError(_explain(error)) from error
