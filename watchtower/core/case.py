@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import AgentLimits, Beat, Ending, Movement, ProcessState
 from watchtower.wire.stacks import Stack
@@ -88,6 +89,10 @@ class Case:
     nodes: tuple[NodeEvidence, ...] = ()
     stacks: tuple[Stack, ...] = ()
     """Every stack that a dump in `ranks` names by its digest."""
+    groups: tuple[ProcessGroup, ...] = ()
+    """Process groups of the job, as far as collective records are there."""
+    group_logs: tuple[GroupLog, ...] = ()
+    """Every log that a dump in `ranks` names by its digest."""
     slowdown: float = 1.0
     """Above 1: nothing is stalled, steps come and take this many times their usual length."""
     schema: int = CASE_SCHEMA

@@ -21,6 +21,25 @@ MAX_CHILDREN = 64
 MAX_STACKS = 4096
 """Distinct stacks in one batch of dumps."""
 
+MAX_LOOPS = 8
+"""Loops around one line, from the innermost outwards; code nested deeper is not training code."""
+
+MAX_GROUPS_PER_RANK = 4096
+"""Process groups of one rank. Expert parallelism and sub-meshes make hundreds."""
+
+MAX_GROUPS = 16_384
+"""Distinct process groups in one batch of dumps, and as many logs of them for each."""
+
+MAX_GROUP_RECORDS = 8
+"""Last collectives sent of one group: the one that hangs, and what it usually calls around it."""
+
+MAX_MEMBERS_TEXT = 131_072
+"""Characters of a group's members: no layout needs more than a few spans, any subset of a job of
+16,384 ranks fits."""
+
+MAX_PEERS = 32
+"""Ranks that one rank sends to and receives from, one by one; a pipeline stage has two to four."""
+
 MAX_WORLD_SIZE = 262_144
 """Twice the largest job designed for, low enough to catch a garbage environment."""
 

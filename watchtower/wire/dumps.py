@@ -11,6 +11,7 @@ from enum import Enum
 
 from watchtower.wire.bounds import (
     MAX_CHILDREN,
+    MAX_GROUPS,
     MAX_RANKS_PER_NODE,
     MAX_STACKS,
     MAX_TEXT,
@@ -21,6 +22,7 @@ from watchtower.wire.bounds import (
     check_rank,
     check_text,
 )
+from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -127,6 +129,8 @@ class RankDump:
     children: tuple[ChildDump, ...] = ()
     failure: DumpFailure | None = None
     """Set when there are no Python stacks; the kernel's words may still be there."""
+    collectives: RankCollectives | None = None
+    """Null when the process keeps no records that are known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -155,6 +159,9 @@ class DumpBatch:
     """Seconds between taking the dumps and sending this message."""
     ranks: tuple[RankDump, ...]
     stacks: tuple[Stack, ...]
+    groups: tuple[ProcessGroup, ...] = ()
+    """Every group that one of `group_logs` is of."""
+    group_logs: tuple[GroupLog, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -166,6 +173,8 @@ class DumpBatch:
         check_integer("round", self.round)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("stacks", len(self.stacks), MAX_STACKS)
+        check_count("groups", len(self.groups), MAX_GROUPS)
+        check_count("group_logs", len(self.group_logs), MAX_GROUPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from watchtower.wire.bounds import (
     MAX_FRAMES,
     MAX_INTEGER,
+    MAX_LOOPS,
     MAX_TEXT,
     check_count,
     check_integer,
@@ -26,12 +27,18 @@ class Frame:
     line: int
     library: bool = False
     """True for installed packages and the standard library, false for the user's own code."""
+    loops: tuple[int, ...] = ()
+    """Lines where the loops around this line begin, innermost first, within its function. Only of
+    the user's own code, and only where its source could be read."""
+    has_source: bool = False
+    """The source was read, so that no `loops` means that the line is in none."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("function", self.function, MAX_TEXT)
         check_text("file", self.file, MAX_TEXT)
         check_integer("line", self.line, low=-MAX_INTEGER)
+        check_count("loops", len(self.loops), MAX_LOOPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

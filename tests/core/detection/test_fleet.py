@@ -6,11 +6,9 @@ import pytest
 
 from tests.core.detection.scenes import JOB, World
 from watchtower.core.fleet.fleet import Fleet, FleetFullError
-from watchtower.core.fleet.generation import MAX_STACKS
 from watchtower.core.policy import Policy
-from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
 from watchtower.wire.report import Beat, EndingKind, RankVitals, Report
-from watchtower.wire.stacks import Stack
 
 
 def a_report(node="n0", *ranks: RankVitals) -> Report:
@@ -282,18 +280,6 @@ def test_a_node_that_is_gone_for_long_is_forgotten():
     assert sorted(fleet.nodes) == ["n0", "n1"]
     fleet.drop_old_nodes(4000.0)
     assert sorted(fleet.nodes) == ["n0"]
-
-
-def test_stacks_that_no_dump_names_any_more_make_room():
-    fleet = Fleet(Policy())
-    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
-    gen = fleet.jobs[JOB].generation
-    gen.keep_stacks(Stack(digest=f"old{n}", frames=()) for n in range(MAX_STACKS))
-    thread = ThreadDump(name="MainThread", digest="new", main=True)
-    dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait(), threads=(thread,))
-    gen.ranks[0].dumps.append((1.0, dump))
-    gen.keep_stacks([Stack(digest="new", frames=())])
-    assert list(gen.stacks) == ["new"]
 
 
 def test_the_first_beat_of_all_is_no_step_time():

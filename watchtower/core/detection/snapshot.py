@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypedDict
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Detector, Stall
-from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, digests_of
+from watchtower.core.fleet.contents import DumpContents, digests_of, logs_of
+from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
+from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import Beat, Ending
 from watchtower.wire.stacks import Stack
@@ -55,8 +58,8 @@ def take_case(
         moving_cpu_cores=detector.policy.moving_cpu_cores,
         ranks=ranks,
         nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
-        stacks=_stacks_of(ranks, gen),
         slowdown=gen.pace("").slowdown if census else 1.0,
+        **_contents_of(ranks, gen.contents),
     )
 
 
@@ -78,9 +81,12 @@ def carry_over(case: Case, earlier: Case) -> Case:
         else r
         for r in case.ranks
     )
-    wanted = {digest for rank in ranks for dump in rank.dumps for digest in digests_of(dump)}
-    stacks = {s.digest: s for s in (*earlier.stacks, *case.stacks) if s.digest in wanted}
-    return replace(case, ranks=ranks, stacks=tuple(stacks[digest] for digest in sorted(stacks)))
+    both = DumpContents(
+        stacks={each.digest: each for each in (*earlier.stacks, *case.stacks)},
+        groups={each.id: each for each in (*earlier.groups, *case.groups)},
+        group_logs={each.digest: each for each in (*earlier.group_logs, *case.group_logs)},
+    )
+    return replace(case, ranks=ranks, **_contents_of(ranks, both))
 
 
 def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
@@ -153,6 +159,20 @@ def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEviden
     )
 
 
-def _stacks_of(ranks: tuple[RankEvidence, ...], gen: Generation) -> tuple[Stack, ...]:
-    wanted = {digest for rank in ranks for dump in rank.dumps for digest in digests_of(dump)}
-    return tuple(gen.stacks[digest] for digest in sorted(wanted) if digest in gen.stacks)
+class _Contents(TypedDict):
+    stacks: tuple[Stack, ...]
+    groups: tuple[ProcessGroup, ...]
+    group_logs: tuple[GroupLog, ...]
+
+
+def _contents_of(ranks: tuple[RankEvidence, ...], contents: DumpContents) -> _Contents:
+    """Collect what the dumps of these ranks name, in an order that depends on nothing else."""
+    dumps = [dump for rank in ranks for dump in rank.dumps]
+    named = {digest for dump in dumps for digest in digests_of(dump)}
+    logs = {digest for dump in dumps for digest in logs_of(dump)} & contents.group_logs.keys()
+    groups = {contents.group_logs[digest].group for digest in logs} & contents.groups.keys()
+    return _Contents(
+        stacks=tuple(contents.stacks[d] for d in sorted(named & contents.stacks.keys())),
+        groups=tuple(contents.groups[name] for name in sorted(groups)),
+        group_logs=tuple(contents.group_logs[digest] for digest in sorted(logs)),
+    )

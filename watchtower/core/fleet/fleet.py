@@ -111,7 +111,7 @@ class Fleet:
         if job is None:
             return []
         taken = job.generation.take_dumps(batch, now - batch.held_s)
-        self._drop_too_many_stacks()
+        self._drop_too_much()
         return taken
 
     @property
@@ -139,9 +139,10 @@ class Fleet:
         if not self._founded[job.founder]:
             del self._founded[job.founder]
 
-    def _drop_too_many_stacks(self) -> None:
-        while sum(job.generation.frames for job in self.jobs.values()) > MAX_FRAMES:
-            max(self.jobs.values(), key=lambda job: job.generation.frames).generation.drop_stacks()
+    def _drop_too_much(self) -> None:
+        contents = [job.generation.contents for job in self.jobs.values()]
+        while sum(each.weight for each in contents) > MAX_FRAMES:
+            max(contents, key=lambda each: each.weight).drop()
 
     def _take_vitals(self, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key

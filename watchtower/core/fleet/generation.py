@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from watchtower.core.fleet.contents import DumpContents
 from watchtower.core.fleet.pace import Pace
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import AgentLimits, EndingKind, RankVitals
-from watchtower.wire.stacks import Stack
-
-MAX_STACKS = 8192
-"""Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -113,9 +110,7 @@ class Generation:
     rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
     """Second processes that claim a taken rank, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
-    stacks: dict[str, Stack] = field(default_factory=dict)
-    frames: int = 0
-    """Frames of all stacks together."""
+    contents: DumpContents = field(default_factory=DumpContents)
     batches: dict[str, frozenset[int]] = field(default_factory=dict)
     """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice. With each the
     ranks that nobody had reported yet."""
@@ -170,8 +165,9 @@ class Generation:
                 dumps = [*record.dumps, (taken_at, dump)]
                 record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
                 taken.append(dump)
-        named = {digest for dump in taken for digest in digests_of(dump)}
-        self.keep_stacks(stack for stack in batch.stacks if stack.digest in named)
+        self.contents.keep(batch, taken)
+        if self.contents.is_full:
+            self.contents.keep_only(d for record in self.ranks.values() for _, d in record.dumps)
         self.unclaimed |= unclaimed
         self.batches[batch.id] = frozenset(unclaimed)
         if len(self.batches) > MAX_BATCHES:
@@ -201,26 +197,6 @@ class Generation:
             # Ranks come back one node after the other: those awaited must not be forgotten.
             processes=self.known.union(record.key for record in self.ranks.values()),
         )
-
-    def keep_stacks(self, stacks: Iterable[Stack]) -> None:
-        """Keep the stacks that dumps name by digest; when too many, those still named.
-
-        The first of a digest stays: no node changes what another one's ranks were seen in.
-        """
-        for stack in stacks:
-            if stack.digest not in self.stacks:
-                self.stacks[stack.digest] = stack
-                self.frames += len(stack.frames)
-        if len(self.stacks) > MAX_STACKS:
-            dumps = (dump for record in self.ranks.values() for _, dump in record.dumps)
-            named = {digest for dump in dumps for digest in digests_of(dump)}
-            self.stacks = {d: stack for d, stack in self.stacks.items() if d in named}
-            self.frames = sum(len(stack.frames) for stack in self.stacks.values())
-
-    def drop_stacks(self) -> None:
-        """Let go of all stacks; the dumps that named them say only what the kernel knows."""
-        self.stacks.clear()
-        self.frames = 0
 
     def live(self) -> Iterator[RankRecord]:
         """Ranks whose process is there."""
@@ -259,10 +235,3 @@ def has_died(record: RankRecord) -> bool:
     """
     ended = record.vitals.ended
     return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
-
-
-def digests_of(dump: RankDump) -> Iterator[str]:
-    """Name every stack of a dump, those of its children included."""
-    for threads in (dump.threads, *(child.threads for child in dump.children)):
-        for thread in threads:
-            yield thread.digest

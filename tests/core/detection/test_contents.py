@@ -1,0 +1,109 @@
+"""What dumps name by digest is kept once, the first of each, and only as long as it is named."""
+
+from watchtower.core.fleet import contents as module
+from watchtower.core.fleet.contents import DumpContents
+from watchtower.wire.bounds import MAX_WORLD_SIZE
+from watchtower.wire.collectives import (
+    CollectiveRecord,
+    GroupLog,
+    ProcessGroup,
+    RankCollectives,
+    make_group_log,
+    name_group,
+    parse_members,
+)
+from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
+from watchtower.wire.stacks import Frame, Stack
+
+WORLD = ProcessGroup(id=name_group("0-3", 0), members="0-3", name="world")
+
+
+def a_log(called: int, operation: str = "all_reduce") -> GroupLog:
+    return make_group_log(
+        group=WORLD.id,
+        called=called,
+        entered=called,
+        completed=called - 1,
+        records=(CollectiveRecord(number=called, operation=operation),),
+    )
+
+
+def a_dump(stack: str = "", *logs: GroupLog) -> RankDump:
+    threads = (ThreadDump(name="MainThread", digest=stack, main=True),) if stack else ()
+    return RankDump(
+        rank=0,
+        pid=10,
+        start_time=10,
+        kernel=KernelWait(),
+        threads=threads,
+        collectives=RankCollectives(logs=tuple(log.digest for log in logs)),
+    )
+
+
+def a_batch(*dumps: RankDump, stacks=(), groups=(WORLD,), logs=()) -> DumpBatch:
+    return DumpBatch(
+        version=1,
+        id="b",
+        node="n",
+        job="j",
+        round=1,
+        reason="deadline",
+        held_s=0.0,
+        ranks=dumps,
+        stacks=tuple(stacks),
+        groups=tuple(groups),
+        group_logs=tuple(logs),
+    )
+
+
+def a_stack(digest: str, frames: int = 1) -> Stack:
+    return Stack(digest=digest, frames=(Frame(function="f", file="x.py", line=1),) * frames)
+
+
+def test_only_what_a_dump_names_is_kept():
+    contents = DumpContents()
+    dump = a_dump("a", a_log(5))
+    other = ProcessGroup(id="other", members="8-9")
+    batch = a_batch(
+        dump, stacks=[a_stack("a"), a_stack("b")], groups=[WORLD, other], logs=[a_log(5), a_log(6)]
+    )
+    contents.keep(batch, [dump])
+    assert set(contents.stacks) == {"a"}
+    assert list(contents.group_logs.values()) == [a_log(5)]
+    assert list(contents.groups.values()) == [WORLD]
+
+
+def test_a_log_of_a_group_that_nobody_describes_is_not_kept():
+    contents = DumpContents()
+    contents.keep(a_batch(a_dump("", a_log(5)), groups=(), logs=[a_log(5)]), [a_dump("", a_log(5))])
+    assert contents.group_logs == {}
+
+
+def test_no_node_changes_what_another_has_sent():
+    contents = DumpContents()
+    dump = a_dump("a", a_log(5))
+    contents.keep(a_batch(dump, stacks=[a_stack("a", 3)], logs=[a_log(5)]), [dump])
+    forged = GroupLog(digest=a_log(5).digest, group=WORLD.id, called=9, entered=9, completed=9)
+    contents.keep(a_batch(dump, stacks=[a_stack("a", 1)], logs=[forged]), [dump])
+    assert len(contents.stacks["a"].frames) == 3
+    assert contents.group_logs[forged.digest] == a_log(5)
+
+
+def test_what_is_named_no_more_makes_room(monkeypatch):
+    monkeypatch.setattr(module, "MAX_STACKS", 2)
+    contents = DumpContents()
+    for n in range(3):
+        dump = a_dump(f"s{n}", a_log(n))
+        contents.keep(a_batch(dump, stacks=[a_stack(f"s{n}")], logs=[a_log(n)]), [dump])
+    assert contents.is_full
+    contents.keep_only([a_dump("s2", a_log(2))])
+    assert set(contents.stacks) == {"s2"}
+    assert list(contents.group_logs.values()) == [a_log(2)]
+    assert contents.groups == {WORLD.id: WORLD}
+    contents.drop()
+    assert (contents.stacks, contents.groups, contents.group_logs) == ({}, {}, {})
+    assert contents.weight == 0
+
+
+def test_members_of_a_described_group_are_readable():
+    assert parse_members(WORLD.members, MAX_WORLD_SIZE) == (0, 1, 2, 3)

@@ -1,0 +1,203 @@
+"""Collective records: what a rank has entered of the collectives of its process groups.
+
+They come from the library's own flight recorder, trimmed on the node. Like stacks, equal ones cross
+once: members of a group that are at the same place share one `GroupLog`, and a rank names its logs
+by digest. Groups are named by their global ranks and creation order, because the ids a process has
+for them are its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from dataclasses import dataclass
+
+from watchtower.wire.bounds import (
+    MAX_GROUP_RECORDS,
+    MAX_GROUPS_PER_RANK,
+    MAX_MEMBERS_TEXT,
+    MAX_PEERS,
+    MAX_TEXT,
+    check_count,
+    check_integer,
+    check_text,
+)
+
+_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?:/([1-9]\d{0,8}))?)?", re.ASCII)
+
+ANY_PEER = -1
+"""A receive that takes from whoever sends first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroup:
+    """A process group. Every member computes the same `id` for it."""
+
+    id: str
+    members: str
+    """Global ranks, ascending: "0-3", "0,5", "0-56/8" for every eighth from 0 to 56."""
+    order: int = 0
+    """How many groups of exactly these members were made before it."""
+    name: str = ""
+    """What the program calls it ("tensor_parallel"), else the library's own name."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("id", self.id)
+        check_text("members", self.members, MAX_MEMBERS_TEXT)
+        check_integer("order", self.order)
+        check_text("name", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRecord:
+    """One collective that a rank has called."""
+
+    number: int
+    """Its place in the order of the group's collectives, from 1; equal on all members."""
+    operation: str
+    """"all_reduce", without the library's prefix."""
+    signature: str = ""
+    """Element types and sizes of what goes in and comes out: "float32[256] -> float32[256]"."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_integer("number", self.number)
+        check_text("operation", self.operation)
+        check_text("signature", self.signature, MAX_TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLog:
+    """How far a rank has come in one group, and the last of what it called there."""
+
+    digest: str
+    group: str
+    """Id of the `ProcessGroup`."""
+    called: int
+    """Number of the last collective handed to the library; 0 before the first."""
+    entered: int
+    """Number of the last one that is known to have begun; -1 where the library does not say. On
+    NCCL a call is only queued behind the GPU's other work: called is not entered."""
+    completed: int
+    """Number of the last one that is known to be over; -1 where the library does not say."""
+    records: tuple[CollectiveRecord, ...] = ()
+    """The last few, ascending by number; older ones are not sent."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("digest", self.digest)
+        check_text("group", self.group)
+        check_integer("called", self.called)
+        check_integer("entered", self.entered, low=-1)
+        check_integer("completed", self.completed, low=-1)
+        check_count("records", len(self.records), MAX_GROUP_RECORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerTransfers:
+    """Blocking sends and receives of a rank with one peer, counted by the client since the start.
+
+    More begun than done: it is inside that call now.
+    """
+
+    peer: int
+    """Global rank, or `ANY_PEER`."""
+    sends_begun: int = 0
+    sends_done: int = 0
+    receives_begun: int = 0
+    receives_done: int = 0
+    opened_by_send: bool = True
+    """The first call with this peer was a send: it starts each exchange, the peer answers."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_integer("peer", self.peer, low=ANY_PEER)
+        for name in ("sends_begun", "sends_done", "receives_begun", "receives_done"):
+            check_integer(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCollectives:
+    """What the records say of one rank at one moment."""
+
+    logs: tuple[str, ...] = ()
+    """Digests of its `GroupLog`s."""
+    peers: tuple[PeerTransfers, ...] = ()
+    failure: str = ""
+    """Why the library's records could not be had, as a sentence with what to do; empty when they
+    are here, or when the process keeps none."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_count("logs", len(self.logs), MAX_GROUPS_PER_RANK)
+        check_count("peers", len(self.peers), MAX_PEERS)
+        check_text("failure", self.failure, MAX_TEXT)
+
+
+def format_members(members: tuple[int, ...]) -> str:
+    """Write ascending global ranks: runs as "0-3", even strides as "0-56/8", parted by commas."""
+    parts: list[str] = []
+    at = 0
+    while at < len(members):
+        first, end = members[at], at + 1
+        stride = members[end] - first if end < len(members) else 0
+        while end < len(members) and members[end] - members[end - 1] == stride:
+            end += 1
+        if end - at == 2 and stride > 1:
+            end -= 1  # two ranks are no stride; the second may begin a run of its own
+        last = members[end - 1]
+        if end - at == 1:
+            parts.append(str(first))
+        else:
+            parts.append(f"{first}-{last}" if stride == 1 else f"{first}-{last}/{stride}")
+        at = end
+    return ",".join(parts)
+
+
+def parse_members(text: str, limit: int) -> tuple[int, ...]:
+    """Read what `format_members` writes.
+
+    Raises ValueError for anything else, and for more than `limit` members.
+    """
+    members: list[int] = []
+    for part in filter(None, text.split(",")):
+        spelled = _SPAN.fullmatch(part)
+        if spelled is None:
+            raise ValueError(f"{part[:40]!r} is no rank, range or stride of ranks")
+        first, last, stride = spelled.groups()
+        found = range(int(first), int(last or first) + 1, int(stride or 1))
+        if len(members) + len(found) > limit:
+            raise ValueError(f"a group of more than {limit} members")
+        members.extend(found)
+    if any(after <= before for before, after in itertools.pairwise(members)):
+        raise ValueError("the members of a group are not in ascending order")
+    return tuple(members)
+
+
+def name_group(members: str, order: int) -> str:
+    """Name a group by 16 hex digits of a hash over its members and creation order."""
+    return hashlib.blake2b(f"{members} {order}".encode(), digest_size=8).hexdigest()
+
+
+def make_group_log(
+    *,
+    group: str,
+    called: int,
+    entered: int,
+    completed: int,
+    records: tuple[CollectiveRecord, ...],
+) -> GroupLog:
+    """Make a log named by 16 hex digits of a hash over all it says."""
+    lines = [f"{group} {called} {entered} {completed}"]
+    lines += [f"{each.number}\t{each.operation}\t{each.signature}" for each in records]
+    raw = "\n".join(lines).encode("utf-8", "surrogatepass")
+    return GroupLog(
+        digest=hashlib.blake2b(raw, digest_size=8).hexdigest(),
+        group=group,
+        called=called,
+        entered=entered,
+        completed=completed,
+        records=records,
+    )
