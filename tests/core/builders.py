@@ -90,6 +90,23 @@ class Built:
     stacks: tuple[Stack, ...] = ()
 
 
+def with_loops(built: Built, loops: dict[int, tuple[int, ...]]) -> Built:
+    """Say, by line, in which loops the user's frames of a rank lie: their source was read."""
+    stacks = tuple(
+        replace(
+            stack,
+            frames=tuple(
+                frame
+                if frame.library
+                else replace(frame, has_source=True, loops=loops.get(frame.line, ()))
+                for frame in stack.frames
+            ),
+        )
+        for stack in built.stacks
+    )
+    return replace(built, stacks=stacks)
+
+
 def frames(text: str) -> tuple[Frame, ...]:
     """Read "f a.py:1 < g @lib/b.py:2", innermost first; @ marks a library."""
     return tuple(_frame(piece) for piece in text.split(" < ")) if text else ()
@@ -156,7 +173,9 @@ def a_rank(
             pid=4000 + rank,
             start_time=1,
             kernel=a_kernel(state, syscall, target, **(kernel or {})),
-            threads=(a_thread(text, active=active), *others) if text and not failure else (),
+            threads=(a_thread(text, active=active, owns_gil=gil == "MainThread"), *others)
+            if text and not failure
+            else (),
             children=children,
             failure=failure,
         )

@@ -1,5 +1,7 @@
 """What dumps name by digest is kept once, the first of each, and only as long as it is named."""
 
+from dataclasses import replace
+
 from watchtower.core.fleet import contents as module
 from watchtower.core.fleet.contents import DumpContents
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -13,7 +15,7 @@ from watchtower.wire.collectives import (
     parse_members,
 )
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
-from watchtower.wire.stacks import Frame, Stack
+from watchtower.wire.stacks import Frame, Stack, make_stack
 
 WORLD = ProcessGroup(id=name_group("0-3", 0), members="0-3", name="world")
 
@@ -28,8 +30,9 @@ def a_log(called: int, operation: str = "all_reduce") -> GroupLog:
     )
 
 
-def a_dump(stack: str = "", *logs: GroupLog) -> RankDump:
-    threads = (ThreadDump(name="MainThread", digest=stack, main=True),) if stack else ()
+def a_dump(function: str = "", *logs: GroupLog) -> RankDump:
+    digest = a_stack(function).digest
+    threads = (ThreadDump(name="MainThread", digest=digest, main=True),) if function else ()
     return RankDump(
         rank=0,
         pid=10,
@@ -56,8 +59,8 @@ def a_batch(*dumps: RankDump, stacks=(), groups=(WORLD,), logs=()) -> DumpBatch:
     )
 
 
-def a_stack(digest: str, frames: int = 1) -> Stack:
-    return Stack(digest=digest, frames=(Frame(function="f", file="x.py", line=1),) * frames)
+def a_stack(function: str) -> Stack:
+    return make_stack((Frame(function=function, file="x.py", line=1),))
 
 
 def test_only_what_a_dump_names_is_kept():
@@ -68,7 +71,7 @@ def test_only_what_a_dump_names_is_kept():
         dump, stacks=[a_stack("a"), a_stack("b")], groups=[WORLD, other], logs=[a_log(5), a_log(6)]
     )
     contents.keep(batch, [dump])
-    assert set(contents.stacks) == {"a"}
+    assert list(contents.stacks.values()) == [a_stack("a")]
     assert list(contents.group_logs.values()) == [a_log(5)]
     assert list(contents.groups.values()) == [WORLD]
 
@@ -79,14 +82,25 @@ def test_a_log_of_a_group_that_nobody_describes_is_not_kept():
     assert contents.group_logs == {}
 
 
-def test_no_node_changes_what_another_has_sent():
+def test_what_does_not_bear_its_right_name_is_not_kept():
+    """Else one node could show what all others do in frames of its own making."""
     contents = DumpContents()
+    forged_stack = replace(a_stack("b"), digest=a_stack("a").digest)
+    forged_log = replace(a_log(9), digest=a_log(5).digest)
     dump = a_dump("a", a_log(5))
-    contents.keep(a_batch(dump, stacks=[a_stack("a", 3)], logs=[a_log(5)]), [dump])
-    forged = GroupLog(digest=a_log(5).digest, group=WORLD.id, called=9, entered=9, completed=9)
-    contents.keep(a_batch(dump, stacks=[a_stack("a", 1)], logs=[forged]), [dump])
-    assert len(contents.stacks["a"].frames) == 3
-    assert contents.group_logs[forged.digest] == a_log(5)
+    contents.keep(a_batch(dump, stacks=[forged_stack], logs=[forged_log]), [dump])
+    assert (contents.stacks, contents.group_logs) == ({}, {})
+    contents.keep(a_batch(dump, stacks=[a_stack("a")], logs=[a_log(5)]), [dump])
+    assert list(contents.stacks.values()) == [a_stack("a")]
+    assert list(contents.group_logs.values()) == [a_log(5)]
+
+
+def test_a_group_under_a_false_name_is_not_kept():
+    contents = DumpContents()
+    dump = a_dump("", a_log(5))
+    forged = replace(WORLD, members="0-1")
+    contents.keep(a_batch(dump, groups=[forged], logs=[a_log(5)]), [dump])
+    assert (contents.groups, contents.group_logs) == ({}, {})
 
 
 def test_what_is_named_no_more_makes_room(monkeypatch):
@@ -97,7 +111,7 @@ def test_what_is_named_no_more_makes_room(monkeypatch):
         contents.keep(a_batch(dump, stacks=[a_stack(f"s{n}")], logs=[a_log(n)]), [dump])
     assert contents.is_full
     contents.keep_only([a_dump("s2", a_log(2))])
-    assert set(contents.stacks) == {"s2"}
+    assert list(contents.stacks.values()) == [a_stack("s2")]
     assert list(contents.group_logs.values()) == [a_log(2)]
     assert contents.groups == {WORLD.id: WORLD}
     contents.drop()

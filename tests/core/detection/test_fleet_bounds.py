@@ -15,7 +15,7 @@ from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import Beat, RankVitals, Report
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import make_stack
 
 HUNG = Beat(step=-1, age_s=500.0)
 
@@ -144,7 +144,8 @@ def test_the_job_with_most_frames_loses_its_stacks_when_there_are_too_many(fleet
     monkeypatch.setattr(bounds, "MAX_FRAMES", 10)
     fleet.take_report(report("n", vitals("good"), vitals("bad", pid=2)), 0.0)
     frame = a_stack("f x.py:1").frames[0]
-    fleet.take_dumps(dumps("good", 0, 1, Stack(digest="g", frames=(frame,) * 3)), 1.0)
-    fleet.take_dumps(dumps("bad", 0, 2, Stack(digest="b", frames=(frame,) * 9)), 1.0)
-    assert set(fleet.jobs["good"].generation.contents.stacks) == {"g"}
+    few, many = make_stack((frame,) * 3), make_stack((frame,) * 9)
+    fleet.take_dumps(dumps("good", 0, 1, few), 1.0)
+    fleet.take_dumps(dumps("bad", 0, 2, many), 1.0)
+    assert set(fleet.jobs["good"].generation.contents.stacks) == {few.digest}
     assert fleet.jobs["bad"].generation.contents.stacks == {}

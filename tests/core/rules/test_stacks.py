@@ -272,7 +272,7 @@ class TestBehindCollective:
 
     def test_loses_a_lower_step_inside_the_collective(self):
         built = job_with(a_rank(3, IN_ALL_REDUCE, step=40))
-        assert answer(built) == ("unknown", [])
+        assert answer(built) == ("symmetric_hang", [])
 
     def test_a_rank_that_does_not_answer_is_a_candidate_only(self):
         built = job_with(a_rank(3, failure=a_failure()), stack=IN_DDP_BACKWARD)

@@ -19,6 +19,8 @@ from watchtower.core.diagnosis.testimony import (
     say_wait,
     stack_evidence,
 )
+from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.wording import wait_evidence
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.wire.verdict import Cause, Evidence
 
@@ -56,7 +58,7 @@ def accuse_by_stack(
     """
     if not suspects:
         return None
-    evidence = [*peers_evidence(standings, suspects), *extra]
+    evidence = [*peers_evidence(standings, suspects), *wait_evidence(standings, suspects), *extra]
     for item in suspects[:MAX_QUOTED]:
         evidence += stack_evidence(item)
         evidence += kernel_evidence(item, KERNEL_WEIGHT if item.asleep else 0.0)
@@ -64,7 +66,7 @@ def accuse_by_stack(
     first = suspects[0]
     return Finding(
         cause=cause,
-        tier=tier,
+        tier=min(tier, Tier.WAIT_FOR) if are_awaited(standings, suspects) else tier,
         confidence=weigh(
             evidence,
             contradictions=sum(leads(standings, item) for item in suspects[:1]),
@@ -84,6 +86,19 @@ def _why(standing: Standing, clause: str) -> str:
     return f"{say_place(standing)}{say_wait(standing)}{clause}"
 
 
+def are_awaited(standings: Standings, suspects: Sequence[Standing]) -> bool:
+    """Tell whether records show of each of these that others wait for it, and for nobody else."""
+    if standings.graph is None:
+        return False
+    sure = {
+        r
+        for end in standings.graph.ends
+        if end.kind is EndKind.RANK and end.certain
+        for r in end.ranks
+    }
+    return bool(suspects) and all(item.rank in sure for item in suspects)
+
+
 def leads(standings: Standings, standing: Standing) -> bool:
     """Tell whether a rank is further ahead than the others could be if they waited for it."""
     steps = [item.step for item in standings.waiting_without([standing.rank])]
@@ -93,7 +108,8 @@ def leads(standings: Standings, standing: Standing) -> bool:
 
 def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     """Limit a confidence by what is not known and by how many are accused."""
-    ceiling = MISSING_CEILING if standings.unknown else 1.0
+    proven = are_awaited(standings, suspects)
+    ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:
         return min(ceiling, NOBODY_WAITS_CEILING)
@@ -107,5 +123,7 @@ def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:
 
     If most ranks are "behind" and few wait, the few may be in a call the others never make.
     """
+    if are_awaited(standings, suspects):
+        return 1.0
     waiting = standings.waiting_without(item.rank for item in suspects)
     return DOUBT_CEILING if len(suspects) > len(waiting) or not waiting else 1.0

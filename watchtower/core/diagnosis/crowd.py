@@ -1,4 +1,4 @@
-"""All standings of a case together, and the ranks that wait where no frame says so.
+"""All standings of a case together, and the ranks that wait where neither frame nor record says so.
 
 Calls into C are invisible: `work.wait()`, `comm.Allreduce()` or a read of the loss leave only the
 line of the user's own loop. When most ranks sit still at one such place and a few are elsewhere,
@@ -7,14 +7,20 @@ the many are presumed to wait for the few. With two ranks there is no majority, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar, cast
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Place, Standing, index_stacks, take_standing
+from watchtower.core.diagnosis.waiting.graph import WaitGraph
+from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
+from watchtower.core.diagnosis.waiting.records import Records, read_records
+
+Found = TypeVar("Found")
 
 HIDDEN_WAITS = frozenset(
     {
@@ -38,6 +44,17 @@ class Standings:
     """Every rank of the case, by rank. (No slots: the groups are computed once and kept.)"""
 
     by_rank: dict[int, Standing]
+    records: Records | None = None
+    """Collective records, where some rank gave any."""
+    graph: WaitGraph | None = None
+    """Who waits for whom by those records."""
+    _found: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, find: Callable[[Standings], Found]) -> Found:
+        """Give what `find` makes of these standings; it is asked only the first time."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return cast(Found, self._found[find])
 
     def at(self, *places: Place) -> tuple[Standing, ...]:
         """Give the standings at these places, in ascending order of rank."""
@@ -55,8 +72,17 @@ class Standings:
 
     @cached_property
     def behind(self) -> tuple[Standing, ...]:
-        """Ranks that answered and are not inside a collective."""
-        return self.at(Place.BEHIND)
+        """Ranks that answered and are not inside a collective.
+
+        Of ranks with records only those that others wait for: who is somewhere else and keeps
+        nobody is no suspect.
+        """
+        if self.graph is None or self.records is None or not self.graph.ends:
+            return self.at(Place.BEHIND)
+        known, sinks = self.records.of_rank, self.graph.sinks
+        return tuple(
+            item for item in self.at(Place.BEHIND) if item.rank in sinks or item.rank not in known
+        )
 
     @cached_property
     def unknown(self) -> tuple[Standing, ...]:
@@ -72,9 +98,12 @@ class Standings:
 def take_standings(case: Case) -> Standings:
     """Read every rank, then presume a crowd where no frame names a collective."""
     stacks = index_stacks(case.stacks)
-    standings = Standings(
-        {evidence.rank: take_standing(case, evidence, stacks) for evidence in case.ranks}
-    )
+    by_rank = {evidence.rank: take_standing(case, evidence, stacks) for evidence in case.ranks}
+    records = read_records(case)
+    graph = graph_of(by_rank, records) if records else None
+    if records and graph:
+        by_rank = place_by_records(by_rank, records, graph)
+    standings = Standings(by_rank, records, graph)
     if standings.waiting:
         return standings
     return _presume(standings, find_crowd(standings))
@@ -106,9 +135,8 @@ def _majority_child(node: StackNode, live: int) -> StackNode | None:
 
 
 def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:
-    return Standings(
-        {
-            rank: replace(item, place=Place.WAITING, presumed=True) if rank in crowd else item
-            for rank, item in standings.by_rank.items()
-        }
-    )
+    by_rank = {
+        rank: replace(item, place=Place.WAITING, presumed=True) if rank in crowd else item
+        for rank, item in standings.by_rank.items()
+    }
+    return Standings(by_rank, standings.records, standings.graph)

@@ -186,7 +186,8 @@ def _write_alternatives(ranked: Sequence[Finding], chosen: Finding) -> tuple[Alt
         ranks = tuple(suspect.rank for suspect in finding.suspects)
         if finding.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
-        if {(rank, finding.cause) for rank in ranks} <= told:
+        accuses_nobody = not finding.suspects and finding.cause is not chosen.cause
+        if {(rank, finding.cause) for rank in ranks} <= told and not accuses_nobody:
             continue
         explained |= set(ranks)
         alternatives.append(

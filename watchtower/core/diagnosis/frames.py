@@ -199,3 +199,9 @@ def _find_called(frames: tuple[Frame, ...], classes: list[FrameClass], index: in
         if frame_class is wanted and (wanted is FrameClass.INIT or frame.file == called.file):
             called = frame
     return called
+
+
+def describe_place(frames: tuple[Frame, ...]) -> str | None:
+    """Give where a stack is, as a verdict shows it: "data.py:88 in __next__"; null when empty."""
+    reading = read_stack(frames)
+    return None if reading is None else reading.where

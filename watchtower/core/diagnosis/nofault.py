@@ -41,12 +41,13 @@ def explain_without_fault(case: Case, standings: Standings) -> str:
 def summarise_unknown(standings: Standings, ranked: Sequence[Finding]) -> str:
     """Say what is seen when no finding is sure enough, with the likeliest candidates."""
     seen = _say_seen(standings)
-    candidates = [
-        f"{finding.cause.value} of {name_ranks(suspect.rank for suspect in finding.suspects)} "
-        f"({finding.confidence:.0%})"
-        for finding in ranked[:MAX_CANDIDATES]
-    ]
+    candidates = [_say_candidate(finding) for finding in ranked[:MAX_CANDIDATES]]
     return f"{seen}; candidates: {', '.join(candidates)}" if candidates else seen
+
+
+def _say_candidate(finding: Finding) -> str:
+    whom = name_ranks(suspect.rank for suspect in finding.suspects) if finding.suspects else ""
+    return f"{finding.cause.value}{whom and f' of {whom}'} ({finding.confidence:.0%})"
 
 
 def _say_seen(standings: Standings) -> str:

@@ -182,7 +182,8 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         place=Place.UNKNOWN,
         state=_last_state(evidence, kernel),
         kernel=kernel,
-        wait=read_kernel_wait(kernel),
+        # The kernel is asked about the main thread only; of another one just the state counts.
+        wait=read_kernel_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
         moving=is_moving(case, evidence),
         transfers=evidence.movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S,
@@ -195,13 +196,21 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
 
 
 def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump | None:
-    """Choose the thread that trains: the main one, unless only another one runs user code."""
+    """Choose the thread that trains: the main one, unless only another one runs user code.
+
+    While the main thread is in backward, hooks run in threads of autograd, which begin right in
+    the user's function and not in `threading`: such a thread is what main waits for.
+    """
     main = next((thread for thread in dump.threads if thread.main), None)
     if main is None:
         return dump.threads[0] if dump.threads else None
+    others = [other for other in dump.threads if other is not main]
     if _runs_user_code(main, stacks):
-        return main
-    return next((other for other in dump.threads if _runs_user_code(other, stacks)), main)
+        reading = stacks[main.digest].reading
+        if reading is None or reading.frame_class is not FrameClass.BACKWARD:
+            return main
+        return next((other for other in others if _is_hook(other, stacks)), main)
+    return next((other for other in others if _runs_user_code(other, stacks)), main)
 
 
 def is_moving(case: Case, evidence: RankEvidence) -> bool:
@@ -218,10 +227,22 @@ def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> boo
     return thread.digest in stacks and bool(stacks[thread.digest].own)
 
 
+def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Tell whether a thread that Python did not start runs user code."""
+    if not _runs_user_code(thread, stacks):
+        return False
+    root = stacks[thread.digest].stack.frames[-1]
+    return not root.function.rpartition(".")[2].startswith("_bootstrap")
+
+
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
     if evidence.dumps:
         return evidence.dumps[-1].kernel
     return KernelWait(state=evidence.state, wchan=evidence.wchan)
+
+
+def _state_of(kernel: KernelWait) -> KernelWait:
+    return replace(kernel, wchan="", syscall="", target="")
 
 
 def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:

@@ -1,7 +1,7 @@
 """What the dumps of a generation name by digest: stacks, process groups, logs of collectives.
 
-Each is kept once for all ranks that share it. The first of a digest stays: no node changes what
-another one's ranks were seen in.
+Each is kept once for all ranks that share it. A name is computed anew from what it names, and what
+does not bear its right name is not kept: no node changes what another one's ranks were seen in.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from watchtower.wire.collectives import GroupLog, ProcessGroup
+from watchtower.wire.collectives import GroupLog, ProcessGroup, make_group_log, name_group
 from watchtower.wire.dumps import DumpBatch, RankDump
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import Stack, make_stack
 
 MAX_STACKS = 8192
 """Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
@@ -41,18 +41,25 @@ class DumpContents:
         dumps = list(dumps)
         named = {digest for dump in dumps for digest in digests_of(dump)}
         for stack in batch.stacks:
-            if stack.digest in named and stack.digest not in self.stacks:
+            if stack.digest not in named or stack.digest in self.stacks:
+                continue
+            if make_stack(stack.frames).digest == stack.digest:
                 self.stacks[stack.digest] = stack
                 self.weight += _weigh_stack(stack)
         named = {digest for dump in dumps for digest in logs_of(dump)}
         groups = {group.id: group for group in batch.groups}
         for log in batch.group_logs:
             if log.digest in named and log.digest not in self.group_logs and log.group in groups:
-                self.group_logs[log.digest] = log
-                self.weight += LOG_WEIGHT
-                if log.group not in self.groups:
-                    self.groups[log.group] = groups[log.group]
-                    self.weight += _weigh_group(groups[log.group])
+                self._keep_log(log, groups[log.group])
+
+    def _keep_log(self, log: GroupLog, group: ProcessGroup) -> None:
+        if not (_has_right_digest(log) and group.id == name_group(group.members, group.order)):
+            return
+        self.group_logs[log.digest] = log
+        self.weight += LOG_WEIGHT
+        if group.id not in self.groups:
+            self.groups[group.id] = group
+            self.weight += _weigh_group(group)
 
     @property
     def is_full(self) -> bool:
@@ -77,6 +84,17 @@ class DumpContents:
     def drop(self) -> None:
         """Let go of all; the dumps that named them say only what the kernel knows."""
         self.keep_only(())
+
+
+def _has_right_digest(log: GroupLog) -> bool:
+    again = make_group_log(
+        group=log.group,
+        called=log.called,
+        entered=log.entered,
+        completed=log.completed,
+        records=log.records,
+    )
+    return again.digest == log.digest
 
 
 def _weigh_stack(stack: Stack) -> int:

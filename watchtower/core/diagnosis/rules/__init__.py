@@ -11,7 +11,9 @@ below decides, from the reason that excludes the most to the one that says the l
    cgroup, which looks like state D, then D itself;
 4. who never came, before who came and stays outside of set-up;
 5. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
-   network), and last the bare fact of being elsewhere.
+   network), and last the bare fact of being elsewhere;
+6. ranks that all wait: a message left out, calls that do not fit together, and last that nobody is
+   to blame.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ from watchtower.core.diagnosis.rules import (
     behind_collective,
     busy_loop,
     checkpoint_stall,
+    collective_cycle,
+    conditional_collective,
     dataloader_stall,
     exception,
     exited_early,
+    gil_held,
     init_stuck,
     lock_deadlock,
+    mismatched_collective,
+    missing_send,
     network_wait,
     never_started,
     node_lost,
@@ -39,6 +46,8 @@ from watchtower.core.diagnosis.rules import (
     process_stopped,
     process_traced,
     straggler,
+    symmetric_hang,
+    uneven_inputs,
     uninterruptible_io,
 )
 
@@ -58,10 +67,17 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("init_stuck", init_stuck.find),
     ("dataloader_stall", dataloader_stall.find),
     ("checkpoint_stall", checkpoint_stall.find),
+    ("gil_held", gil_held.find),
     ("lock_deadlock", lock_deadlock.find),
     ("busy_loop", busy_loop.find),
     ("network_wait", network_wait.find),
     ("behind_collective", behind_collective.find),
+    ("missing_send", missing_send.find),
+    ("collective_cycle", collective_cycle.find),
+    ("mismatched_collective", mismatched_collective.find),
+    ("uneven_inputs", uneven_inputs.find),
+    ("conditional_collective", conditional_collective.find),
+    ("symmetric_hang", symmetric_hang.find),
 )
 """For jobs whose steps do not come."""
 

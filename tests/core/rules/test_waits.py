@@ -1,0 +1,223 @@
+"""What the wait-for graph adds: cascades, cycles, messages left out, and nobody to blame."""
+
+from tests.core.builders import (
+    FETCHING,
+    IN_DDP_BACKWARD,
+    IN_TORCH_ALL_REDUCE,
+    IN_USER_CODE,
+    a_case,
+    a_dead_rank,
+    a_failure,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from tests.core.recording import a_recorded_case, calls, peer
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.wire.verdict import Cause
+
+GRID = {"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]}
+DONE = calls("all_reduce", before=3)
+INSIDE = calls("all_reduce", before=3, open=1)
+RECEIVING = (
+    "recv @torch/distributed/distributed_c10d.py:2480"
+    " < train /home/ann/job/main.py:41 < <module> /home/ann/job/main.py:80"
+)
+HOOK = "scale_gradient /home/ann/job/hooks.py:9"
+POLLING = "_poll /home/ann/job/tracking.py:50 < Thread._bootstrap @threading.py:1002"
+
+
+def named(diagnosis):
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+
+
+def test_a_cascade_names_the_one_asleep_and_the_way_to_it():
+    built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(3, FETCHING))
+    made = {
+        0: {"tp0": DONE, "dp0": INSIDE},
+        1: {"tp0": DONE, "dp1": INSIDE},
+        2: {"tp1": INSIDE, "dp0": calls("", before=3)},
+        3: {"tp1": calls("", before=3), "dp1": calls("", before=3)},
+    }
+    diagnosis = diagnose(a_recorded_case(built, GRID, made))
+    assert named(diagnosis) == ("dataloader_stall", [3])
+    (path,) = (item.text for item in diagnosis.evidence if item.source == "records")
+    assert path == (
+        "rank 0 waits in all_reduce number 4 of group dp0 (ranks 0,2) for rank 2, which waits in "
+        "all_reduce number 4 of group tp1 (ranks 2-3) for rank 3, which has not entered it"
+    )
+
+
+def test_a_rank_that_idles_in_backward_without_having_entered_is_behind():
+    """Stacks alone say that all four wait inside DDP's reducer."""
+    built = ranks_in(4, IN_DDP_BACKWARD)
+    made = {rank: {"w": INSIDE} for rank in (0, 1, 3)} | {2: {"w": calls("", before=3)}}
+    diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+    assert named(diagnosis) == ("behind_collective", [2])
+
+
+def test_a_hook_that_hangs_in_a_thread_of_autograd_is_where_the_rank_is():
+    hooked = a_rank(2, IN_DDP_BACKWARD, threads=(("poll", POLLING), ("Dummy-1", HOOK)))
+    diagnosis = diagnose(a_case(with_rank(ranks_in(4, IN_DDP_BACKWARD), hooked)))
+    assert named(diagnosis) == ("behind_collective", [2])
+    assert diagnosis.suspects[0].where == "hooks.py:9 in scale_gradient"
+
+
+def test_who_is_elsewhere_and_keeps_nobody_is_no_suspect():
+    """Rank 0 computes ahead of the others; they wait for rank 3 only."""
+    built = with_rank(
+        ranks_in(4, IN_TORCH_ALL_REDUCE),
+        a_rank(0, IN_USER_CODE, cpu=1.0, active=True, state="R"),
+        a_rank(3, FETCHING),
+    )
+    made = {
+        0: {"w": calls("all_reduce", before=4)},
+        1: {"w": INSIDE},
+        2: {"w": INSIDE},
+        3: {"w": calls("", before=3)},
+    }
+    diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+    assert named(diagnosis) == ("dataloader_stall", [3])
+
+
+def test_two_independent_faults_are_both_named():
+    built = with_rank(
+        ranks_in(4, IN_TORCH_ALL_REDUCE),
+        a_rank(1, FETCHING),
+        a_rank(3, IN_USER_CODE, cpu=1.0, active=True, state="R"),
+    )
+    made = {0: {"a": INSIDE}, 1: {"a": DONE}, 2: {"b": INSIDE}, 3: {"b": DONE}}
+    made |= {1: {"a": calls("", before=3)}, 3: {"b": calls("", before=3)}}
+    diagnosis = diagnose(a_recorded_case(built, {"a": [0, 1], "b": [2, 3]}, made))
+    assert sorted(named(diagnosis)[1]) == [1, 3]
+    assert {suspect.cause for suspect in diagnosis.suspects} == {
+        Cause.DATALOADER_STALL,
+        Cause.BUSY_LOOP,
+    }
+
+
+class TestSymmetric:
+    def test_all_inside_by_records_is_nobody(self):
+        made = {rank: {"w": INSIDE} for rank in range(4)}
+        case = a_recorded_case(ranks_in(4, IN_DDP_BACKWARD), {"w": [0, 1, 2, 3]}, made)
+        diagnosis = diagnose(case)
+        assert named(diagnosis) == ("symmetric_hang", [])
+        assert diagnosis.confidence > 0.85
+
+    def test_queued_is_not_entered(self):
+        queued = calls("all_reduce", before=3, open=1, queued=True)
+        made = {rank: {"w": queued} for rank in range(4)}
+        case = a_recorded_case(ranks_in(4, IN_TORCH_ALL_REDUCE), {"w": [0, 1, 2, 3]}, made)
+        diagnosis = diagnose(case)
+        assert named(diagnosis) == ("unknown", [])
+        assert diagnosis.alternatives[0].cause is Cause.SYMMETRIC_HANG
+
+    def test_one_without_an_answer_keeps_it_open(self):
+        made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(2, failure=a_failure()))
+        diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+        assert named(diagnosis) == ("unknown", [])
+
+    def test_a_dead_rank_is_somebody(self):
+        made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_dead_rank(2, signal=9))
+        diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+        assert named(diagnosis) == ("process_died", [2])
+
+
+class TestCycle:
+    def test_two_groups_in_two_orders_name_both_call_sites(self):
+        second = IN_TORCH_ALL_REDUCE.replace("main.py:41", "main.py:43")
+        built = [a_rank(0, IN_TORCH_ALL_REDUCE), a_rank(1, second)]
+        made = {
+            0: {"a": calls("all_reduce", before=3, open=1), "b": calls("", before=3)},
+            1: {"a": calls("", before=3), "b": calls("all_reduce", before=3, open=1)},
+        }
+        diagnosis = diagnose(a_recorded_case(built, {"a": [0, 1], "b": [0, 1]}, made))
+        assert named(diagnosis) == ("collective_cycle", [0, 1])
+        assert [suspect.where for suspect in diagnosis.suspects] == [
+            "main.py:41 in train",
+            "main.py:43 in train",
+        ]
+        assert diagnosis.confidence > 0.85
+
+
+class TestMissingSend:
+    def pipeline(self, transfers, groups=None, made=None):
+        built = ranks_in(4, RECEIVING)
+        made = made or {rank: {} for rank in range(4)}
+        return diagnose(a_recorded_case(built, groups or {}, made, transfers))
+
+    def test_a_stage_that_waits_for_the_answer_to_what_it_has_not_sent(self):
+        """Forward and backward over four stages; stage 1 left out message 41 to stage 2."""
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(41, 41), received=(41, 40))],
+                1: [
+                    peer(0, received=(41, 41), sent=(40, 40), opens=False),
+                    peer(2, sent=(40, 40), received=(41, 40)),
+                ],
+                2: [
+                    peer(1, received=(41, 40), sent=(40, 40), opens=False),
+                    peer(3, sent=(40, 40), received=(40, 40)),
+                ],
+                3: [peer(2, received=(41, 40), sent=(40, 40), opens=False)],
+            }
+        )
+        assert named(diagnosis) == ("missing_send", [1])
+        assert "has not sent message 41 to rank 2" in diagnosis.summary
+        assert diagnosis.waiting == "0,2-3"
+
+    def test_the_first_stage_too(self):
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(40, 40), received=(41, 40))],
+                1: [
+                    peer(0, received=(41, 40), sent=(40, 40), opens=False),
+                    peer(2, sent=(40, 40), received=(40, 40)),
+                ],
+                2: [
+                    peer(1, received=(41, 40), sent=(40, 40), opens=False),
+                    peer(3, sent=(40, 40), received=(40, 40)),
+                ],
+                3: [peer(2, received=(41, 40), sent=(40, 40), opens=False)],
+            }
+        )
+        assert named(diagnosis) == ("missing_send", [0])
+
+    def test_a_stage_that_went_on_to_the_barrier(self):
+        """Forward only, a barrier behind each batch."""
+        open_barrier = {"w": calls("barrier", open=1)}
+        closed = {"w": calls("")}
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(41, 41))],
+                1: [peer(0, received=(41, 41), opens=False), peer(2, sent=(40, 40))],
+                2: [peer(1, received=(41, 40), opens=False), peer(3, sent=(40, 40))],
+                3: [peer(2, received=(41, 40), opens=False)],
+            },
+            groups={"w": [0, 1, 2, 3]},
+            made={0: open_barrier, 1: open_barrier, 2: closed, 3: closed},
+        )
+        assert named(diagnosis) == ("missing_send", [1])
+
+    def test_both_receive_first_is_a_cycle(self):
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, received=(1, 0), opens=False)],
+                1: [peer(0, received=(1, 0), opens=False)],
+            },
+            made={0: {}, 1: {}, 2: {}, 3: {}},
+        )
+        assert named(diagnosis) == ("collective_cycle", [0, 1])
+
+    def test_a_stage_asleep_in_its_loader_is_the_laggard(self):
+        built = with_rank(ranks_in(4, RECEIVING), a_rank(0, FETCHING))
+        transfers = {
+            0: [peer(1, sent=(40, 40))],
+            1: [peer(0, received=(41, 40), opens=False), peer(2, sent=(40, 40))],
+            2: [peer(1, received=(41, 40), opens=False), peer(3, sent=(40, 40))],
+            3: [peer(2, received=(41, 40), opens=False)],
+        }
+        diagnosis = diagnose(a_recorded_case(built, {}, {rank: {} for rank in range(4)}, transfers))
+        assert named(diagnosis) == ("dataloader_stall", [0])

@@ -1,0 +1,80 @@
+"""Ranks wait for each other in a circle: calls of two groups made in different orders."""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
+from watchtower.core.diagnosis.waiting.graph import End, EndKind, WaitPoint
+from watchtower.core.diagnosis.waiting.splits import find_split
+from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
+from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
+from watchtower.core.diagnosis.weighing import weigh
+from watchtower.core.phrases import join_words, say_duration
+from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.wire.verdict import Cause, Evidence
+
+MAX_QUOTED = 4
+"""Ranks of the cycle whose stack is quoted."""
+
+MAX_POINTS = 3
+"""Wait points named in the summary."""
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse all ranks of the cycle that most others wait for; whoever came first is not known."""
+    if standings.graph is None or standings.once(find_split):
+        return None
+    cycles = [end for end in standings.graph.ends if end.kind is EndKind.CYCLE]
+    if not cycles or standings.once(find_missing_sends):
+        return None
+    return _accuse(standings, cycles[0])
+
+
+def _accuse(standings: Standings, cycle: End) -> Finding:
+    members = [standings.by_rank[rank] for rank in cycle.ranks]
+    waits = [_say_point(point, cycle) for point in cycle.points]
+    evidence = [
+        Evidence(
+            source="records",
+            text=f"a cycle: {join_words(waits)}",
+            ranks=format_ranks(cycle.ranks),
+            weight=RECORD_WEIGHT if cycle.certain else UNSURE_WEIGHT,
+        )
+    ]
+    for item in members[:MAX_QUOTED]:
+        evidence += stack_evidence(item)
+    return Finding(
+        cause=Cause.COLLECTIVE_CYCLE,
+        tier=Tier.WAIT_FOR,
+        confidence=weigh(evidence),
+        suspects=tuple(
+            accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
+        ),
+        summary=(
+            f"{name_ranks(cycle.ranks)} wait for each other: {join_words(waits[:MAX_POINTS])}, for "
+            f"{say_duration(members[0].age_s)}"
+        ),
+        evidence=tuple(evidence),
+        next_steps=(
+            "compare the order in which these ranks call the collectives of these groups; it must "
+            "be the same on every rank that is in both",
+            f"read {join_words(sorted({where_of(item) or '' for item in members} - {''})[:2])}",
+        ),
+    )
+
+
+def _say_point(point: WaitPoint, cycle: End) -> str:
+    inside = set(cycle.ranks)
+    waiting = [rank for rank in point.waiting if rank in inside]
+    awaited = [rank for rank in point.held_up_by if rank in inside]
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
+
+
+def _why(standing: Standing, points: tuple[WaitPoint, ...]) -> str:
+    own = [point for point in points if standing.rank in point.waiting]
+    place = f" at {where_of(standing)}" if where_of(standing) else ""
+    return f"waits in {join_words([name_point(point) for point in own])}{place}"

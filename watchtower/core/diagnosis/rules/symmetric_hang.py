@@ -1,0 +1,124 @@
+"""Everybody has entered the same collective and it does not end: no rank is to blame.
+
+The fault is below the ranks then: links, switches, network cards, the library. Accusing one of them
+would send people to the wrong machine.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.testimony import name_wait
+from watchtower.core.diagnosis.waiting.callsites import site_of
+from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.splits import find_split
+from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
+from watchtower.core.phrases import say_duration
+from watchtower.core.ranksets import count_ranks, format_ranks
+from watchtower.wire.report import ProcessState
+from watchtower.wire.verdict import Cause, Evidence
+
+STACKS_CEILING = 0.7
+"""Without records: one of the ranks may be in the same line of another iteration."""
+
+STACKS_WEIGHT = 0.7
+
+ONE_STEP = 1
+"""Neighbours in a ring stall a step apart."""
+
+NEXT_STEPS = (
+    "no rank keeps the others: look at what connects them (link state and error counters of "
+    "network cards and switches, NVLink, subnet or fabric manager, firewalls)",
+    "restarting the job on other nodes tells the fabric from the program",
+)
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Say that nobody is the laggard, where that is known of every live rank."""
+    live = standings.live
+    if len(live) < 2 or len(standings.waiting) < len(live) or standings.once(find_split):
+        return None
+    if len(live) < len(standings.by_rank) or any(_has_other_reason(item) for item in live):
+        return None
+    if standings.graph is not None and standings.graph.points:
+        return _find_by_records(case, standings)
+    return _find_by_stacks(case, standings)
+
+
+def _has_other_reason(standing: Standing) -> bool:
+    """Tell whether it waits only by inference, or for the kernel rather than for ranks."""
+    held = standing.is_frozen or standing.state is ProcessState.UNINTERRUPTIBLE
+    return standing.presumed or held
+
+
+def _find_by_records(case: Case, standings: Standings) -> Finding | None:
+    assert standings.graph is not None
+    assert standings.records is not None
+    ends = standings.graph.ends
+    if any(end.kind is not EndKind.POINT for end in ends) or standings.records.advancing:
+        return None
+    if len(standings.graph.blocked_in) < len(standings.live):
+        return None
+    first = ends[0]
+    # A call that is only queued may have not begun on one device: then that one is the laggard.
+    certain = all(end.certain for end in ends)
+    did = "entered" if certain else "called (whether it has begun is not recorded)"
+    evidence = Evidence(
+        source="records",
+        text=f"all members have {did} {name_point(first.points[0])} and none has left it",
+        ranks=format_ranks(first.ranks),
+        weight=RECORD_WEIGHT if certain else UNSURE_WEIGHT,
+    )
+    ceiling = 1.0 if certain else DOUBT_CEILING
+    return _write(case, standings, (evidence, *_stack_evidence(standings)), ceiling)
+
+
+def _find_by_stacks(case: Case, standings: Standings) -> Finding | None:
+    live = standings.live
+    sites = {(item.reading and item.reading.what, site_of(item)) for item in live}
+    steps = [item.step for item in live if item.step is not None]
+    if len(sites) > 1 or not all(item.unchanged for item in live):
+        return None
+    if any(item.frame_class is not FrameClass.COLLECTIVE for item in live):
+        return None
+    if len(steps) < len(live) or max(steps) - min(steps) > ONE_STEP:
+        return None
+    return _write(case, standings, _stack_evidence(standings), STACKS_CEILING)
+
+
+def _stack_evidence(standings: Standings) -> tuple[Evidence, ...]:
+    first = standings.live[0]
+    at = f" at {first.reading.what_at}" if first.reading else ""
+    return (
+        Evidence(
+            source="stacks",
+            text=f"all {count_ranks(len(standings.live))} wait in {name_wait(standings.waiting)}"
+            f"{at}, the same in two dumps",
+            ranks=format_ranks(item.rank for item in standings.live),
+            weight=STACKS_WEIGHT,
+        ),
+    )
+
+
+def _write(
+    case: Case, standings: Standings, evidence: tuple[Evidence, ...], ceiling: float
+) -> Finding:
+    if standings.at(Place.UNKNOWN):
+        ceiling = min(ceiling, MISSING_CEILING)
+    return Finding(
+        cause=Cause.SYMMETRIC_HANG,
+        tier=Tier.WAIT_FOR if evidence[0].source == "records" else Tier.STACKS,
+        confidence=weigh(evidence, ceiling=ceiling),
+        suspects=(),
+        summary=(
+            f"no laggard: all {count_ranks(len(standings.live))} have been inside "
+            f"{name_wait(standings.waiting)} for {say_duration(case.stalled_for_s)}; "
+            "look at the network between them"
+        ),
+        evidence=evidence,
+        next_steps=NEXT_STEPS,
+    )

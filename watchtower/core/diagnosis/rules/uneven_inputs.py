@@ -1,0 +1,23 @@
+"""A rank had fewer (or more) batches than the others: it has left the loop that they are in."""
+
+from __future__ import annotations
+
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.split_accusation import accuse_split, place_of_first
+from watchtower.wire.verdict import Cause
+
+
+def find(case: Case, standings: Standings) -> Finding | None:
+    """Accuse the ranks that wait on the other side of the end of a loop."""
+    return accuse_split(
+        standings,
+        Cause.UNEVEN_INPUTS,
+        next_steps=(
+            "count the batches of each rank: shards of unequal size, a filter, or a data set whose "
+            "length is no multiple of the number of ranks",
+            f"let every rank make as many steps as the others before {place_of_first(standings)} "
+            "(drop_last, padding, or torch's Join)",
+        ),
+    )

@@ -1,0 +1,116 @@
+"""Builds the finding about ranks that are in another call than the rest of their group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.diagnosis.accusation import MAX_QUOTED
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import (
+    accuse,
+    name_rank,
+    ranks_of,
+    say_likewise,
+    stack_evidence,
+    where_of,
+)
+from watchtower.core.diagnosis.waiting.callsites import Order
+from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split
+from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
+from watchtower.core.phrases import clean, say_duration
+from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.wire.verdict import Cause, Evidence
+
+STACKS_CEILING = 0.75
+"""Without records nobody knows which of two calls belongs to which: lines alone speak."""
+
+UNPROVEN_CEILING = 0.8
+"""Which rank is certain, but not whether its loop ended or a condition held: no source was read."""
+
+WAIT_WEIGHT = 0.6
+LOOP_WEIGHT = 0.6
+
+
+def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) -> Finding | None:
+    """Accuse the few of the split, if this is what it means. Null otherwise."""
+    split = standings.once(find_split)
+    if split is None or split.cause is not cause:
+        return None
+    evidence = [_call_evidence(split), *_loop_evidence(split)]
+    for item in (*split.few[:MAX_QUOTED], split.many[0]):
+        evidence += stack_evidence(item)
+    first = split.few[0]
+    return Finding(
+        cause=cause,
+        tier=Tier.MISMATCH if split.ground is Ground.RECORDS else Tier.STACKS,
+        confidence=weigh(evidence, ceiling=_find_ceiling(standings, split)),
+        suspects=tuple(accuse(item, cause, _why(item, split)) for item in split.few),
+        summary=f"{name_rank(first)} {_why(first, split)}{say_likewise(split.few)}",
+        evidence=tuple(evidence),
+        next_steps=tuple(next_steps),
+    )
+
+
+def place_of_first(standings: Standings) -> str:
+    """Give where the first of the few waits, for advice: "train.py:60 in train"."""
+    split = standings.once(find_split)
+    return (where_of(split.few[0]) if split else None) or "its stack"
+
+
+def _find_ceiling(standings: Standings, split: Split) -> float:
+    if split.is_even:
+        return DOUBT_CEILING
+    ceiling = MISSING_CEILING if standings.unknown else 1.0
+    if split.ground is Ground.STACKS:
+        return min(ceiling, STACKS_CEILING)
+    sure = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in (
+        Order.LEFT_LOOP,
+        Order.IN_LOOP,
+        Order.SAME_LOOP,
+    )
+    return ceiling if sure else min(ceiling, UNPROVEN_CEILING)
+
+
+def _why(standing: Standing, split: Split) -> str:
+    place = f" at {where_of(standing)}" if where_of(standing) else ""
+    others = split.many
+    theirs = f" at {where_of(others[0])}" if where_of(others[0]) else ""
+    verb = "is" if len(others) == 1 else "are"
+    at = f" as {split.at}" if split.at else ""
+    return (
+        f"waits in {clean(split.few_call, 120)}{place} while {count_ranks(len(others))} {verb} in "
+        f"{clean(split.many_call, 120)}{theirs}{at}, for {say_duration(standing.age_s)}"
+        f"{_say_order(split)}"
+    )
+
+
+def _say_order(split: Split) -> str:
+    return {
+        Order.LEFT_LOOP: "; it has left the loop that the others are in",
+        Order.IN_LOOP: "; it is still in a loop that the others have left",
+        Order.SAME_LOOP: "; both lines are in the same loop",
+    }.get(split.order, "")
+
+
+def _call_evidence(split: Split) -> Evidence:
+    few, many = name_ranks(i.rank for i in split.few), name_ranks(i.rank for i in split.many)
+    at = f"as {split.at} " if split.at else ""
+    text = f"{at}{many} called {clean(split.many_call, 120)}, {few} {clean(split.few_call, 120)}"
+    by_records = split.ground is Ground.RECORDS
+    return Evidence(
+        source="records" if by_records else "peers",
+        text=text,
+        ranks=ranks_of(split.few),
+        weight=RECORD_WEIGHT if by_records else WAIT_WEIGHT,
+    )
+
+
+def _loop_evidence(split: Split) -> tuple[Evidence, ...]:
+    words = _say_order(split).removeprefix("; it ").removeprefix("; ")
+    if not words:
+        return ()
+    text = f"{name_ranks(item.rank for item in split.few)}: {words}"
+    return (Evidence(source="source", text=text, ranks=ranks_of(split.few), weight=LOOP_WEIGHT),)

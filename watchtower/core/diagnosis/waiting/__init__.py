@@ -1,0 +1,1 @@
+"""Who waits for whom: collective records, the wait-for graph, and ranks in different calls."""

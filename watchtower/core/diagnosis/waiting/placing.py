@@ -1,0 +1,61 @@
+"""Lets collective records correct what stacks say about who waits.
+
+A stack shows the name of a call, records show what was entered. DDP's all_reduce has no Python
+frame, a hook may hang inside backward, and a wrapper may be called barrier and be something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
+from watchtower.core.diagnosis.waiting.records import Records
+
+BUSY_ELSEWHERE = frozenset(
+    {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}
+)
+"""A rank whose innermost purpose is one of these does not wait for a collective there, even while
+one that it started earlier is still under way."""
+
+ABSENT = frozenset({Place.HELD, Place.GONE, Place.MISSING})
+
+
+def graph_of(standings: Mapping[int, Standing], records: Records) -> WaitGraph:
+    """Build the wait-for graph of these ranks."""
+    items = standings.values()
+    return build_wait_graph(
+        records,
+        elsewhere=[item.rank for item in items if _is_elsewhere(item)],
+        absent=[item.rank for item in items if item.place in ABSENT],
+    )
+
+
+def place_by_records(
+    standings: Mapping[int, Standing], records: Records, graph: WaitGraph
+) -> dict[int, Standing]:
+    """Place the ranks that gave records by what they have entered."""
+    return {
+        rank: replace(item, place=_find_place(item, records, graph))
+        for rank, item in standings.items()
+    }
+
+
+def _is_elsewhere(standing: Standing) -> bool:
+    if standing.place in ABSENT or standing.frame_class in BUSY_ELSEWHERE:
+        return True
+    computes = standing.active or standing.spins
+    return standing.place is Place.BEHIND and (computes or not standing.asleep)
+
+
+def _find_place(standing: Standing, records: Records, graph: WaitGraph) -> Place:
+    place = standing.place
+    if place in ABSENT or standing.rank not in records.of_rank:
+        return place
+    if standing.rank in graph.blocked_in:
+        return Place.WAITING
+    if standing.rank in graph.sinks and standing.frame_class not in WAITING_CLASSES:
+        return Place.BEHIND
+    return place

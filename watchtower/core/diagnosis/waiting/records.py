@@ -1,0 +1,177 @@
+"""Reads the collective records of a case: which rank has entered what, in which group.
+
+Text and numbers come from training processes. Whatever does not fit together (a group whose members
+cannot be read, a rank that is no member of its own group) is left out, never believed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from watchtower.core.case import Case
+from watchtower.wire.bounds import MAX_WORLD_SIZE
+from watchtower.wire.collectives import (
+    CollectiveRecord,
+    GroupLog,
+    PeerTransfers,
+    ProcessGroup,
+    parse_members,
+)
+from watchtower.wire.dumps import RankDump
+
+NO_RECORD = CollectiveRecord(number=0, operation="")
+
+SAME_ON_ALL = frozenset(
+    {
+        "all_reduce",
+        "allreduce",
+        "_allreduce_base",
+        "all_gather",
+        "allgather",
+        "_all_gather_base",
+        "_allgather_base",
+        "all_gather_into_tensor",
+        "broadcast",
+        "reduce",
+        "reduce_scatter",
+        "_reduce_scatter_base",
+        "reduce_scatter_tensor",
+        "allreduce_coalesced",
+    }
+)
+"""Operations in which every member gives the same element type and size. In the others sizes may
+differ for good reason: the root of a gather, an uneven all_to_all (MPI standard, chapter 6; the
+docstrings of torch.distributed)."""
+
+
+Call = tuple[str, str]
+"""Operation, and signature where all members must give the same; else empty."""
+
+
+class Entered(Enum):
+    """Whether a rank is inside a collective, or past it."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+    """It gave no records, or its library only says that the call was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group, its members read."""
+
+    id: str
+    members: tuple[int, ...]
+    name: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The newest records of every rank that gave some."""
+
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    logs: Mapping[str, GroupLog] = field(default_factory=dict)
+    """By digest."""
+    of_rank: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Digests of the logs of each rank that gave records, with or without any."""
+    in_group: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """By group and digest of a log: the ranks that have this log."""
+    transfers: Mapping[int, tuple[PeerTransfers, ...]] = field(default_factory=dict)
+    advancing: frozenset[int] = frozenset()
+    """Ranks whose records changed between their last two dumps."""
+
+    def logs_of(self, rank: int) -> Iterator[GroupLog]:
+        """Give the logs of a rank, one for each group it has used."""
+        return (self.logs[digest] for digest in self.of_rank.get(rank, ()))
+
+    def log_of(self, rank: int, group: str) -> GroupLog | None:
+        """Give the log of a rank in one group; null without any."""
+        return next((log for log in self.logs_of(rank) if log.group == group), None)
+
+    def transfers_with(self, rank: int, peer: int) -> PeerTransfers | None:
+        """Give the sends and receives of a rank with a peer; null without any."""
+        return next((row for row in self.transfers.get(rank, ()) if row.peer == peer), None)
+
+
+def read_records(case: Case) -> Records | None:
+    """Read the records of a case; null when no rank gave any."""
+    dumps = {item.rank: dump for item in case.ranks if (dump := _last_with_records(item.dumps))}
+    if not dumps:
+        return None
+    groups = {group.id: read for group in case.groups if (read := _read_group(group))}
+    logs = {log.digest: log for log in case.group_logs if log.group in groups}
+    of_rank: dict[int, tuple[str, ...]] = {}
+    in_group: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    members = {name: frozenset(group.members) for name, group in groups.items()}
+    for rank, dump in dumps.items():
+        assert dump.collectives is not None
+        known = [d for d in dump.collectives.logs if d in logs and rank in members[logs[d].group]]
+        of_rank[rank] = tuple(known)
+        for digest in known:
+            in_group[logs[digest].group][digest].append(rank)
+    return Records(
+        groups=groups,
+        logs=logs,
+        of_rank=of_rank,
+        in_group={
+            name: {digest: tuple(ranks) for digest, ranks in by_log.items()}
+            for name, by_log in in_group.items()
+        },
+        transfers={
+            rank: dump.collectives.peers for rank, dump in dumps.items() if dump.collectives
+        },
+        advancing=frozenset(item.rank for item in case.ranks if _advances(item.dumps)),
+    )
+
+
+def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:
+    """Give the newest dump that holds records; a later look may have failed."""
+    for dump in reversed(dumps):
+        found = dump.collectives
+        if found is not None and (found.logs or found.peers or not found.failure):
+            return dump
+    return None
+
+
+def _read_group(group: ProcessGroup) -> Group | None:
+    try:
+        members = parse_members(group.members, MAX_WORLD_SIZE)
+    except ValueError:
+        return None
+    return Group(id=group.id, members=members, name=group.name, order=group.order)
+
+
+def _advances(dumps: tuple[RankDump, ...]) -> bool:
+    taken = [dump.collectives for dump in dumps if dump.collectives and dump.collectives.logs]
+    return len(taken) > 1 and (taken[-1].logs, taken[-1].peers) != (taken[-2].logs, taken[-2].peers)
+
+
+def has_entered(log: GroupLog | None, number: int) -> Entered:
+    """Tell whether the rank with this log has entered collective `number` of its group."""
+    if log is None:
+        return Entered.UNKNOWN
+    if max(log.entered, log.completed) >= number:
+        return Entered.YES
+    return Entered.NO if log.called < number else Entered.UNKNOWN
+
+
+def find_open_call(log: GroupLog) -> int | None:
+    """Give the number of the first collective that the rank called and that is not over."""
+    done = max(log.completed, 0)
+    return done + 1 if log.called > done and log.completed >= 0 else None
+
+
+def record_of(log: GroupLog, number: int) -> CollectiveRecord:
+    """Give what the rank called as `number`, without a name when that is not known."""
+    return next((record for record in log.records if record.number == number), NO_RECORD)
+
+
+def compared(record: CollectiveRecord) -> Call:
+    """Give what must be equal on all members of a group for the call to work."""
+    signature = record.signature if record.operation in SAME_ON_ALL else ""
+    return record.operation, signature

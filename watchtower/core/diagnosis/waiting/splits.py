@@ -1,0 +1,230 @@
+"""Finds ranks that are in different calls where all of a group should be in the same one.
+
+The few who differ from the many are accused. Two ranks that differ have no majority: either may be
+the one, so nobody is named with confidence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.frames import WAITING_CLASSES
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
+from watchtower.core.diagnosis.waiting.graph import EndKind, WaitPoint
+from watchtower.core.diagnosis.waiting.records import Call, Records, compared
+from watchtower.core.diagnosis.waiting.wording import name_group
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import Cause
+
+
+class Ground(Enum):
+    """What a split was seen in."""
+
+    RECORDS = "records"
+    """The members of one group called different operations as its number N."""
+    STACKS = "stacks"
+    """No records: the ranks wait at different lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Ranks in different calls."""
+
+    ground: Ground
+    cause: Cause
+    few: tuple[Standing, ...]
+    many: tuple[Standing, ...]
+    few_call: str
+    """Such as "barrier", or "all_reduce of float32[128]" where only that differs."""
+    many_call: str
+    at: str = ""
+    """Such as "number 41 of group default_pg"; empty without records."""
+    order: Order = Order.UNKNOWN
+    """Where the few wait, seen from the many."""
+    is_even: bool = False
+    """As many differ as do not."""
+
+
+def find_split(standings: Standings) -> Split | None:
+    """Find the split that explains the wait, by records where there are some."""
+    if standings.records is None:
+        return _split_by_stacks(standings)
+    return (
+        _split_by_records(standings, standings.records)
+        or _split_by_stray_call(standings, standings.records)
+        or _split_by_stacks(standings)
+    )
+
+
+def _split_by_records(standings: Standings, records: Records) -> Split | None:
+    """Find members of a group that called different things as the same number of it."""
+    splits = []
+    for name, by_log in records.in_group.items():
+        if len(by_log) > 1 and (found := _find_disagreement(records, by_log)):
+            splits.append(_describe(standings, records, name, *found))
+    return max(splits, key=lambda split: len(split.many), default=None)
+
+
+def _find_disagreement(
+    records: Records, by_log: Mapping[str, Sequence[int]]
+) -> tuple[int, dict[Call, list[int]]] | None:
+    """Find the first number that not all called alike, and who called what."""
+    called: dict[int, dict[Call, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for digest, ranks in by_log.items():
+        for record in records.logs[digest].records:
+            called[record.number][compared(record)] += ranks
+    number = min((n for n, calls in called.items() if len(calls) > 1), default=None)
+    return None if number is None else (number, called[number])
+
+
+def _describe(
+    standings: Standings, records: Records, group: str, number: int, called: dict[Call, list[int]]
+) -> Split:
+    calls = sorted(called, key=lambda call: (-len(called[call]), min(called[call])))
+    few = _standings(standings, [rank for call in calls[1:] for rank in called[call]])
+    many = _standings(standings, called[calls[0]])
+    order = compare_sites(site_of(few[0]), _common_site(many))
+    same_operation = calls[1][0] == calls[0][0]
+    known = _is_called_by(records, group, many[0].rank, calls[1], number)
+    return Split(
+        ground=Ground.RECORDS,
+        cause=_name_cause(order, same_operation=same_operation, known=known),
+        few=few,
+        many=many,
+        few_call=_say_call(calls[1], with_signature=same_operation),
+        many_call=_say_call(calls[0], with_signature=same_operation),
+        at=f"number {number} of {name_group(records.groups[group])}",
+        order=order,
+        is_even=len(few) >= len(many),
+    )
+
+
+def _is_called_by(records: Records, group: str, rank: int, call: Call, number: int) -> bool:
+    """Tell whether a rank calls this at other places in its order: then it is no stray call."""
+    log = records.log_of(rank, group)
+    return log is not None and any(
+        compared(record) == call for record in log.records if record.number != number
+    )
+
+
+def _name_cause(order: Order, *, same_operation: bool, known: bool) -> Cause:
+    if same_operation:
+        return Cause.MISMATCHED_COLLECTIVE
+    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return Cause.UNEVEN_INPUTS
+    if known or order is Order.SAME_LINE:
+        return Cause.MISMATCHED_COLLECTIVE
+    return Cause.UNEVEN_INPUTS if order is Order.LATER else Cause.CONDITIONAL_COLLECTIVE
+
+
+def _say_call(call: Call, *, with_signature: bool) -> str:
+    operation, signature = call
+    operation = operation or "collective"
+    return f"{operation} of {signature}" if with_signature and signature else operation
+
+
+def _split_by_stray_call(standings: Standings, records: Records) -> Split | None:
+    """Find, in a cycle over two groups, the side whose call the other side never makes."""
+    for end in standings.graph.ends if standings.graph else ():
+        points = [point for point in end.points if point.group is not None]
+        if end.kind is not EndKind.CYCLE or len(points) != 2 or len(end.points) != 2:
+            continue
+        stray = [point for point in points if not _is_known(records, point, end.ranks)]
+        if len(stray) == 1:
+            other = points[1 - points.index(stray[0])]
+            return _describe_stray(standings, stray[0], other, end.ranks)
+    return None
+
+
+def _is_known(records: Records, point: WaitPoint, ranks: Sequence[int]) -> bool:
+    """Tell whether the ranks that have not come to a point make such calls otherwise."""
+    assert point.group is not None
+    for rank in point.missing:
+        log = records.log_of(rank, point.group.id) if rank in ranks else None
+        if log and any(record.operation == point.operation for record in log.records):
+            return True
+    return False
+
+
+def _describe_stray(
+    standings: Standings, stray: WaitPoint, other: WaitPoint, ranks: Sequence[int]
+) -> Split:
+    few = _standings(standings, [rank for rank in stray.waiting if rank in ranks])
+    many = _standings(standings, other.waiting)
+    order = compare_sites(site_of(few[0]), _common_site(many))
+    return Split(
+        ground=Ground.RECORDS,
+        cause=_name_cause(order, same_operation=False, known=False),
+        few=few,
+        many=many,
+        few_call=stray.operation or "collective",
+        many_call=other.operation or "collective",
+        order=order,
+    )
+
+
+def _split_by_stacks(standings: Standings) -> Split | None:
+    """Compare where ranks wait, when all do and no records say for whom."""
+    waiting = [item for item in standings.waiting if _waits_by_name(item)]
+    others = standings.at(Place.BEHIND, Place.HELD, Place.GONE, Place.MISSING)
+    if others or len(waiting) < len(standings.live) or len(waiting) < 2:
+        return None
+    if standings.graph is not None and standings.graph.ends:
+        return None
+    sites: dict[object, list[Standing]] = defaultdict(list)
+    for item in waiting:
+        assert item.reading is not None
+        lines = tuple((frame.file, frame.line) for frame in site_of(item))
+        sites[item.reading.what, lines].append(item)
+    if len(sites) != 2:
+        return None
+    many, few = sorted(sites.values(), key=lambda items: (-len(items), items[0].rank))
+    order = compare_sites(site_of(few[0]), site_of(many[0]))
+    few_call, many_call = _call_of(few[0]), _call_of(many[0])
+    return Split(
+        ground=Ground.STACKS,
+        cause=_name_stack_cause(order, few_call, many_call),
+        few=tuple(few),
+        many=tuple(many),
+        few_call=few_call,
+        many_call=many_call,
+        order=order,
+        is_even=len(few) == len(many),
+    )
+
+
+MEETINGS = ("barrier", "wait", "sync")
+"""Words in the names of calls that carry no data: a stray one is a meeting that others never come
+to, whereas two calls with data are more likely made in the wrong order."""
+
+
+def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
+    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return Cause.UNEVEN_INPUTS
+    meets = any(word in few_call.lower() for word in MEETINGS)
+    if order is Order.LATER and meets:
+        return Cause.UNEVEN_INPUTS
+    if few_call == many_call or meets:
+        return Cause.CONDITIONAL_COLLECTIVE
+    return Cause.MISMATCHED_COLLECTIVE
+
+
+def _waits_by_name(standing: Standing) -> bool:
+    return standing.frame_class in WAITING_CLASSES and standing.unchanged
+
+
+def _call_of(standing: Standing) -> str:
+    return standing.reading.what if standing.reading else ""
+
+
+def _standings(standings: Standings, ranks: Iterable[int]) -> tuple[Standing, ...]:
+    return tuple(standings.by_rank[rank] for rank in sorted(ranks))
+
+
+def _common_site(many: Sequence[Standing]) -> tuple[Frame, ...]:
+    return next((site for item in many if (site := site_of(item))), ())
