@@ -15,7 +15,7 @@ from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import Beat, RankVitals, Report
-from watchtower.wire.stacks import make_stack
+from watchtower.wire.stacks import Stack, make_stack
 
 HUNG = Beat(step=-1, age_s=500.0)
 
