@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted, Effect
 from watchtower.core.diagnosis.glance import was_waiting
-from watchtower.core.diagnosis.standing import index_stacks
+from watchtower.core.diagnosis.threads import index_stacks
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
 

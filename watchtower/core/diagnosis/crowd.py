@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
-from watchtower.core.diagnosis.standing import Place, Standing, index_stacks, take_standing
+from watchtower.core.diagnosis.standing import Place, Standing, take_standing
+from watchtower.core.diagnosis.threads import index_stacks
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
 from watchtower.core.diagnosis.waiting.records import Records, read_records
@@ -26,6 +27,7 @@ HIDDEN_WAITS = frozenset(
     {
         FrameClass.USER,
         FrameClass.LOCK,
+        FrameClass.THREAD,
         FrameClass.NETWORK,
         FrameClass.OPTIMIZER,
         FrameClass.BACKWARD,

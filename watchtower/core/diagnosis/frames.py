@@ -31,6 +31,8 @@ class FrameClass(Enum):
     NETWORK = "network"
     CHILD = "child"
     """Waits for a program it has started."""
+    THREAD = "thread"
+    """Waits for a thread it has started."""
     USER = "user"
     NONE = "none"
 

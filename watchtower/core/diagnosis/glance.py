@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
-from watchtower.core.diagnosis.standing import ASLEEP, KnownStack, find_thread
+from watchtower.core.diagnosis.standing import ASLEEP
+from watchtower.core.diagnosis.threads import KnownStack, find_thread
 from watchtower.wire.dumps import RankDump
 
 HIDING = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})

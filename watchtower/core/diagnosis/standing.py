@@ -6,17 +6,17 @@ it as innocent. A lower step accuses nobody: neighbours in a ring stall one step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchtower.core.case import Case, Presence, RankEvidence
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading, read_stack
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, read_kernel_wait
+from watchtower.core.diagnosis.threads import KnownStack, find_thread
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
-from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
-from watchtower.wire.stacks import Frame, Stack
+from watchtower.wire.stacks import Stack
 
 MOVING_BYTES_PER_S = 65536.0
 """Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
@@ -148,28 +148,6 @@ class Standing:
         return self.evidence.dumps[-1] if self.evidence.dumps else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownStack:
-    """A stack of the case, read once for all ranks that share it."""
-
-    stack: Stack
-    reading: StackReading | None
-    own: tuple[Frame, ...]
-    """Frames of the user's own code."""
-
-
-def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
-    """Read every stack of a case, by digest."""
-    return {
-        stack.digest: KnownStack(
-            stack=stack,
-            reading=read_stack(stack.frames),
-            own=tuple(frame for frame in stack.frames if not frame.library),
-        )
-        for stack in stacks
-    }
-
-
 def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownStack]) -> Standing:
     """Read one rank by itself."""
     threads = [find_thread(dump, stacks) for dump in evidence.dumps]
@@ -195,24 +173,6 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
     return replace(standing, place=_find_place(standing))
 
 
-def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump | None:
-    """Choose the thread that trains: the main one, unless only another one runs user code.
-
-    While the main thread is in backward, hooks run in threads of autograd, which begin right in
-    the user's function and not in `threading`: such a thread is what main waits for.
-    """
-    main = next((thread for thread in dump.threads if thread.main), None)
-    if main is None:
-        return dump.threads[0] if dump.threads else None
-    others = [other for other in dump.threads if other is not main]
-    if _runs_user_code(main, stacks):
-        reading = stacks[main.digest].reading
-        if reading is None or reading.frame_class is not FrameClass.BACKWARD:
-            return main
-        return next((other for other in others if _is_hook(other, stacks)), main)
-    return next((other for other in others if _runs_user_code(other, stacks)), main)
-
-
 def is_moving(case: Case, evidence: RankEvidence) -> bool:
     """Tell whether the rank's process tree computes, or reads or writes storage."""
     movement = evidence.movement
@@ -221,18 +181,6 @@ def is_moving(case: Case, evidence: RankEvidence) -> bool:
         or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
         or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
     )
-
-
-def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
-    return thread.digest in stacks and bool(stacks[thread.digest].own)
-
-
-def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
-    """Tell whether a thread that Python did not start runs user code."""
-    if not _runs_user_code(thread, stacks):
-        return False
-    root = stacks[thread.digest].stack.frames[-1]
-    return not root.function.rpartition(".")[2].startswith("_bootstrap")
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:

@@ -1,0 +1,75 @@
+"""Which thread of a process trains, and its stack read: most often the main one, but not always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from watchtower.core.diagnosis.frames import (
+    WAITING_CLASSES,
+    FrameClass,
+    StackReading,
+    last_component,
+    read_stack,
+)
+from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.stacks import Frame, Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStack:
+    """A stack of the case, read once for all ranks that share it."""
+
+    stack: Stack
+    reading: StackReading | None
+    own: tuple[Frame, ...]
+    """Frames of the user's own code."""
+
+
+def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
+    """Read every stack of a case, by digest."""
+    return {
+        stack.digest: KnownStack(
+            stack=stack,
+            reading=read_stack(stack.frames),
+            own=tuple(frame for frame in stack.frames if not frame.library),
+        )
+        for stack in stacks
+    }
+
+
+def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump | None:
+    """Choose the thread that trains: the main one, unless it only waits for another one.
+
+    Some programs train in a thread that main joins. And while main is in backward, hooks run in
+    threads of autograd, which begin right in the user's function and not in `threading`.
+    """
+    main = next((thread for thread in dump.threads if thread.main), None)
+    if main is None:
+        return dump.threads[0] if dump.threads else None
+    others = [other for other in dump.threads if _runs_user_code(other, stacks)]
+    if not _runs_user_code(main, stacks):
+        return next(iter(others), main)
+    frame_class = _class_of(main, stacks)
+    others = [other for other in others if other is not main]
+    if frame_class is FrameClass.THREAD:
+        waiting = (other for other in others if _class_of(other, stacks) in WAITING_CLASSES)
+        return next(waiting, None) or next(iter(others), main)
+    if frame_class is FrameClass.BACKWARD:
+        return next((other for other in others if _is_hook(other, stacks)), main)
+    return main
+
+
+def _class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
+    known = stacks.get(thread.digest)
+    return known.reading.frame_class if known and known.reading else FrameClass.NONE
+
+
+def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    return thread.digest in stacks and bool(stacks[thread.digest].own)
+
+
+def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Tell whether Python did not start the thread."""
+    root = stacks[thread.digest].stack.frames[-1]
+    return not last_component(root.function).startswith("_bootstrap")
