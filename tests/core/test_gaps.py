@@ -12,6 +12,7 @@ from tests.core.builders import (
 )
 from watchtower.core.case import NodeEvidence
 from watchtower.core.diagnosis.gaps import MAX_GAPS, find_gaps
+from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentLimits
 
@@ -93,3 +94,11 @@ def test_two_processes_that_claim_one_rank_are_told():
 
 def test_the_list_is_bounded():
     assert len(gaps(*(a_rank(rank, rivals=("x",)) for rank in range(40)), count=40)) == MAX_GAPS
+
+
+def test_records_that_could_not_be_had_are_told_with_the_reason():
+    built = a_rank(2)
+    silent = RankCollectives(failure="its record socket does not answer")
+    dumps = tuple(replace(dump, collectives=silent) for dump in built.evidence.dumps)
+    said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
+    assert said == ["rank 2: no collective records: its record socket does not answer"]

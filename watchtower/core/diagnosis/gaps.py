@@ -25,6 +25,7 @@ def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
         *_failed_dumps(standings),
         *_no_dumps(standings),
         *_single_dumps(standings),
+        *_failed_records(standings),
         *_no_pages(standings),
         *_rivals(case),
     ]
@@ -92,6 +93,16 @@ def _single_dumps(standings: Standings) -> Iterable[str]:
         [item for item in standings.live if item.stack and item.shape is Shape.UNKNOWN],
         "only one dump, so stuck and slow look the same",
     )
+
+
+def _failed_records(standings: Standings) -> Iterable[str]:
+    failed: dict[str, list[int]] = {}
+    for item in standings.live:
+        found = item.last_dump.collectives if item.last_dump else None
+        if found and found.failure:
+            failed.setdefault(found.failure, []).append(item.rank)
+    for sentence, ranks in failed.items():
+        yield f"{name_ranks(ranks)}: no collective records: {clean(sentence, 240)}"
 
 
 def _no_pages(standings: Standings) -> Iterable[str]:
