@@ -201,6 +201,24 @@ class TestMissingSend:
         )
         assert named(diagnosis) == ("missing_send", [1])
 
+    def test_the_last_stage_that_answers_not_and_goes_on(self):
+        """It left out gradient 41, made its step, and waits for the next activations."""
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(41, 41), received=(41, 40))],
+                1: [
+                    peer(0, received=(41, 41), sent=(40, 40), opens=False),
+                    peer(2, sent=(41, 41), received=(41, 40)),
+                ],
+                2: [
+                    peer(1, received=(41, 41), sent=(40, 40), opens=False),
+                    peer(3, sent=(41, 41), received=(41, 40)),
+                ],
+                3: [peer(2, received=(42, 41), sent=(40, 40), opens=False)],
+            }
+        )
+        assert named(diagnosis) == ("missing_send", [3])
+
     def test_both_receive_first_is_a_cycle(self):
         diagnosis = self.pipeline(
             {

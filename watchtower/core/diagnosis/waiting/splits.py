@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.frames import WAITING_CLASSES
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitPoint
@@ -198,6 +198,9 @@ def _split_by_stacks(standings: Standings) -> Split | None:
     )
 
 
+SHOWN_WAITS = WAITING_CLASSES | {FrameClass.BACKWARD}
+"""Classes by which a stack shows a wait for ranks; DDP's reducer waits inside of backward."""
+
 MEETINGS = ("barrier", "wait", "sync")
 """Words in the names of calls that carry no data: a stray one is a meeting that others never come
 to, whereas two calls with data are more likely made in the wrong order."""
@@ -215,7 +218,7 @@ def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
 
 
 def _waits_by_name(standing: Standing) -> bool:
-    return standing.frame_class in WAITING_CLASSES and standing.unchanged
+    return standing.frame_class in SHOWN_WAITS and standing.unchanged
 
 
 def _call_of(standing: Standing) -> str:

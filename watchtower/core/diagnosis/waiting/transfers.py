@@ -13,6 +13,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.waiting.graph import EndKind, PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
+from watchtower.wire.collectives import PeerTransfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,20 @@ def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
     return tuple(found)
 
 
+def _lead(row: PeerTransfers) -> int:
+    """How many more receives than sends an exchange by turns has at most: who answers comes first
+    to its next receive, who opens has sent before.
+    """
+    return 0 if row.opened_by_send else 1
+
+
 def _find_reasons(
     standings: Standings, records: Records, points: tuple[WaitPoint, ...], point: WaitPoint
 ) -> Iterator[str]:
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = records.transfers_with(sender, receiver)
-    if row and row.opened_by_send and row.receives_begun > row.sends_begun:
-        yield f"it waits for answer {row.receives_begun} of {name_ranks([receiver])}"
+    if row and row.sends_begun and row.receives_begun - row.sends_begun > _lead(row):
+        yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
     for other in records.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             if other.receives_done >= number:
