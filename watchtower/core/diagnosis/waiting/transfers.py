@@ -66,7 +66,9 @@ def _find_reasons(
                 yield f"it has received {other.receives_done} from {name_ranks([other.peer])}"
             break
     for other_point in points:
-        if other_point.group is not None and sender in other_point.waiting:
+        # Only a call that the receiver comes to as well shows that its sender is past the message.
+        waits = sender in other_point.waiting and receiver in other_point.missing
+        if waits and other_point.group is not None:
             yield f"it waits in {other_point.operation or 'a collective'}"
             break
     ahead, behind = standings.by_rank[sender].step, standings.by_rank[receiver].step

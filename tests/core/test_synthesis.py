@@ -1,0 +1,81 @@
+"""Imagined jobs: the rank at fault is named for every fault, layout and size."""
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.synthesis.evidence import Recording, drop_dumps
+from tests.synthesis.faults import FAULTS, Fault, imagine, imagine_cut
+from tests.synthesis.layout import Layout
+from watchtower.core.diagnosis.diagnosis import diagnose
+
+LAYOUTS = (
+    Layout(data=4),
+    Layout(tensor=4),
+    Layout(tensor=2, data=2),
+    Layout(tensor=2, data=4, expert=2),
+    Layout(pipeline=4),
+    Layout(tensor=2, pipeline=3),
+    Layout(tensor=2, data=3, pipeline=2),
+    Layout(tensor=4, data=4, pipeline=4),
+)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def faults(draw, kinds=FAULTS):
+    layout = draw(st.sampled_from(LAYOUTS))
+    fault = draw(st.sampled_from(kinds))
+    assume(fault.suits(layout))
+    rank = draw(st.integers(0, layout.size - 1))
+    return layout, fault, rank, draw(st.integers(0, 20))
+
+
+def named(diagnosis):
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_rank_and_place_of_a_fault_is_named(layout: Layout, fault: Fault):
+    if not fault.suits(layout):
+        pytest.skip("no such fault in this layout")
+    for rank in range(min(layout.size, 12)):
+        for at in range(4):
+            truth = imagine(layout, fault, rank, at)
+            if not is_stuck(truth):
+                continue
+            cause, ranks = named(diagnose(truth.case))
+            assert ranks == list(truth.ranks), (rank, at, cause)
+            assert cause in truth.causes, (rank, at)
+
+
+def is_stuck(truth):
+    return not any(place.done for place in truth.outcome.places)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_network_that_is_cut_is_nobody(layout: Layout):
+    truth = imagine_cut(layout)
+    assert named(diagnose(truth.case)) == ("symmetric_hang", [])
+
+
+@FEW
+@given(faults(), st.randoms(use_true_random=False))
+def test_a_fifth_of_the_dumps_missing_makes_no_innocent_a_confident_answer(drawn, random):
+    layout, fault, rank, at = drawn
+    truth = imagine(layout, fault, rank, at)
+    assume(is_stuck(truth))
+    lost = random.sample(range(layout.size), max(1, layout.size // 5))
+    diagnosis = diagnose(drop_dumps(truth.case, lost))
+    assert {suspect.rank for suspect in diagnosis.suspects} <= set(truth.ranks), lost
+
+
+@FEW
+@given(faults(), st.booleans())
+def test_a_library_that_only_says_called_accuses_no_innocent(drawn, kept):
+    layout, fault, rank, at = drawn
+    truth = imagine(layout, fault, rank, at, Recording(kept=kept, queued=True))
+    assume(is_stuck(truth))
+    diagnosis = diagnose(truth.case)
+    assert {suspect.rank for suspect in diagnosis.suspects} <= set(truth.ranks)

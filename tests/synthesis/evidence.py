@@ -1,0 +1,221 @@
+"""Makes the case that agents would have collected: stacks, records, movement, ends of processes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.synthesis.layout import Layout, make_groups
+from tests.synthesis.program import Call, Calls, Outcome
+from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.wire.bounds import MAX_GROUP_RECORDS
+from watchtower.wire.collectives import (
+    CollectiveRecord,
+    GroupLog,
+    PeerTransfers,
+    ProcessGroup,
+    RankCollectives,
+    make_group_log,
+)
+from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.report import Beat, Ending, Movement, ProcessState
+from watchtower.wire.stacks import Frame, Stack, make_stack
+
+PER_NODE = 8
+SLEEPING = ProcessState.SLEEPING
+C10D = "torch/distributed/distributed_c10d.py"
+IN_FUTEX = KernelWait(state=SLEEPING, syscall="futex")
+LOOP = (12,)
+"""The loop over steps begins in line 12 of the training program."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a rank that is not in its program's calls looks like from outside."""
+
+    frames: tuple[Frame, ...] = ()
+    state: ProcessState = SLEEPING
+    kernel: KernelWait = IN_FUTEX
+    cpu_cores: float = 0.0
+    active: bool = False
+    presence: Presence = Presence.LIVE
+    ended: Ending | None = None
+    answers: bool = True
+    """Its record socket does."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the library tells."""
+
+    kept: bool = True
+    """There are records at all."""
+    queued: bool = False
+    """As NCCL's: called, and not known to have begun."""
+
+
+@dataclass
+class Maker:
+    """Makes cases of one layout."""
+
+    layout: Layout
+    recording: Recording = Recording()
+    stacks: dict[str, Stack] = field(default_factory=dict)
+    logs: dict[str, GroupLog] = field(default_factory=dict)
+
+    def make(self, outcome: Outcome, looks: Mapping[int, Look]) -> Case:
+        """Make the case; `looks` are of the ranks with a fault of their own."""
+        groups = make_groups(self.layout.groups)
+        ranks = tuple(
+            self._rank(rank, outcome, looks.get(rank), groups) for rank in range(self.layout.size)
+        )
+        nodes = sorted({item.node for item in ranks if item.node})
+        kept = self.recording.kept
+        return Case(
+            job="imagined",
+            generation=1,
+            world_size=self.layout.size,
+            typical_step_s=1.0,
+            stalled_for_s=9.0,
+            settle_s=2.0,
+            moving_cpu_cores=0.05,
+            ranks=ranks,
+            nodes=tuple(NodeEvidence(node=node, silent_for_s=0.5) for node in nodes),
+            stacks=tuple(self.stacks.values()),
+            groups=tuple(groups.values()) if kept else (),
+            group_logs=tuple(self.logs.values()) if kept else (),
+        )
+
+    def _rank(
+        self, rank: int, outcome: Outcome, look: Look | None, groups: Mapping[str, ProcessGroup]
+    ) -> RankEvidence:
+        look = look or Look()
+        place, calls = outcome.places[rank], outcome.programs[rank]
+        frames = look.frames
+        if not frames:
+            frames = _waiting_frames(calls[place.at]) if place.at < len(calls) else _stepping()
+        stack = make_stack(frames)
+        stack = self.stacks.setdefault(stack.digest, stack)
+        dumps: tuple[RankDump, ...] = ()
+        if look.presence is Presence.LIVE:
+            dump = RankDump(
+                rank=rank,
+                pid=1000 + rank,
+                start_time=1,
+                kernel=replace(look.kernel, state=look.state),
+                step=outcome.history,
+                threads=(
+                    ThreadDump(
+                        name="MainThread", digest=stack.digest, main=True, active=look.active
+                    ),
+                ),
+                collectives=self._collectives(rank, outcome, groups) if look.answers else None,
+            )
+            dumps = (dump, dump)
+        return RankEvidence(
+            rank=rank,
+            presence=look.presence,
+            node=f"node-{rank // PER_NODE:05}",
+            pid=1000 + rank,
+            gpu=rank % PER_NODE,
+            beat=Beat(step=outcome.history, age_s=9.0),
+            state=look.state,
+            movement=Movement(cpu_cores=look.cpu_cores),
+            ended=look.ended,
+            dumps=dumps,
+        )
+
+    def _collectives(
+        self, rank: int, outcome: Outcome, groups: Mapping[str, ProcessGroup]
+    ) -> RankCollectives | None:
+        if not self.recording.kept:
+            return None
+        calls, place = outcome.programs[rank], outcome.places[rank]
+        made = calls[: place.at + place.inside]
+        digests = []
+        for name in self.layout.names_of(rank):
+            log = self._log(groups[name], outcome, rank, made, place.inside)
+            digests.append(log.digest)
+        return RankCollectives(logs=tuple(digests), peers=_peers(outcome, rank, made, place.inside))
+
+    def _log(
+        self, group: ProcessGroup, outcome: Outcome, rank: int, made: Calls, inside: bool
+    ) -> GroupLog:
+        own = [call for call in made if call.group == group.name]
+        usual = [call for call in outcome.usual[rank] if call.group == group.name]
+        before = outcome.history * len(usual)
+        called = before + len(own)
+        is_open = inside and bool(made) and made[-1].group == group.name
+        last = [*usual * 2, *own] if usual else own
+        records = tuple(
+            CollectiveRecord(
+                number=called - len(last) + index + 1,
+                operation=call.operation,
+                signature=call.signature,
+            )
+            for index, call in enumerate(last)
+        )[-MAX_GROUP_RECORDS:]
+        log = make_group_log(
+            group=group.id,
+            called=called,
+            entered=-1 if self.recording.queued else called,
+            completed=called - is_open,
+            records=records,
+        )
+        return self.logs.setdefault(log.digest, log)
+
+
+def _peers(outcome: Outcome, rank: int, made: Calls, inside: bool) -> tuple[PeerTransfers, ...]:
+    usual = Counter((call.operation, call.peer) for call in outcome.usual[rank] if call.peer >= 0)
+    now = Counter((call.operation, call.peer) for call in made if call.peer >= 0)
+    opened: dict[int, bool] = {}
+    for call in outcome.usual[rank]:
+        if call.peer >= 0:
+            opened.setdefault(call.peer, call.operation == "send")
+    is_open: dict[tuple[str, int], int] = defaultdict(int)
+    if inside and made and made[-1].peer >= 0:
+        is_open[made[-1].operation, made[-1].peer] = 1
+    rows = []
+    for peer, by_send in opened.items():
+        sends = outcome.history * usual["send", peer] + now["send", peer]
+        receives = outcome.history * usual["recv", peer] + now["recv", peer]
+        rows.append(
+            PeerTransfers(
+                peer=peer,
+                sends_begun=sends,
+                sends_done=sends - is_open["send", peer],
+                receives_begun=receives,
+                receives_done=receives - is_open["recv", peer],
+                opened_by_send=by_send,
+            )
+        )
+    return tuple(rows)
+
+
+def own(function: str, line: int, file: str = "/job/train.py", *, looped: bool = False) -> Frame:
+    """A frame of the user's own code."""
+    return Frame(
+        function=function, file=file, line=line, has_source=True, loops=LOOP if looped else ()
+    )
+
+
+def _waiting_frames(call: Call) -> tuple[Frame, ...]:
+    return (
+        Frame(function=call.operation, file=C10D, line=2000, library=True),
+        own("train", call.line, looped=call.line < 60),
+        own("<module>", 80),
+    )
+
+
+def _stepping() -> tuple[Frame, ...]:
+    return (own("train", 50, looped=True), own("<module>", 80))
+
+
+def drop_dumps(case: Case, ranks: Iterable[int]) -> Case:
+    """Take the dumps of these ranks away, as when py-spy and their socket did not answer."""
+    gone = set(ranks)
+    return replace(
+        case,
+        ranks=tuple(replace(item, dumps=()) if item.rank in gone else item for item in case.ranks),
+    )

@@ -1,0 +1,176 @@
+"""Faults of imagined jobs: what is done to a rank, how it looks, and what is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.synthesis.evidence import Look, Maker, Recording, own
+from tests.synthesis.layout import Layout
+from tests.synthesis.program import (
+    Call,
+    Calls,
+    Outcome,
+    indices,
+    insert,
+    reshape,
+    run,
+    skip,
+    swap,
+    write_program,
+)
+from watchtower.core.case import Case, Presence
+from watchtower.wire.dumps import KernelWait
+from watchtower.wire.report import Ending, EndingKind, ProcessState
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+BARRIER = Call("barrier", 46, "world", signature="")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A case and the right answer."""
+
+    case: Case
+    ranks: tuple[int, ...]
+    causes: tuple[str, ...]
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault."""
+
+    name: str
+    causes: tuple[str, ...]
+    look: Look | None = None
+    """Of the rank at fault; null when it waits in a call as the others do."""
+    spoil: Callable[[Calls, int], Callable[[Calls], Calls] | None] | None = None
+    """Makes the change at a call of this index; null where it makes none."""
+    suits: Callable[[Layout], bool] = lambda _: True
+    names_nobody: bool = False
+
+
+def sleeping(function: str, line: int, file: str) -> Look:
+    """Asleep in the user's own code."""
+    kernel = KernelWait(state=ProcessState.SLEEPING, syscall="clock_nanosleep")
+    frames = (own(function, line, file), own("train", 14, looped=True), own("<module>", 80))
+    return Look(frames=frames, kernel=kernel)
+
+
+LOADING = sleeping("__next__", 88, "/job/data.py")
+LOCKED = Look(
+    frames=(own("flush", 33, "/job/metrics.py"), own("train", 48, looped=True), own("<module>", 80))
+)
+SPINNING = Look(
+    frames=(own("search", 7, "/job/beam.py"), own("train", 16, looped=True), own("<module>", 80)),
+    state=ProcessState.RUNNING,
+    kernel=KernelWait(state=ProcessState.RUNNING),
+    cpu_cores=1.0,
+    active=True,
+)
+STOPPED = Look(
+    frames=LOADING.frames,
+    state=ProcessState.STOPPED,
+    kernel=KernelWait(state=ProcessState.STOPPED),
+    answers=False,
+)
+IN_D = Look(
+    frames=LOADING.frames,
+    state=ProcessState.UNINTERRUPTIBLE,
+    kernel=KernelWait(
+        state=ProcessState.UNINTERRUPTIBLE, wchan="nfs_wait_bit_killable", syscall="read"
+    ),
+)
+KILLED = Look(
+    presence=Presence.ENDED,
+    state=ProcessState.GONE,
+    ended=Ending(kind=EndingKind.SIGNAL, code=9, age_s=8.0),
+)
+
+
+def _after_last(calls: Calls) -> int:
+    return len(calls) - 1
+
+
+def _swap_last_two(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+    gathers = indices(calls, "reduce_scatter")
+    return swap(gathers[0]) if gathers else None
+
+
+def _skip_send(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+    sends = indices(calls, "send")
+    return skip(sends[at % len(sends)]) if sends else None
+
+
+def _reshape(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+    reduces = indices(calls, "all_reduce")
+    return reshape(reduces[at % len(reduces)])
+
+
+def _has_majority(layout: Layout) -> bool:
+    """Groups of two have none."""
+    sizes = (size for size in (layout.tensor, layout.data) if size > 1)
+    return layout.size > 2 and all(size > 2 for size in sizes)
+
+
+FAULTS = (
+    Fault("asleep in its data loader", ("dataloader_stall",), LOADING),
+    Fault("busy", ("busy_loop",), SPINNING),
+    Fault("locked", ("lock_deadlock",), LOCKED),
+    Fault("stopped", ("process_stopped",), STOPPED),
+    Fault("in state D", ("uninterruptible_io",), IN_D),
+    Fault("killed", ("process_died",), KILLED),
+    Fault(
+        "a barrier of its own",
+        ("conditional_collective",),
+        spoil=lambda calls, at: insert(_after_last(calls), BARRIER),
+        suits=lambda layout: layout.size > 2,
+    ),
+    Fault(
+        "another order",
+        ("mismatched_collective",),
+        spoil=_swap_last_two,
+        suits=lambda layout: layout.data > 2,
+    ),
+    Fault("another size", ("mismatched_collective",), spoil=_reshape, suits=_has_majority),
+    Fault(
+        "a send left out",
+        ("missing_send",),
+        spoil=_skip_send,
+        suits=lambda layout: layout.pipeline > 1,
+    ),
+)
+
+
+def imagine(
+    layout: Layout,
+    fault: Fault,
+    rank: int,
+    at: int = 0,
+    recording: Recording | None = None,
+) -> Truth:
+    """Make the case of one fault; `at` chooses the call of the step before which it comes."""
+    calls = write_program(layout, rank)
+    maker = Maker(layout, recording or Recording())
+    if fault.spoil is not None:
+        spoil = fault.spoil(calls, at)
+        outcome = run(layout, spoil={rank: spoil} if spoil else {})
+        return Truth(maker.make(outcome, {}), (rank,), fault.causes, outcome)
+    assert fault.look is not None
+    waits = [index for index, call in enumerate(calls) if call.operation != "send"]
+    outcome = run(layout, stops={rank: waits[at % len(waits)]})
+    return Truth(maker.make(outcome, {rank: fault.look}), (rank,), fault.causes, outcome)
+
+
+def imagine_cut(layout: Layout, recording: Recording | None = None) -> Truth:
+    """Make the case of a network that is gone while everybody is in the same collective."""
+    last = len(write_program(layout, 0)) - 1
+    stuck = {rank: len(write_program(layout, rank)) - 1 for rank in range(layout.size)}
+    assert set(stuck.values()) >= {last}
+    outcome = run(layout, spoil={0: reshape(last)})
+    for rank, place in enumerate(outcome.places):
+        place.at, place.inside, place.done = stuck[rank], True, False
+    outcome.programs[0] = outcome.usual[0]
+    case = Maker(layout, recording or Recording()).make(outcome, {})
+    return Truth(case, (), ("symmetric_hang",), outcome)
