@@ -37,10 +37,12 @@ def place_by_records(
     standings: Mapping[int, Standing], records: Records, graph: WaitGraph
 ) -> dict[int, Standing]:
     """Place the ranks that gave records by what they have entered."""
-    return {
-        rank: replace(item, place=_find_place(item, records, graph))
-        for rank, item in standings.items()
-    }
+    return {rank: _place(item, records, graph) for rank, item in standings.items()}
+
+
+def _place(standing: Standing, records: Records, graph: WaitGraph) -> Standing:
+    place = _find_place(standing, records, graph)
+    return standing if place is standing.place else replace(standing, place=place)
 
 
 def _is_elsewhere(standing: Standing) -> bool:
