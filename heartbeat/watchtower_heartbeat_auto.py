@@ -30,26 +30,28 @@ def switch_on() -> None:
     """
     global _on
     if not _on and not register():
-        sys.meta_path.insert(0, Lookout())
+        sys.meta_path.insert(0, Lookout(OPTIMIZERS, register))
     _on = True
 
 
 class Lookout:
-    """Sits in front of `sys.meta_path`, finds nothing, and leaves when the optimizers are there."""
+    """Sits in front of `sys.meta_path`, finds nothing, and leaves when a module is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, awaited: str, register: Callable[[], bool]) -> None:
+        """Wait for the module `awaited`; `register` says whether it was (quite) there."""
+        self._awaited, self._register = awaited, register
         self._done = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Return None: the import goes on as if this were not here.
 
-        The optimizers are there when torch goes on to import their siblings, so that no loader
-        has to be wrapped.
+        A module is there when torch goes on to import its siblings, so that no loader has to be
+        wrapped.
         """
-        if OPTIMIZERS not in sys.modules or self._done:
+        if self._awaited not in sys.modules or self._done:
             return
         try:
-            self._done = register()
+            self._done = self._register()
         except Exception:  # somebody else's import must not fail
             self._done = True
         if self._done:

@@ -49,6 +49,7 @@ COLD_WORDS = {
     "ended": 208,
     "ended_ns": 216,
     "exit_code": 224,
+    "groups_descriptor": 232,
 }
 """Field name to offset."""
 
@@ -60,6 +61,34 @@ COLD_TEXTS = {
     "record_socket": (1536, 128),
 }
 """Field name to (offset, size in bytes, the closing NUL included)."""
+
+# Point-to-point transfers: a row per peer, outside of the cold writes. Each word is stored alone
+# and only counts up; a row is there when its `peer`, stored last, is not zero.
+TRANSFERS_AT = 1792
+TRANSFER_ROWS = 32
+TRANSFER_WORDS = (
+    "peer",
+    "opened_by_send",
+    "sends_begun",
+    "sends_done",
+    "receives_begun",
+    "receives_done",
+)
+TRANSFERS_LEFT_OUT_AT = 3328
+"""Calls with peers for whom there was no row left."""
+
+ANY_PEER = -1
+"""In the word `peer`: receives that take from whoever sends first. A rank is shown plus one."""
+
+# The process groups: a memfd of its own, append-only, whose descriptor is `groups_descriptor`.
+GROUPS_MEMFD_NAME = "watchtower-groups"
+GROUPS_MAGIC = b"WTGROUP\0"
+GROUPS_VERSION = 1
+GROUPS_VERSION_AT = 8
+GROUPS_LENGTH_AT = 16
+GROUPS_TEXT_AT = 64
+GROUPS_MAX_SIZE = 1 << 20
+"""Bytes, head included; a job has tens of groups, and a line has tens of bytes."""
 
 UNKNOWN = -1
 """Said by every word that has no value yet; a step of -1 means: no beat yet."""

@@ -22,7 +22,7 @@ def open_memory(image: bytes, directory: str = "") -> tuple[mmap.mmap, str]:
 
     The mapping owns the only descriptor; it is not inherited over exec. Raises OSError.
     """
-    descriptor, path = _create_file(directory) if directory else (_create_memfd(), "")
+    descriptor, path = _create_file(directory) if directory else (create_memfd(MEMFD_NAME), "")
     try:
         if descriptor < 3:
             # The next thing this program prints would land in the page.
@@ -42,16 +42,17 @@ def open_memory(image: bytes, directory: str = "") -> tuple[mmap.mmap, str]:
         os.close(descriptor)  # mmap keeps a duplicate of its own
 
 
-def _create_memfd() -> int:
+def create_memfd(name: str) -> int:
+    """Return the descriptor of a new memfd that can be sealed; closed on exec. Raises OSError."""
     try:
-        return _memfd_create(MFD_CLOEXEC | MFD_NOEXEC_SEAL)
+        return _memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL)
     except OSError:  # before Linux 6.3; newer ones may insist on it
-        return _memfd_create(MFD_CLOEXEC | MFD_ALLOW_SEALING)
+        return _memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)
 
 
-def _memfd_create(flags: int) -> int:
+def _memfd_create(name: str, flags: int) -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(MEMFD_NAME, flags)
+        return os.memfd_create(name, flags)
     import ctypes  # slow to import, so only here
 
     number = SYSCALLS.get(os.uname().machine)
@@ -59,7 +60,7 @@ def _memfd_create(flags: int) -> int:
         raise OSError("no memfd_create for this machine")
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.syscall(
-        ctypes.c_long(number), ctypes.c_char_p(MEMFD_NAME.encode()), ctypes.c_uint(flags)
+        ctypes.c_long(number), ctypes.c_char_p(name.encode()), ctypes.c_uint(flags)
     )
     if descriptor < 0:
         code = ctypes.get_errno()

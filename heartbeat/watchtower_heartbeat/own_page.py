@@ -69,6 +69,7 @@ class OwnPage:
         self._memory, self._writer = memory, PageWriter(memory)
         self._hook()
         self._bind(self._writer.hot)
+        _start_records(self)
 
     def _swallow(self) -> None:
         self._bind(memoryview(bytearray(24)).cast("q"))
@@ -130,6 +131,14 @@ class OwnPage:
         first = {"first_nonfinite_step": step} if self._losses == 1 else {}
         self._write(nonfinite_losses=self._losses, last_nonfinite_step=step, **first)
 
+    def note_records(self, **fields: int | str) -> None:
+        """Say where the collective records of this process are."""
+        self._write(**fields)
+
+    def transfer_words(self) -> memoryview | None:
+        """Return the words that transfers are counted in; None without a page."""
+        return None if self._writer is None else self._writer.transfers
+
     def note_end(self, **fields: int | str) -> None:
         """Write down how the process ends; the last note stays."""
         self._noted = True
@@ -156,6 +165,18 @@ class OwnPage:
                 memory.close()
         except Exception:  # somebody interrupted in the middle of a beat still holds a view
             return
+
+
+def _start_records(page: OwnPage) -> None:
+    """Let an agent see the collectives, too; a page without them is still a page."""
+    if os.environ.get("WATCHTOWER_RECORDS", "").lower() in ("off", "0"):
+        return
+    try:
+        from watchtower_heartbeat import records
+
+        records.start(page)
+    except Exception as error:
+        say_once("records", f"no collective records: {error}; WATCHTOWER_RECORDS=off is silent")
 
 
 def read_start_time() -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watchtower_heartbeat.layout import (
+    ANY_PEER,
     COLD_BEGUN_AT,
     COLD_DONE_AT,
     COLD_TEXTS,
@@ -29,12 +30,17 @@ from watchtower_heartbeat.layout import (
     STEP_AT,
     STEP_BEGUN_AT,
     TIME_NS_AT,
+    TRANSFER_ROWS,
+    TRANSFER_WORDS,
+    TRANSFERS_AT,
+    TRANSFERS_LEFT_OUT_AT,
     UNKNOWN,
     VERSION,
     VERSION_AT,
 )
 
 __all__ = [
+    "ANY_PEER",
     "COLD_BEGUN_AT",
     "COLD_DONE_AT",
     "COLD_TEXTS",
@@ -59,6 +65,7 @@ __all__ = [
     "PageError",
     "PageView",
     "TornPage",
+    "Transfers",
     "decode",
     "read_page",
 ]
@@ -75,6 +82,7 @@ _ENDED: dict[int, Ended] = {
     ENDED_EXIT: "exit",
 }
 _WORD = struct.Struct("=q")
+_ROW = struct.Struct(f"={len(TRANSFER_WORDS)}q")
 
 
 class PageError(Exception):
@@ -91,9 +99,27 @@ class TornPage(PageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """Blocking sends and receives with one peer since the process started.
+
+    `peer` is a global rank, or `ANY_PEER` for receives from whoever sends first. More begun than
+    done: it is inside such a call now. `opened_by_send`: its first call with this peer was a send.
+    """
+
+    peer: int
+    opened_by_send: bool
+    sends_begun: int
+    sends_done: int
+    receives_begun: int
+    receives_done: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
     """What one process says about itself. Times are CLOCK_MONOTONIC, in ns; unknown is -1.
 
+    `record_socket` (a path) and `groups_descriptor` (a number) are as the process itself sees them;
+    "" and 0 when it has none.
     `ended` is what the process could still say: "none" until then and for ever after `_exit` or a
     signal; "finished" for an orderly shutdown, which `sys.exit(3)` looks like too. Compare
     `ended_ns` with `beat_ns`: a process that beats later has survived its exception.
@@ -119,6 +145,9 @@ class PageView:
     exception_type: str
     exception_message: str
     record_socket: str
+    groups_descriptor: int
+    transfers: tuple[Transfers, ...]
+    transfers_left_out: int
     torn: bool = False
 
 
@@ -154,6 +183,9 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
         exception_type=texts["exception_type"],
         exception_message=texts["exception_message"],
         record_socket=texts["record_socket"],
+        groups_descriptor=words["groups_descriptor"],
+        transfers=_transfers(data),
+        transfers_left_out=_word(data, TRANSFERS_LEFT_OUT_AT),
         torn=torn,
     )
 
@@ -200,6 +232,29 @@ def _is_torn(data: bytes) -> bool:
 def _word(data: bytes, offset: int) -> int:
     value: int = _WORD.unpack_from(data, offset)[0]
     return value
+
+
+def _transfers(data: bytes) -> tuple[Transfers, ...]:
+    rows = (_ROW.unpack_from(data, TRANSFERS_AT + _ROW.size * at) for at in range(TRANSFER_ROWS))
+    found = (_transfers_of_row(*row) for row in rows)
+    return tuple(transfers for transfers in found if transfers is not None)
+
+
+def _transfers_of_row(peer: int, opened_by_send: int, *counts: int) -> Transfers | None:
+    """Return None for a row that is not used, and for one that no writer would write."""
+    if peer < -1 or peer == 0 or opened_by_send not in (0, 1) or min(counts) < 0:
+        return None
+    sends_begun, sends_done, receives_begun, receives_done = counts
+    # Read front to back while the writer may go on: done is read later, so it may be ahead by what
+    # was done meanwhile. That is at rest, as far as one read can tell.
+    return Transfers(
+        peer=ANY_PEER if peer == -1 else peer - 1,
+        opened_by_send=bool(opened_by_send),
+        sends_begun=max(sends_begun, sends_done),
+        sends_done=sends_done,
+        receives_begun=max(receives_begun, receives_done),
+        receives_done=receives_done,
+    )
 
 
 def _text(data: bytes, offset: int, size: int) -> str:

@@ -39,13 +39,19 @@ def pad_text(text: str, size: int) -> bytes:
 
 
 class PageWriter:
-    """Writes one page; `hot` is the three words of a beat: step, time, step begun."""
+    """Writes one page; `hot` is the three words of a beat: step, time, step begun.
+
+    `transfers` is the words from the first row of transfers to `transfers_left_out`.
+    """
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
         """Take a page of `layout.PAGE_SIZE` bytes that starts as `blank_image()`."""
         self._bytes = memoryview(memory)
         self._words = self._bytes.cast("q")
         self.hot = self._words[layout.STEP_AT // WORD : layout.STEP_BEGUN_AT // WORD + 1]
+        self.transfers = self._words[
+            layout.TRANSFERS_AT // WORD : layout.TRANSFERS_LEFT_OUT_AT // WORD + 1
+        ]
         # Re-entrant, because a signal handler may interrupt a write and write itself.
         self._lock = RLock()
 
@@ -76,5 +82,5 @@ class PageWriter:
 
     def release(self) -> None:
         """Let go of the memory, so that it can be unmapped; writing afterwards is an error."""
-        for view in (self.hot, self._words, self._bytes):
+        for view in (self.hot, self.transfers, self._words, self._bytes):
             view.release()

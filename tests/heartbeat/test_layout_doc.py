@@ -12,6 +12,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "heartbeat-page.md"
 # | 152 | 8 | i64 | `rank` | ...
 ROW = re.compile(r"^\| (\d+) \| (\d+) \| (\w+) \| `(\w+)` \|", re.MULTILINE)
 
+# | 16 | `sends_begun` | ...
+WORD_OF_A_ROW = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
+
 HEAD_AND_COUNTS = {
     "magic": (layout.MAGIC_AT, len(layout.MAGIC), "bytes"),
     "version": (layout.VERSION_AT, 8, "i64"),
@@ -21,6 +24,12 @@ HEAD_AND_COUNTS = {
     "step_begun": (layout.STEP_BEGUN_AT, 8, "i64"),
     "cold_done": (layout.COLD_DONE_AT, 8, "i64"),
     "cold_begun": (layout.COLD_BEGUN_AT, 8, "i64"),
+    "transfers": (
+        layout.TRANSFERS_AT,
+        8 * layout.TRANSFER_ROWS * len(layout.TRANSFER_WORDS),
+        "rows",
+    ),
+    "transfers_left_out": (layout.TRANSFERS_LEFT_OUT_AT, 8, "i64"),
 }
 
 
@@ -71,6 +80,18 @@ def test_the_document_states_the_constants_and_the_fields_that_start_unknown() -
     assert starts is not None
     named = set(re.findall(r"`(\w+)`", starts.group(1)))
     assert named == {"step", "step_begun", *layout.STARTS_UNKNOWN}
+
+
+def test_the_document_gives_the_words_of_a_row_of_transfers() -> None:
+    words = WORD_OF_A_ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+    assert words == [(str(8 * at), name) for at, name in enumerate(layout.TRANSFER_WORDS)]
+
+
+def test_the_document_states_the_constants_of_the_list_of_groups() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert f"`{layout.GROUPS_MEMFD_NAME}`" in text
+    assert f"| {layout.GROUPS_LENGTH_AT} | 8 | i64 | length" in text
+    assert f"| {layout.GROUPS_TEXT_AT} | | text | one line per group" in text
 
 
 def test_the_document_lists_the_ways_to_end_by_number() -> None:

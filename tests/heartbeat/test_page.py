@@ -187,7 +187,41 @@ def test_text_without_its_closing_nul_ends_at_its_bound() -> None:
 
 def test_the_view_has_a_field_for_everything_in_the_layout() -> None:
     fields = {field.name for field in dataclasses.fields(PageView)}
-    assert fields == {*layout.COLD_WORDS, *layout.COLD_TEXTS, "step", "beat_ns", "torn"}
+    transfers = {"transfers", "transfers_left_out"}
+    assert fields == {*layout.COLD_WORDS, *layout.COLD_TEXTS, *transfers, "step", "beat_ns", "torn"}
+
+
+def with_row(page: bytes, at: int, *words: int) -> bytes:
+    size = 8 * len(layout.TRANSFER_WORDS)
+    return with_bytes(page, layout.TRANSFERS_AT + at * size, struct.pack("=6q", *words))
+
+
+def test_a_page_without_transfers_and_groups_has_none() -> None:
+    view = decode(a_page())
+    assert (view.transfers, view.transfers_left_out, view.groups_descriptor) == ((), 0, 0)
+
+
+def test_rows_of_transfers_come_back_wherever_they_lie() -> None:
+    page = with_row(a_page(), 0, 1, 1, 5, 4, 0, 0)
+    page = with_row(page, layout.TRANSFER_ROWS - 1, -1, 0, 0, 0, 7, 7)
+    view = decode(with_word(page, layout.TRANSFERS_LEFT_OUT_AT, 9))
+    first, last = view.transfers
+    assert dataclasses.astuple(first) == (0, True, 5, 4, 0, 0)
+    assert dataclasses.astuple(last) == (layout.ANY_PEER, False, 0, 0, 7, 7)
+    assert view.transfers_left_out == 9
+
+
+def test_a_call_that_ended_while_the_row_was_read_is_over() -> None:
+    (row,) = decode(with_row(a_page(), 0, 4, 0, 2, 3, 0, 0)).transfers
+    assert (row.sends_begun, row.sends_done) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [(-2, 0, 0, 0, 0, 0), (4, 2, 0, 0, 0, 0), (4, 0, 0, 0, -1, 0), (0, 1, 5, 5, 0, 0)]
+)
+def test_a_row_that_no_writer_writes_is_left_out(nonsense: tuple[int, ...]) -> None:
+    page = with_row(with_row(a_page(), 0, *nonsense), 1, 8, 1, 1, 1, 0, 0)
+    assert [row.peer for row in decode(page).transfers] == [7]
 
 
 def test_read_page_gives_a_marked_view_of_a_writer_that_stopped_half_way(tmp_path) -> None:
