@@ -37,6 +37,7 @@ SWEEP_AGE_S = 60.0
 """A younger socket may be one that is bound and does not listen yet."""
 
 _path = ""
+_bound_to = ""
 _descriptor = -1
 
 
@@ -45,17 +46,20 @@ def open_socket() -> str:
 
     Raises OSError when there is no place for a socket.
     """
-    global _path, _descriptor
+    global _path, _bound_to, _descriptor
     server_class = _find_server()
     keep = _find_keeper()
     if server_class is None or keep is None:
         return ""
     folder = _make_folder()
     _sweep(folder)
-    path = f"{folder}/{os.urandom(16).hex()}"
-    keep(server_class(path))
-    _path, _descriptor = path, _find_listener(path)
+    bound_to, path = (f"{folder}/{os.urandom(16).hex()}" for _ in range(2))
+    keep(server_class(bound_to))
+    _path, _bound_to, _descriptor = bound_to, bound_to, _find_listener(bound_to)
     atexit.register(_remove)
+    # /proc/net/unix shows everybody what a socket was bound to, and not what it is called since.
+    os.rename(bound_to, path)
+    _path = path
     os.chmod(path, SOCKET_MODE)
     return path
 
@@ -163,8 +167,8 @@ def _remove() -> None:
 
 def drop() -> None:
     """In a forked child: let go of the parent's socket, which would outlive the parent."""
-    global _path, _descriptor
-    path, descriptor = _path, _descriptor
-    _path, _descriptor = "", -1
-    if path and descriptor >= 0 and _listens(descriptor, path):
+    global _path, _bound_to, _descriptor
+    bound_to, descriptor = _bound_to, _descriptor
+    _path, _bound_to, _descriptor = "", "", -1
+    if descriptor >= 0 and _listens(descriptor, bound_to):
         os.close(descriptor)
