@@ -81,25 +81,27 @@ def format_members(members: Iterable[int]) -> str:
     """Write global ranks in ascending order: "0-3,8", and even strides as "0-56/8"."""
     ranks = sorted(set(members))
     spans: list[str] = []
-    while ranks:
-        length = _length_of_stride(ranks)
-        first, last, stride = ranks[0], ranks[length - 1], ranks[min(1, length - 1)] - ranks[0]
+    at = 0
+    while at < len(ranks):
+        length = _length_of_stride(ranks, at)
+        first, last = ranks[at], ranks[at + length - 1]
         if length == 1:
             spans.append(f"{first}")
         else:
+            stride = ranks[at + 1] - first
             spans.append(f"{first}-{last}" + (f"/{stride}" if stride > 1 else ""))
-        ranks = ranks[length:]
+        at += length
     return ",".join(spans)
 
 
-def _length_of_stride(ranks: list[int]) -> int:
-    """Return how many ranks, from the first on, are equally far apart; two far ones are not."""
-    if len(ranks) == 1:
+def _length_of_stride(ranks: list[int], at: int) -> int:
+    """Return how many ranks, from there on, are equally far apart; two far ones are not."""
+    if at + 1 == len(ranks):
         return 1
-    stride, length = ranks[1] - ranks[0], 2
-    while length < len(ranks) and ranks[length] - ranks[length - 1] == stride:
-        length += 1
-    return 1 if length == 2 and stride > 1 else length
+    stride, end = ranks[at + 1] - ranks[at], at + 2
+    while end < len(ranks) and ranks[end] - ranks[end - 1] == stride:
+        end += 1
+    return 1 if end == at + 2 and stride > 1 else end - at
 
 
 _note: Callable[[str, str, list[int]], None] | None = None
