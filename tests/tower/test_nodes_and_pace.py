@@ -67,3 +67,40 @@ def test_a_slow_job_is_looked_at_until_its_straggler_is_known(tell):
         assert await sim.incidents() == []
 
     tell(story)
+
+
+def test_a_job_whose_steps_are_broken_by_pauses_is_not_suspected_again_and_again(tell):
+    async def story(sim: Simulation) -> None:
+        seen = []
+        for _ in range(12):
+            await sim.step(6)
+            await sim.report(24)
+            seen.append(sim.status)
+            await sim.step(1)
+        assert (sim.status, seen[3:]) == ("healthy", ["healthy"] * 9)
+
+    tell(story)
+
+
+def test_a_job_of_other_long_steps_after_a_few_quick_ones_is_not_slow(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(5)
+        await sim.step(20, step_s=20.0)
+        assert sim.status == "healthy"
+
+    tell(story)
+
+
+def test_a_slow_job_says_what_a_step_takes_now_and_took_before(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(12)
+        await sim.step(4, step_s=3.0)
+        assert sim.live.watch.reason == (
+            "steps take 3.0 times as long as before (3 s now, 1 s before)"
+        )
+        await sim.step(6, step_s=60.0)
+        assert sim.live.watch.reason == (
+            "steps became another kind of work: one takes 60 s now, 1 s before"
+        )
+
+    tell(story)

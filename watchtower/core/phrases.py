@@ -38,6 +38,22 @@ def say_duration(seconds: float) -> str:
     return f"{round(seconds / 3600)} h"
 
 
+ANOTHER_KIND = 20.0
+"""From so many times on nobody straggles: the steps do something else (generation, evaluation)."""
+
+
+def say_slower(slowdown: float, step_s: float) -> str:
+    """Say how much longer a step takes than before; `step_s` is what it takes now."""
+    lengths = f"{_say_length(step_s)} now, {_say_length(step_s / slowdown)} before"
+    if slowdown >= ANOTHER_KIND:
+        return f"steps became another kind of work: one takes {lengths}"
+    return f"steps take {slowdown:.1f} times as long as before ({lengths})"
+
+
+def _say_length(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else say_duration(seconds)
+
+
 def join_words(words: Sequence[str]) -> str:
     """Say "a", "a and b" or "a, b and c"."""
     if len(words) < 2:

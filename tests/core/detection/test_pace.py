@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,39 @@ def test_a_job_that_is_back_at_its_usual_pace_is_not_slow():
 def test_a_job_slow_for_long_has_a_new_usual_pace():
     pace = paced(*[1.0] * 10, *[10.0] * 200)
     assert pace.slowdown == 1.0
+
+
+def test_a_job_of_long_steps_that_became_slower_has_a_new_usual_pace_after_half_an_hour():
+    assert paced(*[60.0] * 12, *[180.0] * 15).slowdown == 3.0
+    pace = paced(*[60.0] * 12, *[180.0] * 30)
+    assert pace.slowdown == 1.0
+    assert paced(*[60.0] * 12, *[180.0] * 60).slowdown == 1.0
+
+
+def test_a_few_quick_steps_at_the_start_are_no_yardstick():
+    pace = paced(*[1.0] * 3, *[238.0] * 60)
+    assert (pace.slowdown, pace.typical_s) == (1.0, 238.0)
+    assert paced(*[0.01] * 4, *[30.0] * 60).slowdown == 1.0
+
+
+def test_after_a_few_quick_steps_the_long_ones_are_the_yardstick():
+    assert paced(*[1.0] * 3, *[30.0] * 20, *[90.0] * 4).slowdown == 3.0
+
+
+@pytest.mark.parametrize("cycle", [[1.0, 25.0], [1.0] * 6 + [25.0], [25.0] * 4 + [1.0]])
+def test_a_pause_that_keeps_coming_back_is_known(cycle):
+    pace = paced(*[1.0] * 3, *cycle * 10)
+    assert (pace.typical_s, pace.pause_s, pace.slowdown) == (1.0, 25.0, 1.0)
+
+
+def test_a_pause_that_comes_once_or_twice_is_none_to_wait_for():
+    assert paced(*[1.0] * 20, 300.0, *[1.0] * 5).pause_s == 0.0
+    assert paced(*[*[1.0] * 20, 300.0] * 20).pause_s == 0.0
+    assert paced(*[1.0] * 20, 300.0, *[25.0, 1.0] * 3).pause_s == 25.0
+
+
+def test_a_pause_that_came_back_no_more_is_forgotten():
+    assert paced(*[1.0, 25.0] * 10, *[1.0] * 32).pause_s == 0.0
 
 
 def test_one_tick_is_one_sample_however_many_ranks_report():

@@ -13,6 +13,7 @@ from enum import Enum
 
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
+from watchtower.core.phrases import say_slower
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.wire.report import Ending, EndingKind, ProcessState
@@ -115,7 +116,8 @@ class Detector:
         floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
         pace = gen.paces.get(phase)
         if pace is not None and pace.is_learned:
-            return max(floor, factor * pace.typical_s)
+            again = self.policy.learned_factor * pace.pause_s
+            return max(floor, factor * pace.typical_s, again)
         if not phase:
             return None
         learned = pauses.longest_in(phase)
@@ -145,7 +147,7 @@ class Detector:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         pace = gen.pace("")
         if pace.slowdown >= self.policy.slow_factor:
-            text = f"a step takes {pace.slowdown:.1f} times as long as before"
+            text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
             return Condition(kind=Kind.SLOW, reason=text)
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
 

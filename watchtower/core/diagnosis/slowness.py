@@ -7,6 +7,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules.straggler import MIN_LOOKS
 from watchtower.core.diagnosis.weighing import weigh
+from watchtower.core.phrases import say_slower
 from watchtower.core.ranksets import count_ranks, format_ranks
 from watchtower.wire.verdict import Cause, Evidence
 
@@ -14,7 +15,7 @@ from watchtower.wire.verdict import Cause, Evidence
 def explain_slow_job(case: Case, standings: Standings) -> Finding:
     """Write the finding that the job is slow and no rank is known to be the reason."""
     counted = [item for item in standings.live if item.evidence.looks >= MIN_LOOKS]
-    slower = f"steps take {case.slowdown:.1f} times as long as before"
+    slower = say_slower(case.slowdown, case.typical_step_s)
     evidence = [Evidence(source="heartbeat", text=slower, weight=0.9)]
     if counted:
         text = f"no rank waits much less than the others ({count_ranks(len(counted))} looked at)"

@@ -2,7 +2,8 @@
 
 One sample is the median step time of all ranks that stepped within one tick. A sample far above
 the usual is a pause (checkpoint, evaluation, a slow read) and never counts as a step; only when all
-recent samples are that long have the steps themselves become slower.
+recent samples are that long have the steps themselves become slower. A pause that keeps coming back
+is part of how the job works, and is waited for; a single one moves nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ below the five typical steps at which a rank becomes suspect."""
 REGIME = 5
 """This many samples in a row above the pause line are no pauses: the steps became slower."""
 
+PAUSE_WINDOW = 32
+COMES_BACK = 3
+"""A pause that came so often in so many samples will come again: every tenth step or oftener. A
+checkpoint or an evaluation every few minutes never does, and leaves detection as quick as it is."""
 
 RECENT = 7
 """Samples that say how long a step takes now: more than half of them must agree that it is slow."""
@@ -31,8 +36,17 @@ RECENT = 7
 YARDSTICK = 5
 """Samples before the recent ones from which on they are a measure: the first steps are uneven."""
 
+REGIME_YARDSTICK = 10
+"""... and before a change of regime: a job that resumes skips batches, and warms up, in some quick
+steps. Fewer are no measure, and the new length is the usual one."""
+
 BACK_TO_USUAL = 1.5
 """Below this many usual steps a job is no longer slow, and the yardstick moves again."""
+
+SLOW_FOR_S = 1800.0
+SLOW_STEPS = 20
+"""Slow for so long, and for so many samples, is the new usual; after `SAMPLES` in any case. Three
+counts of who waits for whom fit in (see `census`)."""
 
 
 @dataclass(slots=True)
@@ -46,11 +60,17 @@ class Pace:
     """Median of the samples before the recent ones; stands still while the steps are slow."""
     slowdown: float = 1.0
     """How many times longer a step takes now than usual; 1 while too little is known."""
+    pause_s: float = 0.0
+    """Length of the pause that keeps coming back; 0 when none does."""
     _tick: list[float] = field(default_factory=list)
     _long: deque[float] = field(default_factory=lambda: deque(maxlen=REGIME))
+    _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=PAUSE_WINDOW))
+    """Of the latest samples those that were pauses; 0 for a step."""
     _median: float = 0.0
     _slow_for: int = 0
     """Samples taken since the steps became slower."""
+    _slow_for_s: float = 0.0
+    """The sum of them."""
 
     @property
     def is_learned(self) -> bool:
@@ -60,7 +80,7 @@ class Pace:
     def recall(self, typical_s: float) -> None:
         """Begin with what was learned before; steps to come correct it."""
         if typical_s > 0:
-            self.plain.extend([typical_s] * LEARNED_AFTER)
+            self.plain.extend([typical_s] * REGIME_YARDSTICK)
             self._measure()
 
     def note(self, interval_s: float) -> None:
@@ -73,22 +93,32 @@ class Pace:
             return
         sample = median(self._tick)
         self._tick.clear()
-        if self.is_learned and sample > PAUSE_FACTOR * self._median:
+        is_long = self.is_learned and sample > PAUSE_FACTOR * self._median
+        self._pauses.append(sample if is_long else 0.0)
+        if is_long:
             self._take_long(sample)
         else:
             self._long.clear()
             self.plain.append(sample)
+        self.pause_s = sorted(self._pauses)[-COMES_BACK:][0] if self._comes_back() else 0.0
         self._measure()
-        self._compare()
+        self._compare(sample)
+
+    def _comes_back(self) -> bool:
+        return len(self._pauses) - self._pauses.count(0.0) >= COMES_BACK
 
     def _take_long(self, sample: float) -> None:
         self._long.append(sample)
         if len(self._long) == REGIME:
-            self.usual_s = self.usual_s or self._median
-            self._slow_for = 1
+            if len(self.plain) >= REGIME_YARDSTICK:
+                self.usual_s = self.usual_s or self._median
+                self._slow_for = self._slow_for or 1
+            else:
+                self.usual_s, self._slow_for, self.slowdown = 0.0, 0, 1.0
             self.plain.clear()
             self.plain.extend(self._long)
             self._long.clear()
+            self._pauses.clear()
 
     def _measure(self) -> None:
         ordered = sorted(self.plain)
@@ -96,7 +126,7 @@ class Pace:
         if self.is_learned:
             self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
-    def _compare(self) -> None:
+    def _compare(self, sample: float) -> None:
         """Compare the recent samples with those before them."""
         samples = list(self.plain)
         if not self._slow_for:
@@ -105,10 +135,18 @@ class Pace:
         if not self.usual_s:
             return
         self.slowdown = median(samples[-RECENT:]) / self.usual_s
-        is_slow = self.slowdown >= BACK_TO_USUAL
-        self._slow_for = self._slow_for + 1 if is_slow and self._slow_for < SAMPLES else 0
-        if not self._slow_for:
-            self.slowdown = 1.0  # back to usual, or slow for so long that it is the new usual
+        if self.slowdown < BACK_TO_USUAL:
+            self._end_slowness()
+            return
+        self._slow_for, self._slow_for_s = self._slow_for + 1, self._slow_for_s + sample
+        is_long = self._slow_for_s >= SLOW_FOR_S and self._slow_for > SLOW_STEPS
+        if is_long or self._slow_for > SAMPLES:
+            self._end_slowness()
+            self.plain.clear()  # what a step took before is no measure any more
+            self.plain.extend(samples[-RECENT:])
+
+    def _end_slowness(self) -> None:
+        self.slowdown, self._slow_for, self._slow_for_s = 1.0, 0, 0.0
 
 
 MAX_PAUSES = 128
