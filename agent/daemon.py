@@ -64,6 +64,7 @@ class Agent:
         self._limits = AgentLimits()
         self._limits_at = float("-inf")
         self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderInbox(), DumpLedger()
+        self._glances = DumpLedger(config.MAX_GLANCES_PER_MINUTE)
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
@@ -90,7 +91,7 @@ class Agent:
         self._trouble = ""
         self._agent_id = uuid.uuid4().hex
         self._replies: deque[ReportReply] = deque(maxlen=8)
-        self._ended_dumps: deque[str] = deque()
+        self._ended_dumps: deque[DumpRequest] = deque()
         self._notifier = Notifier()
         self._stopping = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -183,7 +184,8 @@ class Agent:
     def _act(self, now: float) -> None:
         """Take in what other threads left, and start what is due."""
         while self._ended_dumps:
-            self._ledger.end(self._ended_dumps.popleft(), now)
+            ended = self._ended_dumps.popleft()
+            (self._glances if ended.glance else self._ledger).end(ended.job, now)
         while self._replies:
             reply = self._replies.popleft()
             self._deadlines.replace(reply.deadlines)
@@ -214,11 +216,14 @@ class Agent:
 
     def _room(self) -> int:
         """Return how many more jobs may be dumped at the same time."""
-        return max(0, config.DUMPS_AT_ONCE - self._ledger.count())
+        running = self._ledger.count() + self._glances.count()
+        return max(0, config.DUMPS_AT_ONCE - running)
 
     def _carry_out(self, order: Order, now: float) -> None:
         if reason := refuse(order, self._watchlist.known_ranks()):
             log.warning("order %s is refused: %s", order.id, reason)
+        elif order.glance:
+            self._glance(order, now)
         elif self._ledger.satisfies(order.job, now):
             log.info("order %s is satisfied by a dump of that job just taken", order.id)
         elif self._ledger.is_exhausted(order.job, now):
@@ -227,7 +232,15 @@ class Agent:
             log.info("order %s: dumping job %s", order.id, order.job)
             self._start_dump(order.job, order.id, order.ranks)
 
-    def _start_dump(self, job: str, reason: str, ranks: tuple[int, ...]) -> None:
+    def _glance(self, order: Order, now: float) -> None:
+        """Look at a job of which no rank beats; a whole dump says the same and more."""
+        is_dumped = self._ledger.satisfies(order.job, now) or self._glances.is_running(order.job)
+        if not is_dumped and not self._glances.is_exhausted(order.job, now):
+            self._start_dump(order.job, order.id, order.ranks, glance=True)
+
+    def _start_dump(
+        self, job: str, reason: str, ranks: tuple[int, ...], *, glance: bool = False
+    ) -> None:
         targets = tuple(
             Target(
                 rank=rank.found.claim.rank,
@@ -239,8 +252,9 @@ class Agent:
             if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
         )
         if targets:
-            self._ledger.begin(job, time.monotonic())
-            self._dumping.start(DumpRequest(job=job, reason=reason, targets=targets))
+            (self._glances if glance else self._ledger).begin(job, time.monotonic())
+            request = DumpRequest(job=job, reason=reason, targets=targets, glance=glance)
+            self._dumping.start(request)
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until something is to be done; True when a rank ended meanwhile."""
@@ -275,7 +289,7 @@ class Agent:
         self._replies.append(reply)
         os.eventfd_write(self._wake, 1)
 
-    def _on_dump_ended(self, job: str) -> None:
+    def _on_dump_ended(self, request: DumpRequest) -> None:
         """Called in the thread of a dump."""
-        self._ended_dumps.append(job)
+        self._ended_dumps.append(request)
         os.eventfd_write(self._wake, 1)

@@ -40,6 +40,8 @@ class WaitingDump:
     taken: Moment
     body: bytes
     """The batch as JSON; how long it was held is put in when it is sent."""
+    is_glance: bool = False
+    """Not worth the disk: the next one is asked for in seconds."""
 
     def message(self, held_s: float) -> bytes:
         """Return what is posted; ValueError when the body is no JSON object."""
@@ -51,7 +53,7 @@ class WaitingDump:
 def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
     """Encode a batch, once for the spool and for every try to send it."""
     body = msgspec.json.encode(batch)
-    return WaitingDump(id=batch.id, job=batch.job, taken=taken, body=body)
+    return WaitingDump(id=batch.id, job=batch.job, taken=taken, body=body, is_glance=batch.glance)
 
 
 class Keeper(Protocol):

@@ -67,14 +67,15 @@ class RoundTaker:
         self._turns = threading.Semaphore(PY_SPY_AT_ONCE)
 
     def take(
-        self, targets: Sequence[Target], *, deadline: float
+        self, targets: Sequence[Target], *, deadline: float, children: bool = True
     ) -> tuple[tuple[RankDump, ...], tuple[Stack, ...]]:
-        """Dump all targets; what is not reached by the deadline is a timeout."""
-        children = children_by_parent(self._proc)
+        """Dump all targets, with their child processes; what is not reached by the deadline is a
+        timeout."""
+        parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
         tables = SocketTables(self._proc)
         room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
-        trees = [self._look(target, children, ranks, tables, room) for target in targets]
+        trees = [self._look(target, parents, ranks, tables, room) for target in targets]
         wanted = [tree.process for tree in trees]
         for tree in trees:
             wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])

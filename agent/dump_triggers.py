@@ -91,7 +91,8 @@ class DumpLedger:
     Nobody, not even the tower, has a job dumped without end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, per_minute: int = MAX_DUMPS_PER_MINUTE) -> None:
+        self._per_minute = per_minute
         self._running: set[str] = set()
         self._ended_at: dict[str, float] = {}
         self._began_at: dict[str, list[float]] = {}
@@ -105,7 +106,7 @@ class DumpLedger:
 
     def is_exhausted(self, job: str, now: float) -> bool:
         """Say whether the job was dumped as often in the last minute as it ever may be."""
-        return len(_within_a_minute(self._began_at.get(job, []), now)) >= MAX_DUMPS_PER_MINUTE
+        return len(_within_a_minute(self._began_at.get(job, []), now)) >= self._per_minute
 
     def end(self, job: str, now: float) -> None:
         """Note that it ended."""
@@ -116,6 +117,10 @@ class DumpLedger:
     def count(self) -> int:
         """Return how many jobs are being dumped now."""
         return len(self._running)
+
+    def is_running(self, job: str) -> bool:
+        """Say whether the job is being dumped now."""
+        return job in self._running
 
     def satisfies(self, job: str, now: float) -> bool:
         """Say whether a dump of the job is under way or just ended."""

@@ -28,6 +28,8 @@ class DumpRequest:
     job: str
     reason: str
     targets: tuple[Target, ...]
+    glance: bool = False
+    """One round, and no child processes."""
 
 
 class Dumping:
@@ -39,13 +41,13 @@ class Dumping:
         node: str,
         taker: RoundTaker,
         deliver: Deliver,
-        ended: Callable[[str], None],
+        ended: Callable[[DumpRequest], None],
     ) -> None:
         self._node, self._taker, self._deliver, self._ended = node, taker, deliver, ended
         self._stopping = threading.Event()
 
     def start(self, request: DumpRequest) -> None:
-        """Begin a dump; `ended(job)` is called when it is over."""
+        """Begin a dump; `ended(request)` is called when it is over."""
         thread = threading.Thread(
             target=self._run, args=(request,), name=f"dump {request.job}", daemon=True
         )
@@ -60,6 +62,8 @@ class Dumping:
             for number in (1, 2):
                 began = time.monotonic()
                 self._take(request, number)
+                if request.glance:
+                    return
                 if number == 1 and self._stopping.wait(
                     max(0.0, began + ROUND_GAP_S - time.monotonic())
                 ):
@@ -67,12 +71,14 @@ class Dumping:
         except Exception:
             log.exception("dump of job %s failed", request.job)
         finally:
-            self._ended(request.job)
+            self._ended(request)
 
     def _take(self, request: DumpRequest, number: int) -> None:
         taken = read_moment()
         deadline = time.monotonic() + ROUND_DEADLINE_S
-        ranks, stacks = self._taker.take(request.targets, deadline=deadline)
+        ranks, stacks = self._taker.take(
+            request.targets, deadline=deadline, children=not request.glance
+        )
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
             id=uuid.uuid4().hex,
@@ -83,6 +89,7 @@ class Dumping:
             held_s=0.0,
             ranks=ranks,
             stacks=stacks,
+            glance=request.glance,
         )
         if not self._stopping.is_set():
             self._deliver(batch, taken)

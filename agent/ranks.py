@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
@@ -81,8 +82,9 @@ class WatchedRank:
         if self.heartbeat is not None:
             self.heartbeat.read()
             beat = self.heartbeat.beat(time.monotonic_ns())
-        if beat is not None and self.ended_at is None:
-            moved = self._traffic.look(beat.age_s)
+        if self.ended_at is None:
+            # Nobody knows whether a rank without a page is late: what it moves is always counted.
+            moved = self._traffic.look(math.inf if beat is None else beat.age_s)
             movement = replace(movement, socket_bytes_per_s=moved)
         return RankVitals(
             job=self.found.job,

@@ -89,7 +89,7 @@ class SpoolKeeper:
 
     def _bring_up_to_date(self) -> None:
         self._spool.open()
-        waiting = self._queue.all()
+        waiting = [dump for dump in self._queue.all() if not dump.is_glance]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
             # Once only: one that had to go because the spool is full must not push out another.

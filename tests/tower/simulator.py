@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
 from tests.core.detection.scenes import JOB, World
+from watchtower.core.fleet.generation import Generation
 from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
@@ -17,7 +18,7 @@ from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
-from watchtower.wire.report import ProcessState, Report
+from watchtower.wire.report import Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict
 
@@ -83,6 +84,10 @@ class Simulation:
     @property
     def live(self) -> LiveJob:
         return self.tower.live[JOB]
+
+    @property
+    def generation(self) -> Generation:
+        return self.tower.fleet.jobs[JOB].generation
 
     @property
     def verdict(self) -> Verdict:
@@ -157,7 +162,7 @@ class Simulation:
             taken = a_stack(stack if rank.rank == behind else IN_ALL_REDUCE)
             stacks[taken.digest] = taken
             thread = ThreadDump(name="MainThread", digest=taken.digest, main=True)
-            kernel = KernelWait(state=ProcessState.SLEEPING)
+            kernel = KernelWait(state=rank.state)
             dumps.append(
                 RankDump(
                     rank=rank.rank,

@@ -70,6 +70,13 @@ class Policy:
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
     )
 
+    unbeaten_look_s: float = _setting(
+        20, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
+    )
+    unbeaten_looks: float = _setting(
+        3, 2, 1000, "It is suspect when so many looks in a row find nothing changed or moving."
+    )
+
     def __post_init__(self) -> None:
         """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
         for item in fields(self):

@@ -18,11 +18,16 @@ class OrderBook:
     def __init__(self) -> None:
         self._pending: dict[str, dict[str, tuple[float, Order]]] = {}
 
-    def place(self, nodes: Iterable[str], job: str, order_id: str, now: float) -> None:
-        """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one."""
-        order = Order(id=order_id, job=job, expires_s=EXPIRES_S)
+    def place(
+        self, nodes: Iterable[str], job: str, order_id: str, now: float, *, glance: bool
+    ) -> None:
+        """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one,
+        but a glance no whole dump."""
+        order = Order(id=order_id, job=job, expires_s=EXPIRES_S, glance=glance)
         for node in nodes:
             pending = self._pending.setdefault(node, {})
+            if glance and _holds_whole(pending.get(job), now):
+                continue
             if job in pending or len(pending) < MAX_ORDERS:
                 pending[job] = (now, order)
 
@@ -39,3 +44,7 @@ class OrderBook:
         """Forget the orders of a job that is over."""
         for pending in self._pending.values():
             pending.pop(job, None)
+
+
+def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:
+    return waiting is not None and not waiting[1].glance and now - waiting[0] < EXPIRES_S

@@ -26,6 +26,7 @@ from watchtower.core.detection.effects import (
 )
 from watchtower.core.detection.snapshot import carry_over, dumps_since, take_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
+from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
@@ -125,12 +126,22 @@ class Tower:
         Raises StoreFailedError when it cannot be kept; it is evidence all the same, and the agent
         sends it again.
         """
-        if taken := self.fleet.take_dumps(batch, self.clock.now()):
-            self.live[batch.job].watch.take_dumps(taken, batch.stacks)
+        now = self.clock.now()
+        if batch.glance:
+            self._take_glance(batch, now)
+            return DumpReceipt(id=batch.id)
+        if taken := self.fleet.take_dumps(batch, now):
+            self.live[batch.job].watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(batch.job)
         await self.archive.keep_dumps(batch)
         self.counters.dumps += 1
         return DumpReceipt(id=batch.id)
+
+    def _take_glance(self, batch: DumpBatch, now: float) -> None:
+        live, job = self.live.get(batch.job), self.fleet.jobs.get(batch.job)
+        if live is not None and job is not None and live.generation == job.generation.number:
+            dumps = job.generation.own(batch)
+            live.watch.looks.take(dumps, batch.stacks, now - batch.held_s)
 
     def tick(self) -> None:
         """Judge every job; one job's failure never stops the watch of the others."""
@@ -189,15 +200,25 @@ class Tower:
     def _step(self, gen: Generation, live: LiveJob, now: float) -> None:
         if self._is_returning(live, gen, now):
             return
-        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now)
+        looks = live.watch.looks
+        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, looks)
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
         live.around = self._look_around(gen, live, condition, now)
         effects = live.watch.step(condition, live.around, now)
         self._carry_out(live, gen, effects, now)
+        if wants_look(gen, looks, self.policy, now):
+            self._look(live, gen, now)
         live.note_condition(condition.kind, now)
-        if gen.is_paced:
+        if gen.is_paced or condition.kind is Kind.CHANGING:
             self.archive.remember(gen, live)
+
+    def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
+        """Order a glance at every rank of a job of which none beats."""
+        nodes = self.fleet.nodes
+        seen = {r.vitals.rank for r in gen.live() if self.detector.is_seen(r, nodes, now)}
+        live.watch.looks.begin(seen, now)
+        self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
 
     def _is_returning(self, live: LiveJob, gen: Generation, now: float) -> bool:
         """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower.
@@ -266,7 +287,7 @@ class Tower:
             for record in gen.live()
             if wanted.again or not dumps_since(record, since)
         }
-        self._orders.place(nodes, gen.job, make_id(self.clock.wall()), now)
+        self._orders.place(nodes, gen.job, make_id(self.clock.wall()), now, glance=wanted.glance)
 
     def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:
         if live.is_diagnosing:

@@ -162,6 +162,8 @@ class DumpBatch:
     groups: tuple[ProcessGroup, ...] = ()
     """Every group that one of `group_logs` is of."""
     group_logs: tuple[GroupLog, ...] = ()
+    glance: bool = False
+    """Taken by an order for a glance: soft state, that nobody keeps."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

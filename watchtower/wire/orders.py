@@ -42,6 +42,9 @@ class Order:
     job: str
     expires_s: float
     ranks: tuple[int, ...] = ()
+    glance: bool = False
+    """One round without child processes: only where each rank is. It is asked for every 20 s where
+    no rank beats, and an agent that does not know it takes a whole dump."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

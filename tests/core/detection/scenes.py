@@ -41,6 +41,8 @@ class Rank:
     ended: Ending | None = None
     ended_at: float = 0.0
     has_page: bool = True
+    moves: dict[str, float] = field(default_factory=dict)
+    """Bytes per second, by the field of `Movement`."""
 
     def vitals(self, world_size: int, now: float) -> RankVitals:
         beat = Beat(
@@ -60,7 +62,7 @@ class Rank:
             found_age_s=now - self.started_at,
             beat=beat if self.has_page else None,
             state=self.state,
-            movement=Movement(cpu_cores=self.cpu_cores),
+            movement=Movement(cpu_cores=self.cpu_cores, **self.moves),
             ended=replace(self.ended, age_s=now - self.ended_at) if self.ended else None,
         )
 

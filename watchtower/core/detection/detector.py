@@ -11,6 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from watchtower.core.detection.looks import Looks
+from watchtower.core.detection.unbeaten import (
+    goes_on,
+    has_changed,
+    is_unbeaten,
+    unchanged_since,
+)
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.phrases import say_slower
@@ -28,7 +35,9 @@ class Kind(Enum):
     STEPPING = "stepping"
     STARTING = "starting"
     UNWATCHED = "unwatched"
-    """No rank has a heartbeat page: nothing to judge by."""
+    """No rank beats, and looks have not told anything yet."""
+    CHANGING = "changing"
+    """No rank beats, but looks find that it goes on."""
     SLOW = "slow"
     STALLED = "stalled"
     SUSPENDED = "suspended"
@@ -45,6 +54,8 @@ class Why(Enum):
     OVERDUE = "overdue"
     STARTUP = "startup"
     DEATH = "death"
+    UNCHANGED = "unchanged"
+    """No rank beats, and looks find nothing that changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +84,15 @@ class Detector:
     policy: Policy
 
     def judge(
-        self, gen: Generation, nodes: Mapping[str, NodeRecord], pauses: Pauses, now: float
+        self,
+        gen: Generation,
+        nodes: Mapping[str, NodeRecord],
+        pauses: Pauses,
+        now: float,
+        looks: Looks | None = None,
     ) -> Condition:
         """Say what the job is doing at `now`."""
+        looks = looks or Looks()
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
@@ -88,8 +105,9 @@ class Detector:
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
             self._find_death(gen, seen, now)
-            or self._find_startup_stall(gen, seen, now)
+            or self._find_startup_stall(gen, seen, looks, now)
             or self._find_overdue(gen, seen, nodes, pauses, now)
+            or self._find_unchanged(gen, seen, looks, now)
         )
         if stall is not None:
             return Condition(kind=Kind.STALLED, reason=self._explain(stall, now), stall=stall)
@@ -97,6 +115,8 @@ class Detector:
             lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
             shown = ", ".join(lost[:5])
             return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
+        if is_unbeaten(gen):
+            return self._judge_unbeaten(gen, looks, now)
         return self._judge_progress(gen)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
@@ -138,11 +158,6 @@ class Detector:
         return Condition(kind=Kind.ENDED, reason=_explain_end(gen))
 
     def _judge_progress(self, gen: Generation) -> Condition:
-        if not any(r.vitals.beat for r in gen.ranks.values()):
-            return Condition(
-                kind=Kind.UNWATCHED,
-                reason="not watched: no rank has a heartbeat page (yet); is beat() called?",
-            )
         if not gen.is_paced:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         pace = gen.pace("")
@@ -150,6 +165,27 @@ class Detector:
             text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
             return Condition(kind=Kind.SLOW, reason=text)
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
+
+    def _judge_unbeaten(self, gen: Generation, looks: Looks, now: float) -> Condition:
+        has_page = any(r.vitals.beat for r in gen.ranks.values())
+        if has_page and now - gen.began_at <= self.policy.startup_grace_s:
+            return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
+        every_s = f"{self.policy.unbeaten_look_s:g} s"
+        what = "beats; is beat() called?" if has_page else "has a heartbeat page"
+        reason = f"watched by looks every {every_s}: no rank {what}"
+        is_changing = has_changed(gen, looks, self.policy, now)
+        return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
+
+    def _find_unchanged(
+        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+    ) -> Stall | None:
+        if not is_unbeaten(gen):
+            return None
+        since = unchanged_since(gen, seen, looks, self.policy, now)
+        if since is None:
+            return None
+        ranks = frozenset(record.vitals.rank for record in seen)
+        return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
 
     def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
         # A step that began after a death shows that the others go on without that rank.
@@ -169,7 +205,7 @@ class Detector:
         return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
 
     def _find_startup_stall(
-        self, gen: Generation, seen: list[RankRecord], now: float
+        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
     ) -> Stall | None:
         watched = [r for r in seen if r.vitals.beat is not None]
         if not watched or gen.is_paced:
@@ -177,6 +213,8 @@ class Detector:
         last_step = max((self._last_beat(r) for r in watched if _has_stepped(r)), default=0.0)
         since = max(gen.began_at, last_step, gen.resumed_at)
         if now - since <= self.policy.startup_grace_s:
+            return None
+        if is_unbeaten(gen) and goes_on(gen, looks, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())
@@ -226,6 +264,8 @@ class Detector:
             return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
         if stall.why is Why.STARTUP:
             return f"no first steps {waited} after the start"
+        if stall.why is Why.UNCHANGED:
+            return f"nothing has changed in {count_ranks(len(stall.ranks))} for {waited}"
         if len(stall.ranks) == 1:
             return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
         return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"

@@ -15,6 +15,8 @@ class DumpsWanted:
     reason: str
     again: bool = False
     """True: also of ranks that were dumped in this stall already."""
+    glance: bool = False
+    """One cheap round that only says where each rank is, see `looks`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

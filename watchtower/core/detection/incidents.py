@@ -8,7 +8,7 @@ recovered is over, the next one is a new incident.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
@@ -22,6 +22,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
+from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
 from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
@@ -35,6 +36,7 @@ _QUIET = {
     Kind.STEPPING: Status.HEALTHY,
     Kind.STARTING: Status.HEALTHY,
     Kind.UNWATCHED: Status.HEALTHY,
+    Kind.CHANGING: Status.HEALTHY,
     Kind.SLOW: Status.SLOW,
     Kind.STALLED: Status.SUSPECT,
     Kind.SUSPENDED: Status.SUSPENDED,
@@ -51,9 +53,11 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.step`.
     # While a job starts, ranks that look for their peers may move by turns: only steps clear it.
     Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
-    # An open incident ends by steps or by the end of the job; nothing else hides it.
+    # An open incident ends by steps, by changes that looks find, or by the end of the job; nothing
+    # else hides it.
     Status.HUNG: {
         Kind.STEPPING: Status.RECOVERED,
+        Kind.CHANGING: Status.RECOVERED,
         Kind.SLOW: Status.RECOVERED,
         Kind.STARTING: Status.HUNG,
         Kind.UNWATCHED: Status.HUNG,
@@ -66,6 +70,7 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.RECOVERED: _QUIET
     | {
         Kind.STEPPING: Status.RECOVERED,
+        Kind.CHANGING: Status.RECOVERED,
         Kind.STARTING: Status.RECOVERED,
         Kind.UNWATCHED: Status.RECOVERED,
         Kind.ENDING: Status.RECOVERED,
@@ -118,6 +123,8 @@ class JobWatch:
     """How long the current suspicion may last, once there is a diagnosis."""
     census: Census | None = None
     """While the job is slow: who waits, and who is waited for."""
+    looks: Looks = field(default_factory=Looks)
+    """What was seen of ranks that do not beat."""
     _phase: str = ""
     _asked_at: float = float("-inf")
     _asked_for: tuple[int, ...] | None = None
@@ -146,8 +153,12 @@ class JobWatch:
         self.reason = condition.reason
         return effects
 
-    def take_dumps(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
+    def take_dumps(
+        self, dumps: Iterable[RankDump], stacks: Iterable[Stack], taken_at: float
+    ) -> None:
         """Take dumps of this generation that have just come in."""
+        dumps, stacks = list(dumps), list(stacks)
+        self.looks.take(dumps, stacks, taken_at)
         if self.census is not None:
             self.census.take(dumps, stacks)
 

@@ -49,7 +49,8 @@ def patience_for(
         return Patience(
             length_s=_still_s(around, policy), reason="the suspect cannot go on by itself"
         )
-    patience = _by_movement(diagnosis, around, policy)
+    judge = _without_beats if around.unbeaten else _by_movement
+    patience = judge(diagnosis, around, policy)
     seen = pauses.longest(around.phase, diagnosis.suspect_class)
     if policy.learned_factor * seen > patience.length_s:
         return Patience(
@@ -92,6 +93,18 @@ def _at_start(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Pat
     if around.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
     return Patience(length_s=policy.startup_patience_s, reason="somebody works on the first steps")
+
+
+def _without_beats(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
+    """A job that waits for work looks like one that hangs, unless somebody waits for somebody."""
+    if not diagnosis.suspects or not diagnosis.peers_waiting:
+        reason = "no step is known, and nobody is known to wait for anybody"
+        return Patience(length_s=policy.phase_patience_s, reason=reason)
+    if diagnosis.suspects_moving:
+        reason = "the suspect moves, and no step is known"
+        return Patience(length_s=policy.class_patience_s, reason=reason)
+    reason = "the suspect does not move and others wait for it"
+    return Patience(length_s=_still_s(around, policy), reason=reason)
 
 
 def _still_s(around: Surroundings, policy: Policy) -> float:

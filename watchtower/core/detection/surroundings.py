@@ -24,6 +24,8 @@ class Surroundings:
     """Typical step there, 0 while it is not known."""
     starting: bool = False
     """The job has not come to its first steps."""
+    unbeaten: bool = False
+    """Looks say that it is stalled: no rank beats."""
     all_still: bool = False
     """Several ranks are live and none of them moves."""
     dumps_have: int = 0
@@ -56,6 +58,7 @@ def view_surroundings(
         phase=phase,
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
+        unbeaten=stall.why is Why.UNCHANGED,
         all_still=len(live) > 1 and all(now - r.moved_at > STILL_AFTER_S for r in live),
         dumps_have=sum(1 for n in rounds if n),
         dumps_want=len(live),

@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.slowness import explain_slow_job
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import bad_loss_evidence
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
 
@@ -64,6 +64,8 @@ def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Dia
     if rules is None:
         rules = SLOW_RULES if is_slow else RULES
     findings, broken = _run_rules(case, standings, rules)
+    if all(item.beat is None for item in case.ranks):
+        findings = [_less_sure(finding) for finding in findings]
     if is_slow and not any(finding.confidence >= MIN_CONFIDENCE for finding in findings):
         findings.append(explain_slow_job(case, standings))
     ranked = sorted(findings, key=lambda finding: (finding.tier, -finding.confidence))
@@ -108,6 +110,10 @@ def _run_rules(
         if finding is not None:
             findings.append(finding)
     return findings, broken
+
+
+def _less_sure(finding: Finding) -> Finding:
+    return replace(finding, confidence=min(finding.confidence, UNBEATEN_CEILING))
 
 
 def _join_faults(sure: Sequence[Finding]) -> Finding:

@@ -18,6 +18,9 @@ MIN_CONFIDENCE = 0.5
 MISSING_CEILING = 0.85
 """Ceiling while some rank's stack is missing: that rank may be the one."""
 
+UNBEATEN_CEILING = 0.85
+"""Ceiling while no rank has a heartbeat page: that nothing goes on is then inferred from looks."""
+
 DOUBT_CEILING = 0.45
 """Ceiling of a finding that names candidates, not a culprit."""
 

@@ -174,6 +174,15 @@ class Generation:
             self.batches.pop(next(iter(self.batches)))
         return taken
 
+    def own(self, batch: DumpBatch) -> list[RankDump]:
+        """Choose the dumps of a batch that are of this generation's processes."""
+        return [
+            dump
+            for dump in batch.ranks
+            if (record := self.ranks.get(dump.rank)) is not None
+            and record.key == ProcessKey(batch.node, dump.pid, dump.start_time)
+        ]
+
     def is_returning(self, now: float, patience_s: float) -> bool:
         """Whether some of its processes may still be reported again after the tower's restart."""
         return bool(self.awaited) and now - self.recalled_at < patience_s
