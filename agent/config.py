@@ -117,7 +117,7 @@ MAX_DUMPS_PER_MINUTE = 6
 """Of one job, whoever asks: a hang needs two or three, and a deadline of 0 s must not cost more."""
 
 MAX_GLANCES_PER_MINUTE = 60
-"""Of one job; a tower asks for three, and for one a second where its settings say so."""
+"""Of one job; a tower asks for two, and for one a second where its settings say so."""
 
 REMEMBERED_ORDERS = 1024
 """Ids of orders already carried out."""

@@ -78,6 +78,18 @@ def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
     assert not ledger.satisfies("j", 100.0 + SATISFIED_BY_S)
 
 
+def test_a_job_is_dumped_only_so_often_in_a_minute() -> None:
+    ledger = DumpLedger(per_minute=2)
+    for at in (0.0, 20.0):
+        assert not ledger.is_exhausted("j", at)
+        ledger.begin("j", at)
+        assert ledger.is_running("j")
+        ledger.end("j", at + 1)
+        assert not ledger.is_running("j")
+    assert ledger.is_exhausted("j", 59.0)
+    assert not ledger.is_exhausted("j", 61.0)
+
+
 def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:
     return Order(id=order_id, job="j", expires_s=expires_s, ranks=ranks)
 

@@ -17,6 +17,7 @@ from tests.core.builders import (
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules import RULES
+from watchtower.core.diagnosis.weighing import UNBEATEN_CEILING
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 
@@ -180,3 +181,13 @@ def test_a_loss_that_became_nan_is_told_but_decides_nothing():
     assert answer.cause is diagnose(a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))).cause
     assert answer.evidence[-1].text == "rank 3 reported a NaN or infinite loss"
     assert answer.evidence[-1].weight == 0
+
+
+def test_a_verdict_on_a_job_without_any_page_is_less_sure():
+    built = a_rank(3, FETCHING)
+    sure = said(built).confidence
+    ranks = with_rank(ranks_in(8, IN_ALL_REDUCE), built)
+    pageless = [replace(each, evidence=replace(each.evidence, beat=None)) for each in ranks]
+    diagnosis = diagnose(a_case(pageless))
+    assert diagnosis.cause is Cause.DATALOADER_STALL
+    assert diagnosis.confidence == UNBEATEN_CEILING < sure

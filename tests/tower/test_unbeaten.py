@@ -22,7 +22,7 @@ LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for li
 
 def unbeaten(**policy: float) -> World:
     """Four ranks on two nodes; no process has a page."""
-    world = World(policy=replace(Policy(), **policy))
+    world = World(policy=replace(Policy(unbeaten_look_s=20), **policy))
     for rank in world.ranks.values():
         rank.has_page = False
     return world

@@ -71,7 +71,7 @@ class Policy:
     )
 
     unbeaten_look_s: float = _setting(
-        20, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
+        30, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
     )
     unbeaten_looks: float = _setting(
         3, 2, 1000, "It is suspect when so many looks in a row find nothing changed or moving."

@@ -43,7 +43,7 @@ class Order:
     expires_s: float
     ranks: tuple[int, ...] = ()
     glance: bool = False
-    """One round without child processes: only where each rank is. It is asked for every 20 s where
+    """One round without child processes: only where each rank is. It is asked for every 30 s where
     no rank beats, and an agent that does not know it takes a whole dump."""
 
     def __post_init__(self) -> None:

@@ -158,7 +158,8 @@ class JobWatch:
     ) -> None:
         """Take dumps of this generation that have just come in."""
         dumps, stacks = list(dumps), list(stacks)
-        self.looks.take(dumps, stacks, taken_at)
+        if self.looks.has_begun:
+            self.looks.take(dumps, stacks, taken_at)
         if self.census is not None:
             self.census.take(dumps, stacks)
 

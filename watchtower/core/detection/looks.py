@@ -22,8 +22,8 @@ NO_CHANCE = 0.001
 """Looks at a healthy job may agree by chance: most of a step may pass in one line. So many agree
 that it happens once in a thousand runs."""
 
-MAX_LOOKS = 180
-"""Never more than so many are asked for: an hour of looks every 20 s."""
+MAX_LOOKS = 120
+"""Never more than so many are asked for: an hour of looks every 30 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,11 @@ class Looks:
     _longest_still: int = 0
     _longest_working: int = 0
     """Most looks in a row that agreed before something changed: while all stood still, and not."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether there was any look."""
+        return self._begun_at > float("-inf")
 
     def is_due(self, every_s: float, now: float) -> bool:
         """Tell whether it is time for the next look."""
