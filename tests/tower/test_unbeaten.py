@@ -252,6 +252,16 @@ def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(t
     tell_unbeaten(story)
 
 
+def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_unbeaten):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await sim.report(200)  # nobody answers the looks
+        assert sim.status == "healthy"
+        said = "not watched: no rank has a heartbeat page, and looks at them show no stack"
+        assert sim.live.watch.reason == f"{said}; see /readyz"
+
+    tell_unbeaten(story)
+
+
 def test_one_beat_ends_the_looks(tell_unbeaten):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(60)

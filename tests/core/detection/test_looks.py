@@ -84,6 +84,17 @@ def test_collectives_and_transfers_that_go_on_are_progress_at_the_same_line(reco
     assert look(looks, 40.0, *SAME, collectives=records) == 1
 
 
+def test_looks_that_show_nobody_are_blind_after_some():
+    looks = Looks()
+    for number in range(3):
+        look(looks, 20.0 * number, *SAME, failure=FAILED)
+        assert not looks.is_blind
+    look(looks, 60.0, *SAME, failure=FAILED)
+    assert looks.is_blind
+    look(looks, 80.0, *SAME)
+    assert not looks.is_blind
+
+
 def test_another_process_is_another_sight():
     looks = looked(SAME, SAME)
     assert look(looks, 40.0, *SAME, pid=11) == 1

@@ -102,6 +102,11 @@ def test_a_pause_that_comes_once_or_twice_is_none_to_wait_for():
     assert paced(*[1.0] * 20, 300.0, *[25.0, 1.0] * 3).pause_s == 25.0
 
 
+@given(st.lists(st.floats(0.85, 1.15), min_size=3, max_size=60))
+def test_jitter_is_no_pause_and_moves_no_deadline(samples):
+    assert paced(*samples).pause_s == 0.0
+
+
 def test_a_pause_that_came_back_no_more_is_forgotten():
     assert paced(*[1.0, 25.0] * 10, *[1.0] * 32).pause_s == 0.0
 

@@ -173,6 +173,9 @@ class Detector:
         every_s = f"{self.policy.unbeaten_look_s:g} s"
         what = "beats; is beat() called?" if has_page else "has a heartbeat page"
         reason = f"watched by looks every {every_s}: no rank {what}"
+        if looks.is_blind:
+            text = f"not watched: no rank {what}, and looks at them show no stack; see /readyz"
+            return Condition(kind=Kind.UNWATCHED, reason=text)
         is_changing = has_changed(gen, looks, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
 

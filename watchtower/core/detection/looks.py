@@ -26,6 +26,10 @@ MAX_LOOKS = 120
 """Never more than so many are asked for: an hour of looks every 30 s."""
 
 
+BLIND_AFTER = 3
+"""Looks that showed nobody, after which it is said."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """Where one process stood at one look."""
@@ -60,6 +64,8 @@ class Looks:
     go_on: bool = False
     """Every rank was seen to work although none beats: no first steps are to be waited for."""
     _begun_at: float = float("-inf")
+    _begun: int = 0
+    """Looks so far."""
     _answered: set[int] = field(default_factory=set)
     """Ranks seen in the present look."""
     _agreed: int = 0
@@ -79,7 +85,12 @@ class Looks:
     @property
     def has_begun(self) -> bool:
         """Tell whether there was any look."""
-        return self._begun_at > float("-inf")
+        return self._begun > 0
+
+    @property
+    def is_blind(self) -> bool:
+        """Tell whether several looks showed no rank: its stacks cannot be read."""
+        return self._begun > BLIND_AFTER and not self.seen
 
     def is_due(self, every_s: float, now: float) -> bool:
         """Tell whether it is time for the next look."""
@@ -90,6 +101,7 @@ class Looks:
         self._agreed = self.agreed(live)
         self._answered.clear()
         self._is_broken, self._begun_at = False, now
+        self._begun += 1
 
     def agreed(self, live: Set[int]) -> int:
         """Count the looks in a row, the present one included, at which all these ranks stood where
