@@ -1,7 +1,8 @@
-"""Collector: bytes a late rank's process tree moves through the network.
+"""Collector: bytes a rank's process tree moves through the network.
 
-Who downloads weights or uploads a checkpoint uses hardly any CPU and no disk; without this it would
-look motionless. It costs a look at every descriptor, so only late ranks are looked at, and seldom.
+A rank that downloads weights or uploads a checkpoint uses hardly any CPU and no disk; without this
+it would look motionless. It costs a look at every descriptor, so only ranks are looked at that are
+late, or that have no page and may be late, and seldom.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Movement:
     """False when /proc/PID/io is closed to the agent: the two byte rates are then unknown."""
     socket_bytes_per_s: float = 0.0
     """Bytes moved over TCP by the whole tree; in a network namespace of its own, over all its
-    interfaces. Measured only while the rank is late, else 0."""
+    interfaces. Measured while the rank is late or has no page, else 0."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
