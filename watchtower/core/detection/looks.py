@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from math import ceil, log
 
 from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import HELD, find_thread, index_stacks
+from watchtower.core.diagnosis.standing import HELD
+from watchtower.core.diagnosis.threads import find_thread, index_stacks
 from watchtower.wire.collectives import PeerTransfers
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import ProcessState
