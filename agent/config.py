@@ -96,6 +96,22 @@ MAX_BATCH_THREADS = 50_000
 MAX_BATCH_FRAMES = 50_000
 """Frames in one batch, about 6 MB; ranks hang in the same few places: real ones have hundreds."""
 
+RECORDS_DEADLINE_S = 1.0
+"""For all that a process is asked of its collective records: an answer takes a millisecond, a full
+ring 27."""
+
+RECORDS_AT_ONCE = 4
+"""Processes asked at the same time. Who does not answer costs a second, but no CPU."""
+
+MAX_RANK_RECORDS = 4096
+"""Collectives of one rank: the last eight of 512 groups. Of further groups only the numbers go."""
+
+MAX_BATCH_RECORDS = 50_000
+"""In one batch, about 5 MB; ranks of a node call the same: real ones have hundreds."""
+
+MAX_BATCH_MEMBERS_TEXT = 4 << 20
+"""Characters of members of all groups in one batch: spans are short, subsets of no order long."""
+
 ROUND_DEADLINE_S = 10.0
 """What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from agent import config
 from agent.discovery import Discovery
 from agent.dump_queue import DumpQueue
-from agent.dump_round import RoundTaker, Target
+from agent.dump_round import RoundTaker, Target, no_page
 from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
@@ -246,7 +246,7 @@ class Agent:
                 rank=rank.found.claim.rank,
                 pid=rank.found.process.pid,
                 start_time=rank.found.process.start_time,
-                read_step=rank.heartbeat.step_now if rank.heartbeat is not None else lambda: -1,
+                read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
             )
             for rank in self._watchlist.living()
             if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from watchtower_heartbeat.page import PageView
+
+from agent.batch_contents import GroupSet, StackSet
 from agent.config import (
     CHILD_STACKS_PER_RANK,
     MAX_BATCH_CHILDREN,
-    MAX_BATCH_FRAMES,
-    MAX_BATCH_THREADS,
     PY_SPY_AT_ONCE,
+    RECORDS_AT_ONCE,
 )
+from agent.dumpers.collectives import RankRecords, look_at_collectives
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
 from agent.launchers import is_python
 from agent.procfs import Proc, printable
-from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME, MAX_STACKS
-from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump, ThreadDump
+from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
+from watchtower.wire.collectives import GroupLog, ProcessGroup
+from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -36,7 +41,21 @@ class Target:
     rank: int
     pid: int
     start_time: int
-    read_step: Callable[[], int]
+    read_page: Callable[[], PageView | None]
+
+
+def no_page() -> None:
+    """Read the page of a rank that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a round took."""
+
+    ranks: tuple[RankDump, ...]
+    stacks: tuple[Stack, ...]
+    groups: tuple[ProcessGroup, ...] = ()
+    group_logs: tuple[GroupLog, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -52,7 +71,8 @@ class _Process:
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Tree:
     target: Target
-    step: int
+    view: PageView | None
+    records: RankRecords | None = None
     process: _Process
     children: list[_Process]
 
@@ -68,7 +88,7 @@ class RoundTaker:
 
     def take(
         self, targets: Sequence[Target], *, deadline: float, children: bool = True
-    ) -> tuple[tuple[RankDump, ...], tuple[Stack, ...]]:
+    ) -> Round:
         """Dump all targets, with their child processes; what is not reached by the deadline is a
         timeout."""
         parents = children_by_parent(self._proc) if children else {}
@@ -79,12 +99,24 @@ class RoundTaker:
         wanted = [tree.process for tree in trees]
         for tree in trees:
             wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])
-        self._dump_stacks([each for each in wanted if is_dumpable(each)], deadline)
-        stacks = _StackSet()
-        dumps = tuple(_as_rank_dump(tree, stacks) for tree in trees)
+        asking = _start(
+            "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
+        )
+        # Ranks come first in the list, so that children never cost a rank its turn.
+        dumping = _start(
+            "py-spy",
+            PY_SPY_AT_ONCE,
+            [partial(self._dump, each, deadline) for each in wanted if is_dumpable(each)],
+        )
+        for thread in (*asking, *dumping):
+            thread.join()
+        stacks, groups = StackSet(), GroupSet()
+        dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
         for dump in dumps:
             self._count(dump.failure.kind.value if dump.failure else "ok")
-        return dumps, stacks.all()
+        return Round(
+            ranks=dumps, stacks=stacks.all(), groups=groups.groups(), group_logs=groups.logs()
+        )
 
     def _look(
         self,
@@ -98,7 +130,7 @@ class RoundTaker:
         process = _Process(pid=target.pid, kernel=KernelWait(state=ProcessState.GONE))
         if stat is None or stat.start_time != target.start_time:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
-            return _Tree(target=target, step=target.read_step(), process=process, children=[])
+            return _Tree(target=target, view=target.read_page(), process=process, children=[])
         process.kernel = read_kernel_wait(self._proc, target.pid, tables)
         process.command = ["python"]  # a rank is always tried
         if process.kernel.state in DEAD:
@@ -106,7 +138,7 @@ class RoundTaker:
         pids = descendants(target.pid, children, without=ranks)
         found = [self._look_at_child(pid, tables) for pid in pids[:room]]
         found.sort(key=lambda child: not is_python(child.command))
-        return _Tree(target=target, step=target.read_step(), process=process, children=found)
+        return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
     def _look_at_child(self, pid: int, tables: SocketTables) -> _Process:
         return _Process(
@@ -115,27 +147,15 @@ class RoundTaker:
             command=self._proc.command(pid),
         )
 
-    def _dump_stacks(self, processes: list[_Process], deadline: float) -> None:
-        """Ranks come first in the list, so that children never cost a rank its turn."""
-        waiting = list(reversed(processes))
-        lock = threading.Lock()
+    def _ask(self, tree: _Tree, deadline: float) -> None:
+        process = tree.process
+        if process.kernel.state not in DEAD:
+            tree.records = look_at_collectives(
+                self._proc, process.pid, tree.view, process.kernel, deadline
+            )
 
-        def work() -> None:
-            while True:
-                with lock:
-                    if not waiting:
-                        return
-                    process = waiting.pop()
-                process.stacks = self._dump_in_turn(process.pid, deadline)
-
-        threads = [
-            threading.Thread(target=work, name="py-spy", daemon=True)
-            for _ in range(min(PY_SPY_AT_ONCE, len(processes)))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    def _dump(self, process: _Process, deadline: float) -> None:
+        process.stacks = self._dump_in_turn(process.pid, deadline)
 
     def _dump_in_turn(self, pid: int, deadline: float) -> StackDump:
         if not self._turns.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -148,31 +168,25 @@ class RoundTaker:
             self._turns.release()
 
 
-class _StackSet:
-    """Each distinct stack once, within the bounds of a batch."""
+def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list[threading.Thread]:
+    """Do all steps in the order given, some of them at the same time."""
+    waiting = deque(steps)
 
-    def __init__(self) -> None:
-        self._stacks: dict[str, Stack] = {}
-        self._frames = self._threads = 0
+    def work() -> None:
+        while True:
+            try:
+                step = waiting.popleft()
+            except IndexError:
+                return
+            step()
 
-    def add(self, dump: StackDump) -> tuple[ThreadDump, ...]:
-        """Take in the stacks of a process; return the threads whose stack fits."""
-        if dump.threads is None:
-            return ()
-        for stack in dump.threads.stacks:
-            frames = self._frames + len(stack.frames)
-            full = len(self._stacks) >= MAX_STACKS or frames > MAX_BATCH_FRAMES
-            if stack.digest not in self._stacks and not full:
-                self._stacks[stack.digest] = stack
-                self._frames = frames
-        room = max(0, MAX_BATCH_THREADS - self._threads)
-        fits = [each for each in dump.threads.threads if each.digest in self._stacks][:room]
-        self._threads += len(fits)
-        return tuple(fits)
-
-    def all(self) -> tuple[Stack, ...]:
-        """Return the stacks taken in."""
-        return tuple(self._stacks.values())
+    threads = [
+        threading.Thread(target=work, name=name, daemon=True)
+        for _ in range(min(at_once, len(waiting)))
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def is_dumpable(process: _Process) -> bool:
@@ -204,20 +218,21 @@ def descendants(pid: int, children: dict[int, list[int]], *, without: set[int]) 
     return found
 
 
-def _as_rank_dump(tree: _Tree, stacks: _StackSet) -> RankDump:
+def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
     dump = RankDump(
         rank=tree.target.rank,
         pid=tree.target.pid,
         start_time=tree.target.start_time,
         kernel=tree.process.kernel,
-        step=tree.step,
+        step=max(tree.view.step, -1) if tree.view is not None else -1,
         threads=stacks.add(tree.process.stacks),
         failure=tree.process.stacks.failure,
+        collectives=groups.add(tree.records),
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
 
 
-def _as_child_dump(child: _Process, stacks: _StackSet) -> ChildDump:
+def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
     return ChildDump(
         pid=child.pid,
         kernel=child.kernel,

@@ -76,9 +76,7 @@ class Dumping:
     def _take(self, request: DumpRequest, number: int) -> None:
         taken = read_moment()
         deadline = time.monotonic() + ROUND_DEADLINE_S
-        ranks, stacks = self._taker.take(
-            request.targets, deadline=deadline, children=not request.glance
-        )
+        found = self._taker.take(request.targets, deadline=deadline, children=not request.glance)
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
             id=uuid.uuid4().hex,
@@ -87,8 +85,10 @@ class Dumping:
             round=number,
             reason=request.reason,
             held_s=0.0,
-            ranks=ranks,
-            stacks=stacks,
+            ranks=found.ranks,
+            stacks=found.stacks,
+            groups=found.groups,
+            group_logs=found.group_logs,
             glance=request.glance,
         )
         if not self._stopping.is_set():

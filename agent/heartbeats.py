@@ -34,12 +34,12 @@ class Heartbeat:
             self.problem = error.reason
         return self.view
 
-    def step_now(self) -> int:
-        """Read the step without touching anything: for a dump in another thread."""
+    def view_now(self) -> PageView | None:
+        """Read the page without touching anything: for a dump in another thread."""
         try:
-            return self.page.read().step
+            return self.page.read()
         except PageError:
-            return -1
+            return None
 
     def beat(self, now_ns: int) -> Beat | None:
         """Return the beat for a report made at `now_ns`, counting steps since the previous one."""

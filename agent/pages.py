@@ -130,13 +130,32 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
     hang with it.
     """
     link = proc.link(pid, f"fd/{name}")
+    if link == MEMFD_LINK:
+        return leads_to_memory(proc, pid, name, MEMFD_LINK)
     if not is_page_link(link):
         return False
     mount = _mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
-    if link == MEMFD_LINK:
-        return _mount_of_memory() in (mount, "")
-    lines = proc.try_read(pid, "mountinfo").split(b"\n")
-    return any(_is_local(line, mount) for line in lines)
+    return _is_mount_local(proc.try_read(pid, "mountinfo"), mount)
+
+
+def leads_to_memory(proc: Proc, pid: int, name: str, wanted: str) -> bool:
+    """Say whether a descriptor is a memfd with the link `wanted`, without touching it."""
+    mount = _mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
+    return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memory() in (mount, "")
+
+
+def is_local_mount(mounts: bytes, descriptor: int) -> bool:
+    """Say whether a descriptor of ours is of a file system that does not wait for others.
+
+    `mounts` is the /proc/PID/mountinfo of a process in whose view the path is.
+    """
+    return _is_mount_local(
+        mounts, _mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
+    )
+
+
+def _is_mount_local(mounts: bytes, mount: str) -> bool:
+    return any(_is_local(line, mount) for line in mounts.split(b"\n"))
 
 
 def _mount_of(fdinfo: bytes) -> str:

@@ -115,7 +115,7 @@ def test_last_words_stay_when_the_page_cannot_be_read_any_more(page: Page) -> No
     heartbeat.read()
     assert heartbeat.problem
     assert heartbeat.beat(101 * S).step == 5  # type: ignore[union-attr]
-    assert heartbeat.step_now() == -1
+    assert heartbeat.view_now() is None
 
 
 def test_pages_are_known_by_their_links() -> None:

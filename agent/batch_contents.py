@@ -1,0 +1,89 @@
+"""What a batch says once for all its ranks: stacks, process groups, logs of collectives."""
+
+from __future__ import annotations
+
+from agent.config import (
+    MAX_BATCH_FRAMES,
+    MAX_BATCH_MEMBERS_TEXT,
+    MAX_BATCH_RECORDS,
+    MAX_BATCH_THREADS,
+)
+from agent.dumpers.collectives import RankRecords
+from agent.dumpers.python_stacks import StackDump
+from watchtower.wire.bounds import MAX_GROUPS, MAX_GROUPS_PER_RANK, MAX_STACKS, MAX_TEXT
+from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
+from watchtower.wire.dumps import ThreadDump
+from watchtower.wire.stacks import Stack
+
+
+class StackSet:
+    """Each distinct stack once, within the bounds of a batch."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[str, Stack] = {}
+        self._frames = self._threads = 0
+
+    def add(self, dump: StackDump) -> tuple[ThreadDump, ...]:
+        """Take in the stacks of a process; return the threads whose stack fits."""
+        if dump.threads is None:
+            return ()
+        for stack in dump.threads.stacks:
+            frames = self._frames + len(stack.frames)
+            full = len(self._stacks) >= MAX_STACKS or frames > MAX_BATCH_FRAMES
+            if stack.digest not in self._stacks and not full:
+                self._stacks[stack.digest] = stack
+                self._frames = frames
+        room = max(0, MAX_BATCH_THREADS - self._threads)
+        fits = [each for each in dump.threads.threads if each.digest in self._stacks][:room]
+        self._threads += len(fits)
+        return tuple(fits)
+
+    def all(self) -> tuple[Stack, ...]:
+        """Return the stacks taken in."""
+        return tuple(self._stacks.values())
+
+
+class GroupSet:
+    """Groups and logs of a batch, each distinct one once, within the bounds of a batch."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ProcessGroup] = {}
+        self._logs: dict[str, GroupLog] = {}
+        self._records = self._members_text = 0
+
+    def add(self, found: RankRecords | None) -> RankCollectives | None:
+        """Take in what one rank's records say; what does not fit is left out, and said."""
+        if found is None:
+            return None
+        taken = {
+            log.digest: None
+            for group, log in found.logs[:MAX_GROUPS_PER_RANK]
+            if self._take(group, log)
+        }
+        failures = list(found.failures)
+        if left_out := len(found.logs) - len(taken):
+            failures.append(f"{left_out} process groups are left out: there are too many of them")
+        return RankCollectives(
+            logs=tuple(taken), peers=found.peers, failure="; ".join(failures)[:MAX_TEXT]
+        )
+
+    def groups(self) -> tuple[ProcessGroup, ...]:
+        """Return the groups of the logs taken in."""
+        return tuple(self._groups.values())
+
+    def logs(self) -> tuple[GroupLog, ...]:
+        """Return the logs taken in."""
+        return tuple(self._logs.values())
+
+    def _take(self, group: ProcessGroup, log: GroupLog) -> bool:
+        if log.digest in self._logs:
+            return True
+        records = self._records + len(log.records)
+        text = self._members_text + (len(group.members) if group.id not in self._groups else 0)
+        full = len(self._logs) >= MAX_GROUPS  # a log has one group: these are not more
+        if full or records > MAX_BATCH_RECORDS or text > MAX_BATCH_MEMBERS_TEXT:
+            return False
+        self._records, self._members_text = records, text
+        self._logs[log.digest] = log
+        self._groups.setdefault(group.id, group)
+        return True

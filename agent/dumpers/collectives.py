@@ -1,0 +1,173 @@
+"""From torch's records to the words of the wire: how far a rank has come in each of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from watchtower_heartbeat.page import PageView
+
+from agent.config import MAX_RANK_RECORDS
+from agent.dumpers.flight_recorder import Asked, ask_recorders
+from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
+from agent.dumpers.torch_records import Call, GroupCalls, Records, rank_names
+from agent.procfs import Proc, printable
+from watchtower.wire.bounds import (
+    MAX_GROUP_RECORDS,
+    MAX_MEMBERS_TEXT,
+    MAX_NAME,
+    MAX_PEERS,
+)
+from watchtower.wire.collectives import (
+    GroupLog,
+    PeerTransfers,
+    ProcessGroup,
+    format_members,
+    make_group_log,
+    name_group,
+)
+from watchtower.wire.dumps import KernelWait
+
+GLOO = "gloo"
+"""Its recorder: a call begins where it is called. On NCCL it is queued behind the GPU's work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecords:
+    """What one rank's records say, before they take their place in a batch."""
+
+    logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
+    peers: tuple[PeerTransfers, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+def look_at_collectives(
+    proc: Proc, pid: int, view: PageView | None, kernel: KernelWait, deadline: float
+) -> RankRecords | None:
+    """Return what a rank's page and its library say; None when it keeps no records."""
+    if view is None or not (view.record_socket or view.transfers or view.transfers_left_out > 0):
+        return None
+    asked, failures = Asked(), []
+    groups: tuple[Membership, ...] = ()
+    if view.record_socket:
+        asked = ask_recorders(proc, pid, view.record_socket, kernel, deadline)
+        failures.append(asked.failure)
+    if asked.records and view.groups_descriptor > 0:
+        try:
+            groups = read_groups(proc, pid, view.groups_descriptor)
+        except BadGroups as error:
+            failures.append(f"its process groups are not known to the agent, because {error}")
+    logs: list[tuple[ProcessGroup, GroupLog]] = []
+    for recorder, records in asked.records:
+        found, missing = trim(recorder, records, groups)
+        logs += found
+        failures.append(missing)
+    if view.transfers_left_out > 0:
+        failures.append(f"{view.transfers_left_out} calls with further peers are not counted")
+    return RankRecords(
+        logs=tuple(logs),
+        peers=tuple(_as_peers(view)),
+        failures=tuple(filter(None, failures)),
+    )
+
+
+def trim(
+    recorder: str, records: Records, groups: tuple[Membership, ...]
+) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
+    """Return a log for each group whose members are known, and what is missing, as a sentence."""
+    known = groups or _groups_of_config(records)
+    called = {group.name: group for group in records.groups}
+    unknown = sorted(called.keys() - {each.name for each in known})
+    logs: list[tuple[ProcessGroup, GroupLog]] = []
+    forgotten = 0
+    room = MAX_RANK_RECORDS
+    for membership in known:
+        calls = called.get(membership.name)
+        if calls is None and records.forgot_groups:
+            forgotten += 1
+            continue
+        group = _as_group(recorder, membership, calls)
+        log = _as_log(recorder, group.id, calls.calls if calls else (), room)
+        room -= len(log.records)
+        logs.append((group, log))
+    return logs, "; ".join(_say_missing(unknown, forgotten))
+
+
+def _say_missing(unknown: list[str], forgotten: int) -> Iterator[str]:
+    if unknown:
+        names = ", ".join(printable(name, MAX_NAME)[:40] for name in unknown[:3])
+        yield (
+            f"the members of {len(unknown)} process groups ({names}) are not known, so their "
+            "records are left out: import watchtower_heartbeat before torch.distributed is used"
+        )
+    if forgotten:
+        yield (
+            f"{forgotten} process groups may have calls that the recorder has overwritten: a "
+            "larger TORCH_FR_BUFFER_SIZE keeps them"
+        )
+
+
+def _groups_of_config(records: Records) -> tuple[Membership, ...]:
+    """Take what the recorder itself knows of members: NCCL's does, gloo's does not."""
+    titles = {group.name: group.description for group in records.groups}
+    return number_groups(
+        (name, printable(titles.get(name) or name, MAX_NAME), members)
+        for name in sorted(records.members, key=rank_names)
+        if len(members := format_members(records.members[name])) <= MAX_MEMBERS_TEXT
+    )
+
+
+def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -> ProcessGroup:
+    """Name the group; NCCL counts the calls of a group apart from gloo's, so it is another one."""
+    members = membership.members if recorder == GLOO else f"{membership.members} {recorder}"
+    title = membership.title
+    if title == membership.name and calls is not None and calls.description:
+        title = printable(calls.description, MAX_NAME)
+    return ProcessGroup(
+        id=name_group(members, membership.order),
+        members=membership.members,
+        order=membership.order,
+        name=title,
+    )
+
+
+def _as_log(recorder: str, group: str, calls: tuple[Call, ...], room: int) -> GroupLog:
+    called = calls[-1].number if calls else 0
+    entered = called
+    if calls and recorder != GLOO:
+        entered = max((call.number for call in calls if call.started), default=-1)
+    last = calls[-min(MAX_GROUP_RECORDS, room) :] if room > 0 else ()
+    return make_group_log(
+        group=group,
+        called=called,
+        entered=entered,
+        completed=count_completed(calls),
+        records=tuple(call.as_record() for call in last),
+    )
+
+
+def count_completed(calls: tuple[Call, ...]) -> int:
+    """Return the number up to which every call is over; later ones may be, too.
+
+    Calls that the ring has overwritten count as over: hundreds came after them.
+    """
+    if not calls:
+        return 0
+    completed = max(0, calls[0].number - 1)
+    for call in calls:
+        if not call.over or call.number > completed + 1:
+            break
+        completed = call.number
+    return completed
+
+
+def _as_peers(view: PageView) -> Iterator[PeerTransfers]:
+    for each in view.transfers[:MAX_PEERS]:
+        yield PeerTransfers(
+            peer=max(-1, each.peer),
+            opened_by_send=each.opened_by_send,
+            sends_begun=max(0, each.sends_begun),
+            sends_done=max(0, each.sends_done),
+            receives_begun=max(0, each.receives_begun),
+            receives_done=max(0, each.receives_done),
+        )

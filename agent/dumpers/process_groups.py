@@ -1,0 +1,118 @@
+"""Reads which process groups a training process made, from the memfd that its client keeps.
+
+The file is only ever appended to, and says in its head how much of it is valid. Another process
+wrote it: nothing in it is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from watchtower_heartbeat.layout import (
+    GROUPS_MAGIC,
+    GROUPS_NAME,
+    GROUPS_TEXT_AT,
+    GROUPS_VERSION,
+    MAX_GROUPS_BYTES,
+)
+
+from agent.dumpers.torch_records import NO_DESCRIPTIONS
+from agent.pages import leads_to_memory
+from agent.procfs import Proc, printable
+from watchtower.wire.bounds import (
+    MAX_GROUPS_PER_RANK,
+    MAX_MEMBERS_TEXT,
+    MAX_NAME,
+    MAX_RANK,
+    MAX_WORLD_SIZE,
+)
+from watchtower.wire.collectives import format_members, parse_members
+
+LINK = f"/memfd:{GROUPS_NAME} (deleted)"
+"""What readlink says about its descriptor under /proc/PID/fd."""
+
+_NUMBERS = struct.Struct("=2q")
+"""Layout version and bytes of text, in the machine's own byte order."""
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """One process group of a process."""
+
+    name: str
+    """As the library's records name it."""
+    title: str
+    """For people."""
+    members: str
+    order: int
+    """How many groups of exactly these members were made before it."""
+
+
+class BadGroups(Exception):
+    """There is no list of groups that this version can read; the words say why."""
+
+
+def read_groups(proc: Proc, pid: int, descriptor: int) -> tuple[Membership, ...]:
+    """Read the groups of a process; BadGroups says why not."""
+    name = f"fd/{descriptor}"
+    if descriptor <= 0 or not leads_to_memory(proc, pid, str(descriptor), LINK):
+        raise BadGroups(f"descriptor {descriptor} is not the list of its groups")
+    try:
+        own = os.open(proc.file(pid, name), _READ)
+    except OSError as error:
+        raise BadGroups(f"the list of its groups cannot be opened: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(own).st_mode):
+            raise BadGroups(f"descriptor {descriptor} is not the list of its groups")
+        return parse_groups(os.pread(own, MAX_GROUPS_BYTES, 0))
+    except OSError as error:
+        raise BadGroups(f"the list of its groups cannot be read: {error.strerror}") from error
+    finally:
+        os.close(own)
+
+
+def parse_groups(raw: bytes) -> tuple[Membership, ...]:
+    """Parse the whole file. One bad line spoils it: groups after it may have another order."""
+    if raw[: len(GROUPS_MAGIC)] != GROUPS_MAGIC:
+        raise BadGroups("the list of its groups does not begin with the magic bytes")
+    if len(raw) < GROUPS_TEXT_AT:
+        raise BadGroups("the list of its groups is cut short")
+    version, length = _NUMBERS.unpack_from(raw, len(GROUPS_MAGIC))
+    if version != GROUPS_VERSION:
+        raise BadGroups(f"the list of its groups has layout version {version}")
+    text = raw[GROUPS_TEXT_AT : GROUPS_TEXT_AT + max(0, length)].decode("utf-8", "replace")
+    return number_groups(_parse_line(line) for line in text.split("\n")[:-1])
+
+
+def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, ...]:
+    """Give each of (name, title, members), in the order they were made, its place among equals."""
+    made: Counter[str] = Counter()
+    found: dict[str, Membership] = {}
+    for name, title, members in groups:
+        if len(found) >= MAX_GROUPS_PER_RANK:
+            break
+        order, made[members] = made[members], made[members] + 1
+        # A name that is used again is a new group: its records are about the last of that name.
+        found[name] = Membership(name=name, title=title, members=members, order=order)
+    return tuple(found.values())
+
+
+def _parse_line(line: str) -> tuple[str, str, str]:
+    try:
+        name, description, members = line.split("\t")
+        if len(members) > MAX_MEMBERS_TEXT:
+            raise ValueError("too many members")
+        ranks = parse_members(members, MAX_WORLD_SIZE)
+    except ValueError as error:
+        raise BadGroups(f"a line in the list of its groups is not understood: {error}") from error
+    if not ranks or ranks[-1] > MAX_RANK or format_members(ranks) != members:
+        raise BadGroups("a line in the list of its groups has members that no writer writes")
+    title = name if description in NO_DESCRIPTIONS else description
+    return name, printable(title, MAX_NAME), members
