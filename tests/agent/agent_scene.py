@@ -15,8 +15,19 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from watchtower_heartbeat.layout import (
+    MAGIC,
+    MAGIC_AT,
+    PAGE_SIZE,
+    SIZE_AT,
+    VERSION,
+    VERSION_AT,
+)
+from watchtower_heartbeat.page import PageView, decode
 
 from agent.dump_queue import Loss, WaitingDump
 from agent.moments import Moment
@@ -49,7 +60,13 @@ def clean_environment(**more: str) -> dict[str, str]:
 class Victim:
     """A process that executes the statements it is given."""
 
-    def __init__(self, environment: dict[str, str], command: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        command: list[str] | None = None,
+        *,
+        expect: bool = True,
+    ) -> None:
         self.process = subprocess.Popen(
             command or [sys.executable, str(PROGRAMS / "obeys.py")],
             env=clean_environment(**environment),
@@ -60,7 +77,13 @@ class Victim:
             text=True,
         )
         self.pid = self.process.pid
-        self._expect("ready")
+        self.printed = ""
+        if expect:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it says so; what it printed before is kept."""
+        self.printed = self._expect("ready")
 
     def do(self, statement: str) -> str:
         """Have a statement executed to its end; return what it printed."""
@@ -96,6 +119,15 @@ class Victim:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+def a_view(**words: Any) -> PageView:
+    """What a page says that says nothing but these words."""
+    page = bytearray(PAGE_SIZE)
+    page[MAGIC_AT : MAGIC_AT + len(MAGIC)] = MAGIC
+    page[VERSION_AT : VERSION_AT + 8] = VERSION.to_bytes(8, sys.byteorder)
+    page[SIZE_AT : SIZE_AT + 8] = PAGE_SIZE.to_bytes(8, sys.byteorder)
+    return replace(decode(bytes(page)), **words)
 
 
 class RecordingTower:

@@ -28,8 +28,10 @@ def start(mark: str) -> Iterator[Callable[..., Victim]]:
     """Start a training process with these environment variables."""
     started: list[Victim] = []
 
-    def start_one(command: list[str] | None = None, **environment: str) -> Victim:
-        started.append(Victim({"WATCHTOWER_TEST": mark, **environment}, command))
+    def start_one(
+        command: list[str] | None = None, *, expect: bool = True, **environment: str
+    ) -> Victim:
+        started.append(Victim({"WATCHTOWER_TEST": mark, **environment}, command, expect=expect))
         return started[-1]
 
     yield start_one

@@ -27,11 +27,11 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageError, decode
 
+from agent.batch_contents import StackSet
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.dump_queue import as_waiting
-from agent.dump_round import _StackSet
 from agent.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
 from agent.dumpers.canonical import BadDump, parse_dump
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
@@ -126,7 +126,7 @@ def check_dump(raw: bytes) -> None:
         threads = parse_dump(raw, 7)
     except BadDump:
         return
-    stacks = _StackSet()
+    stacks = StackSet()
     dump = RankDump(
         rank=0,
         pid=7,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_scene import PATIENCE_S, Victim, wait_until
+from agent_scene import PATIENCE_S, Victim, a_view, wait_until
 
 from agent.dump_round import RoundTaker, Target
 from agent.dumpers.kernel_state import read_kernel_wait
@@ -39,7 +39,9 @@ def stacks(runner: ChildRunner) -> PythonStacks:
 def a_target(victim: Victim, rank: int = 0) -> Target:
     stat = Proc().stat(victim.pid)
     assert stat is not None
-    return Target(rank=rank, pid=victim.pid, start_time=stat.start_time, read_step=lambda: 12)
+    return Target(
+        rank=rank, pid=victim.pid, start_time=stat.start_time, read_page=lambda: a_view(step=12)
+    )
 
 
 def take(
@@ -47,8 +49,8 @@ def take(
 ) -> tuple[list[RankDump], dict[str, Stack], list[str]]:
     outcomes: list[str] = []
     taker = RoundTaker(Proc(), stacks, outcomes.append)
-    ranks, found = taker.take(targets, deadline=time.monotonic() + wait_s)
-    return list(ranks), {stack.digest: stack for stack in found}, outcomes
+    taken = taker.take(targets, deadline=time.monotonic() + wait_s)
+    return list(taken.ranks), {stack.digest: stack for stack in taken.stacks}, outcomes
 
 
 def waits_in(pid: int) -> str:
@@ -141,7 +143,7 @@ def test_another_process_with_the_same_pid_is_never_dumped(
 ) -> None:
     victim = start(RANK="0")
     real = a_target(victim)
-    stale = Target(rank=0, pid=real.pid, start_time=real.start_time - 1, read_step=real.read_step)
+    stale = Target(rank=0, pid=real.pid, start_time=real.start_time - 1, read_page=real.read_page)
     (dump,), _, _ = take(stacks, stale)
     assert dump.failure is not None
     assert dump.failure.kind is FailureKind.GONE

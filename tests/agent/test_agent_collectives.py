@@ -1,0 +1,353 @@
+"""From what torch says of its collectives to the words of the wire, by value and by property."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from agent_scene import a_view
+from hypothesis import given
+from hypothesis import strategies as st
+from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
+from watchtower_heartbeat.page import Transfers
+
+from agent.batch_contents import GroupSet
+from agent.dumpers.collectives import (
+    RankRecords,
+    count_completed,
+    look_at_collectives,
+    trim,
+)
+from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
+from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, Records, parse_records
+from agent.procfs import Proc
+from watchtower.wire.bounds import MAX_GROUP_RECORDS, MAX_TEXT
+from watchtower.wire.collectives import GroupLog, PeerTransfers, RankCollectives, name_group
+from watchtower.wire.dumps import DumpBatch, KernelWait
+
+RECORDED = Path(__file__).parent / "records"
+GROUPS = number_groups([("0", "world", "0-3"), ("1", "1", "0-1"), ("3", "unused", "0-3")])
+"""Of the job whose replies are recorded."""
+
+
+def recorded(name: str) -> Records:
+    return parse_records((RECORDED / f"{name}.json").read_bytes())
+
+
+def logs_of(
+    recorder: str, records: Records, groups: tuple[Membership, ...] = GROUPS
+) -> dict[str, GroupLog]:
+    """Logs by the name of their group."""
+    logs, missing = trim(recorder, records, groups)
+    assert missing == ""
+    return {group.name: log for group, log in logs}
+
+
+def an_entry(number: int, *, over: bool = True, **more: Any) -> dict[str, Any]:
+    entry = {"process_group": ["0", "default_pg"], "collective_seq_id": number, "retired": over}
+    return {**entry, "profiling_name": "gloo:all_reduce", **more}
+
+
+def a_reply(*entries: dict[str, Any], **more: Any) -> Records:
+    return parse_records(json.dumps({"entries": entries, **more}).encode())
+
+
+def calls(*over: bool, first: int = 1) -> Records:
+    return a_reply(*(an_entry(first + at, over=each) for at, each in enumerate(over)))
+
+
+# gloo, as it answered
+
+
+def test_a_rank_that_waits_has_called_one_more_than_it_completed() -> None:
+    world = logs_of("gloo", recorded("gloo_rank0_waits"))["world"]
+    assert (world.called, world.entered, world.completed) == (10, 10, 9)
+    last = world.records[-1]
+    assert (last.number, last.operation) == (10, "all_reduce")
+    assert last.signature == "bfloat16[5] -> bfloat16[5]"
+    assert [each.number for each in world.records] == list(range(3, 11))
+    assert world.records[2].operation == "barrier"
+    assert world.records[2].signature == ""
+    assert world.records[5].signature == "int64[2] -> int64[4,2]"
+
+
+def test_the_rank_behind_has_not_called_what_the_other_waits_in() -> None:
+    world = logs_of("gloo", recorded("gloo_rank1_is_behind"))["world"]
+    assert (world.called, world.entered, world.completed) == (9, 9, 9)
+
+
+def test_a_group_never_used_has_a_log_that_says_so() -> None:
+    unused = logs_of("gloo", recorded("gloo_rank0_waits"))["unused"]
+    assert (unused.called, unused.entered, unused.completed) == (0, 0, 0)
+    assert unused.group == name_group("0-3", 1)
+
+
+def test_every_member_names_a_group_alike_whatever_its_process_calls_it() -> None:
+    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
+    assert [group.id for group, _ in logs] == [
+        name_group("0-3", 0),
+        name_group("0-1", 0),
+        name_group("0-3", 1),
+    ]
+
+
+def test_a_group_whose_members_nobody_knows_is_left_out_and_said() -> None:
+    logs, missing = trim("gloo", recorded("gloo_rank0_waits"), GROUPS[:1])
+    assert [group.name for group, _ in logs] == ["world"]
+    assert "1 process groups (1)" in missing
+
+
+def test_groups_that_the_ring_may_have_forgotten_are_left_out_and_said() -> None:
+    groups = number_groups([("0", "world", "0-1"), ("1", "early", "0-1"), ("2", "no", "0-1")])
+    logs, missing = trim("gloo", recorded("gloo_ring_overwritten"), groups)
+    ((group, log),) = logs
+    assert (group.name, log.called, log.completed) == ("world", 12, 12)
+    assert "2 process groups" in missing
+    assert "TORCH_FR_BUFFER_SIZE" in missing
+
+
+# What is said of NCCL is from documentation
+
+
+def test_on_nccl_a_scheduled_call_is_not_entered() -> None:
+    logs = logs_of("nccl", recorded("nccl_from_documentation"), ())
+    world = logs["default_pg"]
+    assert (world.called, world.entered, world.completed) == (4, 3, 2)
+    assert [each.operation for each in world.records] == ["all_reduce", "all_gather"] + [
+        "all_reduce"
+    ] * 2
+    assert (logs["tensor_parallel"].called, logs["tensor_parallel"].completed) == (1, 1)
+
+
+def test_nccl_knows_the_members_of_its_groups_itself() -> None:
+    logs, _ = trim("nccl", recorded("nccl_from_documentation"), ())
+    groups = {group.name: group for group, _ in logs}
+    assert {name: (each.members, each.order) for name, each in groups.items()} == {
+        "default_pg": ("0-3", 0),
+        "tensor_parallel": ("0-1", 0),
+        "2": ("0-1", 1),
+    }
+
+
+def test_without_a_known_start_nobody_says_how_far_it_entered() -> None:
+    reply = a_reply(an_entry(7, over=False, state="scheduled"))
+    assert logs_of("nccl", reply, GROUPS[:1])["world"].entered == -1
+
+
+def test_one_group_used_by_two_libraries_is_two_groups() -> None:
+    reply = calls(True)
+    ids = {trim(recorder, reply, GROUPS)[0][0][0].id for recorder in ("gloo", "nccl")}
+    assert len(ids) == 2
+
+
+# Exactly how far
+
+
+@given(over=st.lists(st.booleans(), min_size=1, max_size=20), first=st.integers(1, 50))
+def test_completed_is_the_last_before_the_first_that_is_not_over(
+    over: list[bool], first: int
+) -> None:
+    (group,) = calls(*over, first=first).groups
+    expected = first - 1
+    for at, each in enumerate(over):
+        if not each:
+            break
+        expected = first + at
+    assert count_completed(group.calls) == expected
+    log = logs_of("gloo", calls(*over, first=first), GROUPS[:1])["world"]
+    assert log.called == first + len(over) - 1
+    assert len(log.records) == min(len(over), MAX_GROUP_RECORDS)
+
+
+def test_a_later_call_that_is_over_does_not_hide_an_earlier_one() -> None:
+    assert logs_of("gloo", calls(True, False, True), GROUPS[:1])["world"].completed == 1
+
+
+def test_calls_handed_in_as_one_are_over_when_all_are() -> None:
+    reply = a_reply(an_entry(1, over=True), an_entry(1, over=False))
+    assert logs_of("gloo", reply, GROUPS[:1])["world"].completed == 0
+
+
+def test_ranks_at_the_same_place_share_a_log() -> None:
+    groups = GroupSet()
+    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
+    first, second = (groups.add(RankRecords(logs=tuple(logs))) for _ in range(2))
+    assert first is not None
+    assert first == second
+    assert len(first.logs) == len(groups.logs()) == 3
+
+
+def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent.batch_contents.MAX_GROUPS", 2)
+    groups = GroupSet()
+    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
+    said = groups.add(RankRecords(logs=tuple(logs)))
+    assert said is not None
+    assert len(said.logs) == len(groups.logs()) == len(groups.groups()) == 2
+    assert said.failure == "1 process groups are left out: there are too many of them"
+
+
+def test_a_rank_with_too_many_groups_keeps_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.dumpers.collectives.MAX_RANK_RECORDS", 9)
+    logs = logs_of("gloo", recorded("gloo_rank0_waits"))
+    assert [len(log.records) for log in logs.values()] == [8, 1, 0]
+    assert logs["1"].called == 2
+
+
+def test_a_signature_that_is_too_long_still_tells_two_apart() -> None:
+    def signature(last: int) -> str:
+        sizes = [[4096]] * 500 + [[last]]
+        entry = an_entry(1, input_sizes=sizes, input_dtypes=["Float"] * 501)
+        return logs_of("gloo", a_reply(entry), GROUPS[:1])["world"].records[0].signature
+
+    assert len(signature(1)) <= MAX_TEXT
+    assert signature(1).startswith("float32[4096], float32[4096]")
+    assert signature(1) != signature(2)
+
+
+# Transfers
+
+
+def a_transfer(**words: Any) -> Transfers:
+    begun = {"sends_begun": 0, "sends_done": 0, "receives_begun": 0, "receives_done": 0}
+    return Transfers(**{"peer": 3, "opened_by_send": True, **begun, **words})
+
+
+def look(**words: Any) -> RankCollectives | None:
+    found = look_at_collectives(Proc(), 1, a_view(**words), KernelWait(), 0.0)
+    return GroupSet().add(found)
+
+
+def test_transfers_go_as_they_stand_on_the_page() -> None:
+    said = look(transfers=(a_transfer(sends_begun=4, sends_done=3), a_transfer(peer=-1)))
+    assert said is not None
+    assert said.failure == ""
+    assert said.peers == (
+        PeerTransfers(peer=3, sends_begun=4, sends_done=3),
+        PeerTransfers(peer=-1),
+    )
+
+
+def test_a_page_that_lies_about_transfers_is_still_within_bounds() -> None:
+    low = -(2**63)
+    said = look(transfers=(a_transfer(peer=low, sends_begun=low),), transfers_left_out=7)
+    assert said is not None
+    assert said.peers == (PeerTransfers(peer=-1),)
+    assert said.failure == "7 calls with further peers are not counted"
+
+
+def test_a_rank_without_records_says_nothing() -> None:
+    assert look() is None
+    assert look_at_collectives(Proc(), 1, None, KernelWait(), 0.0) is None
+
+
+# What a process may say
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+FIELD_NAMES = """process_group collective_seq_id record_id pg_id profiling_name state retired is_p2p
+input_sizes input_dtypes output_sizes output_dtypes"""
+FIELDS = st.dictionaries(st.sampled_from(FIELD_NAMES.split()), JSON, max_size=3)
+ENTRIES = st.builds(lambda number, more: an_entry(number, **more), st.integers(-1, 9), FIELDS)
+REPLIES = st.fixed_dictionaries(
+    {"entries": JSON | st.lists(ENTRIES, max_size=4)},
+    optional={"pg_config": JSON, "pg_status": JSON},
+)
+
+
+@given(reply=REPLIES | JSON, recorder=st.sampled_from(("gloo", "nccl")), known=st.booleans())
+def test_any_reply_gives_an_error_with_a_name_or_words_of_the_wire(
+    reply: Any, recorder: str, known: bool
+) -> None:
+    try:
+        records = parse_records(json.dumps(reply).encode("utf-8", "surrogatepass"))
+    except BadRecords:
+        return
+    logs, missing = trim(recorder, records, GROUPS if known else ())
+    groups = GroupSet()
+    said = groups.add(RankRecords(logs=tuple(logs), failures=(missing,)))
+    assert said is not None
+    empty = msgspec.json.encode({"groups": groups.groups(), "group_logs": groups.logs()})
+    fields = {"version": 1, "id": "x", "node": "n", "job": "j", "round": 1, "reason": "deadline"}
+    words = {**fields, "held_s": 0.0, "ranks": [], "stacks": [], **json.loads(empty)}
+    msgspec.json.decode(json.dumps(words), type=DumpBatch)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_records_or_an_error_with_a_name(raw: bytes) -> None:
+    with contextlib.suppress(BadRecords):
+        parse_records(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"entries":' + b"[" * 100_000,
+        b'{"entries":[' + b"{}," * 60_000 + b"{}]}",
+        json.dumps({"entries": [an_entry(2**64)]}).encode(),
+        json.dumps({"entries": [an_entry(1)] * (MAX_ENTRIES + 1)}).encode(),
+        b'{"pg_config":' + b'{"a":' * 5000,
+    ],
+    ids=["deep", "many", "huge number", "too many entries", "deep objects"],
+)
+def test_replies_made_to_harm_are_refused(raw: bytes) -> None:
+    with pytest.raises(BadRecords):
+        parse_records(raw)
+
+
+# The list of groups
+
+
+def a_list(text: str, length: int | None = None) -> bytes:
+    said = len(text.encode()) if length is None else length
+    numbers = b"".join(each.to_bytes(8, "little", signed=True) for each in (1, said))
+    return (GROUPS_MAGIC + numbers).ljust(GROUPS_TEXT_AT, b"\0") + text.encode()
+
+
+def test_groups_are_read_in_the_order_they_were_made() -> None:
+    text = "0\tdefault_pg\t0-3\n1\tundefined\t0,2\n2\tpipe\x1b\t0-3\n"
+    assert parse_groups(a_list(text)) == (
+        Membership(name="0", title="default_pg", members="0-3", order=0),
+        Membership(name="1", title="1", members="0,2", order=0),
+        Membership(name="2", title="pipe", members="0-3", order=1),
+    )
+
+
+def test_a_line_that_is_being_written_does_not_count() -> None:
+    text = "0\tdefault_pg\t0-3\n1\tx\t0-1\n"
+    assert len(parse_groups(a_list(text, length=len("0\tdefault_pg\t0-3\n")))) == 1
+    assert parse_groups(a_list(text, length=0)) == parse_groups(a_list("", length=-5)) == ()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"WTGROUP\0",
+        a_list("").replace(b"WTGROUP", b"XTGROUP"),
+        a_list("0\tx\n"),
+        a_list("0\tx\t3-1\n"),
+        a_list("0\tx\t0,1\n"),
+        a_list("0\tx\t\n"),
+        a_list("0\tx\t0-999999999\n"),
+    ],
+)
+def test_a_list_that_no_client_writes_is_refused(raw: bytes) -> None:
+    with pytest.raises(BadGroups):
+        parse_groups(raw)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=60).map(a_list))
+def test_any_bytes_are_groups_or_an_error_with_a_name(raw: bytes) -> None:
+    with contextlib.suppress(BadGroups):
+        assert all(group.members for group in parse_groups(raw))
