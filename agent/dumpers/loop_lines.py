@@ -1,0 +1,116 @@
+"""Finds the loops around a line of Python source, from its indentation alone.
+
+A scanner of our own: the source is a stranger's, a parser can be crashed by it, and the file may
+not be for this version of Python. By value: text in, line numbers out.
+
+A loop's own header counts as inside of it: a training loop that waits for its next batch waits
+there. The `else` of a loop does not. What it does not see through: an f-string in single quotes
+whose braces go over several lines (Python >= 3.12).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MAX_LOOPS = 8
+"""As many as the wire takes, the innermost ones."""
+
+TAB = 8
+"""A tab goes to the next multiple of eight columns, as the language says."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<long> \"{3} (?:[^\\"] | \\. | \"(?!\"\"))*+ (?:\"{3} | \Z)
+            | '{3} (?:[^\\'] | \\. | '(?!''))*+ (?:'{3} | \Z) )
+  | (?P<short> \" (?:[^\\"\n] | \\.)*+ (?:\" | (?=\n) | \Z)
+             | ' (?:[^\\'\n] | \\.)*+ (?:' | (?=\n) | \Z) )
+  | (?P<comment> \#[^\n]*+ )
+  | (?P<joined> \\\n )
+  | (?P<open> [(\[{] )
+  | (?P<close> [)\]}] )
+  | (?P<newline> \n )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LOOP = re.compile(r"(?:async[ \t\f]+)?for\b|while\b")
+_SCOPE = re.compile(r"(?:async[ \t\f]+)?def\b|class\b|@")
+
+
+class _Statement(NamedTuple):
+    """One statement of the source, or the header of a compound one."""
+
+    first: int
+    last: int
+    """Lines, from 1."""
+    indent: int
+    is_loop: bool
+    is_scope: bool
+
+
+def find_loops(source: str, lines: Iterable[int]) -> dict[int, tuple[int, ...] | None]:
+    """Return for each line where the loops around it begin, innermost first, in its function.
+
+    None where that cannot be told: the line has no code, or it is that of a `def`, `class` or
+    decorator, which belongs to the function around it and to the one that begins.
+    """
+    statements = _split(source.replace("\r\n", "\n").replace("\r", "\n"))
+    return {line: _loops_around(statements, line) for line in lines}
+
+
+def _loops_around(statements: list[_Statement], line: int) -> tuple[int, ...] | None:
+    place = bisect_right(statements, line, key=lambda statement: statement.first) - 1
+    if place < 0 or statements[place].last < line or statements[place].is_scope:
+        return None
+    here = statements[place]
+    found = [here.first] if here.is_loop else []
+    indent = here.indent
+    for at in range(place - 1, -1, -1):
+        statement = statements[at]
+        if statement.indent >= indent:
+            continue
+        if statement.is_scope:
+            break
+        if statement.is_loop:
+            found.append(statement.first)
+        indent = statement.indent
+    return tuple(found[:MAX_LOOPS])
+
+
+def _split(source: str) -> list[_Statement]:
+    """Split source into its statements: a line, or several that brackets or strings hold together.
+
+    Two statements with a semicolon between them are one here: no loop begins after one.
+    """
+    statements: list[_Statement] = []
+    depth = begin = 0
+    line = first = 1
+    for token in _TOKEN.finditer(source):
+        kind = token.lastgroup
+        if kind == "newline" and depth == 0:
+            _add(statements, source[begin : token.start()], first, line)
+            begin, first = token.end(), line + 1
+        elif kind == "open":
+            depth += 1
+        elif kind == "close":
+            depth = max(0, depth - 1)
+        line += source.count("\n", token.start(), token.end())
+    _add(statements, source[begin:], first, line)
+    return statements
+
+
+def _add(statements: list[_Statement], text: str, first: int, last: int) -> None:
+    code = text.lstrip(" \t\f")
+    if code.strip() and not code.startswith("#"):
+        indent = _columns(text[: len(text) - len(code)])
+        loop, scope = bool(_LOOP.match(code)), bool(_SCOPE.match(code))
+        statements.append(_Statement(first, last, indent, loop, scope))
+
+
+def _columns(space: str) -> int:
+    columns = 0
+    for char in space.rpartition("\f")[2]:
+        columns += TAB - columns % TAB if char == "\t" else 1
+    return columns
