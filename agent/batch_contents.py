@@ -20,10 +20,10 @@ class StackSet:
     """Each distinct stack once, within the bounds of a batch."""
 
     def __init__(self) -> None:
-        self._stacks: dict[str, Stack] = {}
+        self._stacks: dict[str, tuple[Stack, int]] = {}
         self._frames = self._threads = 0
 
-    def add(self, dump: StackDump) -> tuple[ThreadDump, ...]:
+    def add(self, dump: StackDump, pid: int) -> tuple[ThreadDump, ...]:
         """Take in the stacks of a process; return the threads whose stack fits."""
         if dump.threads is None:
             return ()
@@ -31,15 +31,15 @@ class StackSet:
             frames = self._frames + len(stack.frames)
             full = len(self._stacks) >= MAX_STACKS or frames > MAX_BATCH_FRAMES
             if stack.digest not in self._stacks and not full:
-                self._stacks[stack.digest] = stack
+                self._stacks[stack.digest] = stack, pid
                 self._frames = frames
         room = max(0, MAX_BATCH_THREADS - self._threads)
         fits = [each for each in dump.threads.threads if each.digest in self._stacks][:room]
         self._threads += len(fits)
         return tuple(fits)
 
-    def all(self) -> tuple[Stack, ...]:
-        """Return the stacks taken in."""
+    def owned(self) -> tuple[tuple[Stack, int], ...]:
+        """Return the stacks taken in, each with a process that was in it."""
         return tuple(self._stacks.values())
 
 

@@ -68,6 +68,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         token=token,
         ca_file=given.ca_file,
         py_spy=given.py_spy or "",
+        read_source=not given.no_source,
         log_level=given.log_level,
         spool_dir=given.spool_dir,
         check_only=given.command == "check",
@@ -124,6 +125,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         default=state_directory(),
         metavar="DIR",
         help=f"where dumps wait while the tower is away; default: ${STATE_VARIABLE}, else memory",
+    )
+    add(
+        "--no-source",
+        action="store_true",
+        help="read no source files; else the lines where loops begin go with the stacks",
     )
     add("--log-level", default="info", choices=LOG_LEVELS)
 

@@ -112,6 +112,25 @@ MAX_BATCH_RECORDS = 50_000
 MAX_BATCH_MEMBERS_TEXT = 4 << 20
 """Characters of members of all groups in one batch: spans are short, subsets of no order long."""
 
+SOURCE_DEADLINE_S = 2.0
+"""For all source files of a round; reading some takes 30 ms, and one that hangs never ends."""
+
+MAX_SOURCES_PER_ROUND = 64
+"""Files read in one round: a stack has a handful of the user's own, and ranks have the same."""
+
+MAX_LINES_PER_SOURCE = 256
+"""Lines looked at in one file at once."""
+
+MAX_KNOWN_SOURCES = 1024
+"""Files of living processes whose lines are remembered, so that the second round reads nothing."""
+
+SOURCE_CHANGED_SLACK_S = 1.0
+"""A file that changed later than this after its process began is not what the process runs; a
+process begins with a hundredth of a second's accuracy, and loads its files after that."""
+
+MAX_SOURCE_OUTPUT_BYTES = 1 << 20
+"""Line numbers of one round: 64 files of 256 lines with eight loops are 0.9 MB."""
+
 ROUND_DEADLINE_S = 10.0
 """What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
 
@@ -203,6 +222,8 @@ class Settings:
     """Empty: the system's authorities."""
     py_spy: str = ""
     """Empty: the one beside this Python, else on PATH."""
+    read_source: bool = True
+    """Tell where loops begin in the source of what is dumped."""
     log_level: str = "info"
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""

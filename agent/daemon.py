@@ -19,6 +19,7 @@ from agent.dump_queue import DumpQueue
 from agent.dump_round import RoundTaker, Target, no_page
 from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping import Dumping, DumpRequest
 from agent.limits import look_at_limits
@@ -66,6 +67,7 @@ class Agent:
         self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderInbox(), DumpLedger()
         self._glances = DumpLedger(config.MAX_GLANCES_PER_MINUTE)
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
+        self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerConnection(address),
@@ -83,7 +85,10 @@ class Agent:
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
-                self._proc, PythonStacks(self._runner, self._py_spy), self._metrics.count_dump
+                self._proc,
+                PythonStacks(self._runner, self._py_spy),
+                self._metrics.count_dump,
+                SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
@@ -113,6 +118,7 @@ class Agent:
         self._notifier.stopping()
         self._dumping.stop()
         self._runner.stop()
+        self._source_runner.stop()
         if self._keeper is not None:
             self._keeper.flush(config.STOP_FLUSH_S)
         log.info("stopped")

@@ -22,6 +22,7 @@ from agent.dumpers.collectives import RankRecords, look_at_collectives
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
+from agent.dumpers.source_loops import SourceLoops
 from agent.launchers import is_python
 from agent.procfs import Proc, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
@@ -81,9 +82,15 @@ class RoundTaker:
     """Takes rounds, of several jobs at once if need be, with two py-spy at a time in all."""
 
     def __init__(
-        self, proc: Proc, python_stacks: PythonStacks, count: Callable[[str], None]
+        self,
+        proc: Proc,
+        python_stacks: PythonStacks,
+        count: Callable[[str], None],
+        loops: SourceLoops | None = None,
     ) -> None:
+        """Without `loops` no source is read."""
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
+        self._loops = loops
         self._turns = threading.Semaphore(PY_SPY_AT_ONCE)
 
     def take(
@@ -114,8 +121,12 @@ class RoundTaker:
         dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
         for dump in dumps:
             self._count(dump.failure.kind.value if dump.failure else "ok")
+        owned = stacks.owned()
         return Round(
-            ranks=dumps, stacks=stacks.all(), groups=groups.groups(), group_logs=groups.logs()
+            ranks=dumps,
+            stacks=self._loops.fill(owned, deadline) if self._loops else tuple(s for s, _ in owned),
+            groups=groups.groups(),
+            group_logs=groups.logs(),
         )
 
     def _look(
@@ -225,7 +236,7 @@ def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
         start_time=tree.target.start_time,
         kernel=tree.process.kernel,
         step=max(tree.view.step, -1) if tree.view is not None else -1,
-        threads=stacks.add(tree.process.stacks),
+        threads=stacks.add(tree.process.stacks, tree.process.pid),
         failure=tree.process.stacks.failure,
         collectives=groups.add(tree.records),
     )
@@ -237,6 +248,6 @@ def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
         pid=child.pid,
         kernel=child.kernel,
         command=printable(" ".join(child.command), MAX_NAME),
-        threads=stacks.add(child.stacks),
+        threads=stacks.add(child.stacks, child.pid),
         failure=child.stacks.failure,
     )

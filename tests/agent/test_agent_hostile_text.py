@@ -132,7 +132,7 @@ def check_dump(raw: bytes) -> None:
         pid=7,
         start_time=1,
         kernel=KernelWait(),
-        threads=stacks.add(StackDump(threads=threads)),
+        threads=stacks.add(StackDump(threads=threads), 7),
     )
     batch = DumpBatch(
         version=1,
@@ -143,7 +143,7 @@ def check_dump(raw: bytes) -> None:
         reason="deadline",
         held_s=0.0,
         ranks=(dump,),
-        stacks=stacks.all(),
+        stacks=tuple(stack for stack, _ in stacks.owned()),
     )
     message = as_waiting(batch, read_moment()).message(2.5)
     again = msgspec.json.decode(message, type=DumpBatch)

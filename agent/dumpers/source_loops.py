@@ -1,0 +1,170 @@
+"""Dumper: the loops around the lines of the user's own frames, told by the source on the node.
+
+Two ranks in one function can be compared then: who is ahead when both are in the same loop? Nothing
+of the source leaves the node but line numbers. Files are read by a child process, because one on a
+network file system may never answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from agent.config import (
+    MAX_KNOWN_SOURCES,
+    MAX_LINES_PER_SOURCE,
+    MAX_SOURCES_PER_ROUND,
+    SOURCE_CHANGED_SLACK_S,
+    SOURCE_DEADLINE_S,
+)
+from agent.dumpers.tool_process import ChildRunner
+from agent.procfs import CLOCK_TICKS_PER_S, Proc
+from watchtower.wire.bounds import MAX_LOOPS
+from watchtower.wire.stacks import Frame, Stack
+
+log = logging.getLogger(__name__)
+
+_PACKAGES = str(Path(__file__).parents[2])
+_CHILD = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from agent.dumpers.loop_child import main; main()"
+)
+"""With -I and -S nothing but the standard library is found before our own package."""
+
+_UNNAMED = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Functions whose lines lie within those of another one."""
+
+
+class _Answer(msgspec.Struct):
+    loops: list[list[int] | None] | None = None
+    changed_s: float = 0.0
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A source file as one process sees it."""
+
+    pid: int
+    start_time: int
+    path: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a file said of the lines it was asked for; once read it is not read again for them.
+
+    The process runs what it loaded, so that this holds as long as the process lives.
+    """
+
+    usable: bool = True
+    loops: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
+
+
+class SourceLoops:
+    """Fills `Frame.loops`, for several dumps at the same time if need be."""
+
+    def __init__(self, proc: Proc, runner: ChildRunner) -> None:
+        """`runner` must be one of its own: children that hang here must not stop py-spy."""
+        self._proc, self._runner = proc, runner
+        self._known: OrderedDict[_File, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def fill(self, stacks: Sequence[tuple[Stack, int]], deadline: float) -> tuple[Stack, ...]:
+        """Return the stacks with the loops that could be told; each comes with its process."""
+        started = {pid: stat.start_time for _, pid in stacks if (stat := self._proc.stat(pid))}
+        wanted: dict[_File, set[int]] = {}
+        for stack, pid in stacks:
+            for frame in stack.frames:
+                if pid in started and has_own_lines(frame):
+                    file = _File(pid, started[pid], frame.file)
+                    wanted.setdefault(file, set()).add(frame.line)
+        self._learn(wanted, deadline)
+        return tuple(self._fill_stack(stack, pid, started.get(pid)) for stack, pid in stacks)
+
+    def _fill_stack(self, stack: Stack, pid: int, start_time: int | None) -> Stack:
+        if start_time is None:
+            return stack
+        frames = (self._fill_frame(frame, pid, start_time) for frame in stack.frames)
+        return replace(stack, frames=tuple(frames))
+
+    def _fill_frame(self, frame: Frame, pid: int, start_time: int) -> Frame:
+        if not has_own_lines(frame):
+            return frame
+        with self._lock:
+            known = self._known.get(_File(pid, start_time, frame.file))
+            loops = known.loops.get(frame.line) if known is not None else None
+        return frame if loops is None else replace(frame, loops=loops, has_source=True)
+
+    def _learn(self, wanted: dict[_File, set[int]], deadline: float) -> None:
+        """Ask for what is not known yet, all files of a round in one child."""
+        asked: list[tuple[_File, list[int]]] = []
+        with self._lock:
+            for file, lines in wanted.items():
+                known = self._known.get(file, _Known())
+                new = sorted(lines - known.loops.keys())[:MAX_LINES_PER_SOURCE]
+                if known.usable and new and len(asked) < MAX_SOURCES_PER_ROUND:
+                    asked.append((file, new))
+        left = min(SOURCE_DEADLINE_S, deadline - time.monotonic())
+        if not asked or left <= 0:
+            return
+        answers = self._ask(asked, left)
+        now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        with self._lock:
+            for (file, asked_lines), answer in zip(asked, answers, strict=False):
+                self._keep(file, asked_lines, answer, now)
+            if len(answers) < len(asked):
+                # It hung over this file; those after it were not touched, and are asked again.
+                self._known[asked[len(answers)][0]] = _Known(usable=False)
+            while len(self._known) > MAX_KNOWN_SOURCES:
+                self._known.popitem(last=False)
+
+    def _ask(self, asked: Iterable[tuple[_File, list[int]]], left_s: float) -> list[_Answer]:
+        questions = [
+            json.dumps(
+                {"root": self._proc.file(file.pid, "root"), "path": file.path, "lines": lines}
+            )
+            for file, lines in asked
+        ]
+        command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, *questions]
+        try:
+            outcome = self._runner.run(command, left_s)
+            if outcome.errors:
+                said = outcome.errors.decode("utf-8", "replace").strip()
+                log.warning("the child that reads source says: %s", said.rpartition("\n")[2])
+            return [_DECODER.decode(line) for line in outcome.output.split(b"\n")[:-1]]
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("no source is read, because the child for it failed: %s", error)
+            return [_Answer() for _ in questions]
+
+    def _keep(
+        self, file: _File, lines: list[int], answer: _Answer, now: tuple[float, float]
+    ) -> None:
+        wall_s, boot_s = now
+        started_s = wall_s - (boot_s - file.start_time / CLOCK_TICKS_PER_S)
+        changed = answer.changed_s > started_s + SOURCE_CHANGED_SLACK_S
+        if answer.loops is None or changed or len(answer.loops) != len(lines):
+            self._known[file] = _Known(usable=False)
+            return
+        known = self._known.setdefault(file, _Known())
+        for line, loops in zip(lines, answer.loops, strict=True):
+            known.loops[line] = tuple(loops[:MAX_LOOPS]) if loops is not None else None
+
+
+def has_own_lines(frame: Frame) -> bool:
+    """Say whether the lines around a frame's are those of its function, in a file of the user's."""
+    name = frame.function.rpartition(".")[2]
+    return (
+        not frame.library and frame.file.startswith("/") and frame.line > 0 and name not in _UNNAMED
+    )
