@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from agent.config import (
     MAX_BATCH_FRAMES,
+    MAX_BATCH_LOG_BYTES,
     MAX_BATCH_MEMBERS_TEXT,
-    MAX_BATCH_RECORDS,
     MAX_BATCH_THREADS,
 )
 from agent.dumpers.collectives import RankRecords
 from agent.dumpers.python_stacks import StackDump
 from watchtower.wire.bounds import MAX_GROUPS, MAX_GROUPS_PER_RANK, MAX_STACKS, MAX_TEXT
-from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
+from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives, make_group_log
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Stack
+
+LOG_BYTES, CALL_BYTES = 150, 60
+"""Of a log and of each of its calls on the wire, without the texts of the latter."""
 
 
 class StackSet:
@@ -49,22 +52,19 @@ class GroupSet:
     def __init__(self) -> None:
         self._groups: dict[str, ProcessGroup] = {}
         self._logs: dict[str, GroupLog] = {}
-        self._records = self._members_text = 0
+        self._log_bytes = self._members_text = 0
 
     def add(self, found: RankRecords | None) -> RankCollectives | None:
         """Take in what one rank's records say; what does not fit is left out, and said."""
         if found is None:
             return None
-        taken = {
-            log.digest: None
-            for group, log in found.logs[:MAX_GROUPS_PER_RANK]
-            if self._take(group, log)
-        }
+        taken = [self._take(group, log) for group, log in found.logs[:MAX_GROUPS_PER_RANK]]
+        digests = {log.digest: None for log in taken if log is not None}
         failures = list(found.failures)
-        if left_out := len(found.logs) - len(taken):
+        if left_out := len(found.logs) - len(digests):
             failures.append(f"{left_out} process groups are left out: there are too many of them")
         return RankCollectives(
-            logs=tuple(taken), peers=found.peers, failure="; ".join(failures)[:MAX_TEXT]
+            logs=tuple(digests), peers=found.peers, failure="; ".join(failures)[:MAX_TEXT]
         )
 
     def groups(self) -> tuple[ProcessGroup, ...]:
@@ -75,15 +75,30 @@ class GroupSet:
         """Return the logs taken in."""
         return tuple(self._logs.values())
 
-    def _take(self, group: ProcessGroup, log: GroupLog) -> bool:
-        if log.digest in self._logs:
-            return True
-        records = self._records + len(log.records)
-        text = self._members_text + (len(group.members) if group.id not in self._groups else 0)
-        full = len(self._logs) >= MAX_GROUPS  # a log has one group: these are not more
-        if full or records > MAX_BATCH_RECORDS or text > MAX_BATCH_MEMBERS_TEXT:
-            return False
-        self._records, self._members_text = records, text
-        self._logs[log.digest] = log
-        self._groups.setdefault(group.id, group)
-        return True
+    def _take(self, group: ProcessGroup, log: GroupLog) -> GroupLog | None:
+        """Take in a log, without its calls when these do not fit; None when nothing does."""
+        for version in (log, _without_calls(log)):
+            if version.digest in self._logs:
+                return version
+            size = self._log_bytes + _size_of(version)
+            text = self._members_text
+            text += len(group.members) if group.id not in self._groups else 0
+            full = len(self._logs) >= MAX_GROUPS  # a log has one group: these are not more
+            if not full and size <= MAX_BATCH_LOG_BYTES and text <= MAX_BATCH_MEMBERS_TEXT:
+                self._log_bytes, self._members_text = size, text
+                self._logs[version.digest] = version
+                self._groups.setdefault(group.id, group)
+                return version
+        return None
+
+
+def _without_calls(log: GroupLog) -> GroupLog:
+    return make_group_log(
+        group=log.group, called=log.called, entered=log.entered, completed=log.completed, records=()
+    )
+
+
+def _size_of(log: GroupLog) -> int:
+    """Return about how many bytes a log takes on the wire."""
+    texts = "".join(each.operation + each.signature for each in log.records)
+    return LOG_BYTES + CALL_BYTES * len(log.records) + len(texts.encode("utf-8", "replace"))

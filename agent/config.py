@@ -106,10 +106,11 @@ RECORDS_AT_ONCE = 4
 MAX_RANK_RECORDS = 4096
 """Collectives of one rank: the last eight of 512 groups. Of further groups only the numbers go."""
 
-MAX_BATCH_RECORDS = 50_000
-"""In one batch, about 5 MB; ranks of a node call the same: real ones have hundreds."""
+MAX_BATCH_LOG_BYTES = 3 << 20
+"""Of logs of collectives in one batch. A log with its last calls is 1 kB, ranks share many, and 8
+ranks in 16 groups are 120 kB; what is more goes without the calls, 150 bytes each."""
 
-MAX_BATCH_MEMBERS_TEXT = 4 << 20
+MAX_BATCH_MEMBERS_TEXT = 1 << 20
 """Characters of members of all groups in one batch: spans are short, subsets of no order long."""
 
 SOURCE_DEADLINE_S = 2.0

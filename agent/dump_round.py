@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import defaultdict, deque
@@ -30,6 +31,8 @@ from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
+
+log = logging.getLogger(__name__)
 
 LATE_HELP = "the round of dumps had no time left for this process"
 DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
@@ -189,7 +192,10 @@ def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list
                 step = waiting.popleft()
             except IndexError:
                 return
-            step()
+            try:
+                step()
+            except Exception:
+                log.exception("a part of a dump failed; the others go on")
 
     threads = [
         threading.Thread(target=work, name=name, daemon=True)

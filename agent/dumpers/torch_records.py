@@ -40,8 +40,11 @@ MAX_OBJECTS = 2 * MAX_ENTRIES + 1000
 """Objects in a reply: entries, and two small ones for each group. It bounds their memory before
 they are decoded."""
 
-MAX_LISTS = 1_000_000
+MAX_LISTS = 200_000
 """Lists in a reply: the sizes of one tensor are a list. It bounds their memory, too."""
+
+MAX_VALUES = 300_000
+"""Values in a reply, told by its commas; the 9,000 entries of 4 MB have 225,000."""
 
 NO_DESCRIPTIONS = ("", "undefined")
 
@@ -140,7 +143,8 @@ class Records:
 def parse_records(raw: bytes) -> Records:
     """Parse what a recorder's handler answers. BadRecords says why not."""
     # Counting marks is quick and says too much at worst: a text may hold some.
-    if raw.count(b"{") > MAX_OBJECTS or raw.count(b"[") > MAX_LISTS:
+    bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b",", MAX_VALUES))
+    if any(raw.count(mark) > limit for mark, limit in bounds):
         raise BadRecords("it is larger than a flight recorder's reply can be")
     try:
         reply = _DECODER.decode(raw)

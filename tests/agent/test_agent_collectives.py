@@ -193,6 +193,17 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     assert said.failure == "1 process groups are left out: there are too many of them"
 
 
+def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.batch_contents.MAX_BATCH_LOG_BYTES", 450)
+    groups = GroupSet()
+    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
+    first, second = (groups.add(RankRecords(logs=tuple(logs))) for _ in range(2))
+    assert first is not None
+    assert first == second
+    assert first.failure == ""
+    assert [(log.called, log.records) for log in groups.logs()] == [(10, ()), (2, ()), (0, ())]
+
+
 def test_a_rank_with_too_many_groups_keeps_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.dumpers.collectives.MAX_RANK_RECORDS", 9)
     logs = logs_of("gloo", recorded("gloo_rank0_waits"))
@@ -297,8 +308,9 @@ def test_any_bytes_are_records_or_an_error_with_a_name(raw: bytes) -> None:
         json.dumps({"entries": [an_entry(2**64)]}).encode(),
         json.dumps({"entries": [an_entry(1)] * (MAX_ENTRIES + 1)}).encode(),
         b'{"pg_config":' + b'{"a":' * 5000,
+        b'{"entries":[{"input_sizes":[[' + b"9," * 400_000 + b"9]]}]}",
     ],
-    ids=["deep", "many", "huge number", "too many entries", "deep objects"],
+    ids=["deep", "many", "huge number", "too many entries", "deep objects", "many sizes"],
 )
 def test_replies_made_to_harm_are_refused(raw: bytes) -> None:
     with pytest.raises(BadRecords):

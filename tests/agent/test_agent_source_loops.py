@@ -138,7 +138,8 @@ HANGS = """
 import sys, time; sys.path.append(sys.argv.pop(1))
 from agent.dumpers import loop_child
 read = loop_child.read_source
-loop_child.read_source = lambda root, path: time.sleep(60) if path == "/hangs.py" else read(root, path)
+hang = lambda root, path: time.sleep(60) if path == "/hangs.py" else read(root, path)
+loop_child.read_source = hang
 loop_child.main()
 """
 
