@@ -28,8 +28,8 @@ SILENT = (
     "that answers is starved or gone, or only a forked worker of a dead process holds its socket"
 )
 REFUSED = (
-    "the agent may not connect to the process's collective-record socket: its folder must be open "
-    "to the agent's user (mode 0711) and the socket to everybody (0666)"
+    "the agent may not connect to the process's collective-record socket: run the agent with "
+    "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; the socket must be open to everybody (mode 0666)"
 )
 MISSING = (
     "the process's collective-record socket is not there any more: something removed it, or its "

@@ -68,7 +68,8 @@ class RecordSocket:
             os.close(found)
 
     def _open(self, proc: Proc) -> int:
-        mounts = proc.try_read(self.pid, "mountinfo")
+        # After a chroot it does not see the mount of its root; the numbers are the kernel's.
+        mounts = proc.try_read(self.pid, "mountinfo") + Proc().try_read(os.getpid(), "mountinfo")
 
         def check(folder: int) -> None:
             if not is_local_mount(mounts, folder):

@@ -27,13 +27,14 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageError, decode
 
-from agent.batch_contents import StackSet
+from agent.batch_contents import GroupSet, StackSet
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.dump_queue import as_waiting
 from agent.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
 from agent.dumpers.canonical import BadDump, parse_dump
+from agent.dumpers.collectives import look_at_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
@@ -41,12 +42,13 @@ from agent.heartbeats import Heartbeat
 from agent.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
 from agent.moments import read_moment
 from agent.pages import PageFile
-from agent.procfs import parse_command, parse_environ, parse_fields, parse_stat, printable
+from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat, printable
 from agent.ranks import make_ending
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
+from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
 from watchtower.wire.orders import Deadline, Order, ReportReply
-from watchtower.wire.report import RankVitals, Report
+from watchtower.wire.report import ProcessState, RankVitals, Report
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
 """Surrogates and control characters too."""
@@ -76,6 +78,15 @@ PAGES = st.builds(
     st.integers(0, 2**32),
     st.dictionaries(st.sampled_from(PLACES), st.sampled_from(EXTREMES)),
 )
+
+
+@given(raw=PAGES)
+def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> None:
+    stopped = KernelWait(state=ProcessState.STOPPED)
+    found = look_at_collectives(Proc(), 1, decode(raw, allow_torn=True), stopped, 0.0)
+    said = GroupSet().add(found)
+    body = msgspec.json.encode(said)
+    assert msgspec.json.decode(body, type=RankCollectives | None) == said
 
 
 @given(raw=PAGES, cut=st.integers(0, PAGE_SIZE), then=PAGES)

@@ -15,7 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from agent_scene import PATIENCE_S, PROGRAMS, Victim, a_view, wait_until
+from agent_scene import (
+    PATIENCE_S,
+    PROGRAMS,
+    RecordingTower,
+    RunningAgent,
+    Victim,
+    a_view,
+    wait_until,
+)
 
 from agent.dump_round import Round, RoundTaker, Target
 from agent.dumpers import flight_recorder
@@ -116,6 +124,33 @@ def test_a_stopped_rank_is_not_asked_and_the_other_answers(gloo_job: list[Victim
     assert second.collectives is not None
     assert len(first.collectives.logs) == 3
     assert (second.collectives.logs, second.collectives.failure) == ((), STOPPED)
+
+
+def test_a_page_written_by_hand_leads_the_agent_to_the_records(
+    start: Callable[..., Victim],
+    run_agent: Callable[..., RunningAgent],
+    tower: RecordingTower,
+    tmp_path: Path,
+) -> None:
+    tower.deadline_s = 0.5
+    reply = PROGRAMS.parent / "records" / "gloo_rank0_waits.json"
+    program = PROGRAMS / "records_without_torch.py"
+    start(
+        [sys.executable, str(program), str(tmp_path), str(reply)], RANK="0", WATCHTOWER_JOB="llama"
+    )
+    run_agent(tower.url, "--no-source")
+    batch = wait_until(lambda: tower.dumps and tower.dumps[0], "the job was dumped")
+    said = batch["ranks"][0]["collectives"]
+    groups = {group["id"]: group for group in batch["groups"]}
+    assert {groups[log["group"]]["name"]: log["called"] for log in batch["group_logs"]} == {
+        "default_pg": 10,
+        "tensor": 2,
+    }
+    assert said["logs"] == [log["digest"] for log in batch["group_logs"]]
+    assert said["failure"] == "2 calls with further peers are not counted"
+    assert [peer["peer"] for peer in said["peers"]] == [3, -1]
+    first = said["peers"][0]
+    assert (first["sends_begun"], first["sends_done"], first["receives_done"]) == (5, 4, 2)
 
 
 # Others
@@ -334,5 +369,5 @@ def test_a_link_is_followed_inside_of_the_process_root(listen: Listen, tmp_path:
 
 def test_refused_permission_is_a_sentence() -> None:
     said = flight_recorder.explain(PermissionError(13, "Permission denied"))
-    assert "0711" in said
+    assert "CAP_SYS_PTRACE" in said
     assert "0666" in said
