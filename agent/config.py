@@ -125,6 +125,9 @@ MAX_LINES_PER_SOURCE = 256
 MAX_KNOWN_SOURCES = 1024
 """Files of living processes whose lines are remembered, so that the second round reads nothing."""
 
+MAX_KNOWN_LINES = 4096
+"""Of one of them: who is seen in more lines than that makes them up."""
+
 SOURCE_CHANGED_SLACK_S = 1.0
 """A file that changed later than this after its process began is not what the process runs; a
 process begins with a hundredth of a second's accuracy, and loads its files after that."""

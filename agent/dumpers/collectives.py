@@ -10,7 +10,7 @@ from watchtower_heartbeat.page import PageView
 from agent.config import MAX_RANK_RECORDS
 from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
-from agent.dumpers.torch_records import Call, GroupCalls, Records, rank_names
+from agent.dumpers.torch_records import Call, GroupCalls, Records, order_of_name
 from agent.procfs import Proc, printable
 from watchtower.wire.bounds import (
     MAX_GROUP_RECORDS,
@@ -112,7 +112,7 @@ def _groups_of_config(records: Records) -> tuple[Membership, ...]:
     titles = {group.name: group.description for group in records.groups}
     return number_groups(
         (name, printable(titles.get(name) or name, MAX_NAME), members)
-        for name in sorted(records.members, key=rank_names)
+        for name in sorted(records.members, key=order_of_name)
         if len(members := format_members(records.members[name])) <= MAX_MEMBERS_TEXT
     )
 

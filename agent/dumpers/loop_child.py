@@ -21,12 +21,17 @@ MAX_LINE_BYTES = 65_536
 """Likewise."""
 
 
+BEGUN = "begun"
+"""Printed first: from here on it is a file that takes long, not the start of a process."""
+
+
 class NoSource(Exception):
     """This is no file that source is read from."""
 
 
 def main() -> None:
     """Answer every question; each answer is out before the next file is touched."""
+    print(BEGUN, flush=True)
     for argument in sys.argv[1:]:
         question = json.loads(argument)
         try:

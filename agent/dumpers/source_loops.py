@@ -20,12 +20,14 @@ from pathlib import Path
 import msgspec
 
 from agent.config import (
+    MAX_KNOWN_LINES,
     MAX_KNOWN_SOURCES,
     MAX_LINES_PER_SOURCE,
     MAX_SOURCES_PER_ROUND,
     SOURCE_CHANGED_SLACK_S,
     SOURCE_DEADLINE_S,
 )
+from agent.dumpers.loop_child import BEGUN
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire.bounds import MAX_LOOPS
@@ -119,18 +121,25 @@ class SourceLoops:
         left = min(SOURCE_DEADLINE_S, deadline - time.monotonic())
         if not asked or left <= 0:
             return
-        answers = self._ask(asked, left)
+        try:
+            began, answers = self._ask(asked, left)
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("no source is read, because the child for it failed: %s", error)
+            return
         now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
         with self._lock:
             for (file, asked_lines), answer in zip(asked, answers, strict=False):
                 self._keep(file, asked_lines, answer, now)
-            if len(answers) < len(asked):
+            if began and len(answers) < len(asked):
                 # It hung over this file; those after it were not touched, and are asked again.
                 self._known[asked[len(answers)][0]] = _Known(usable=False)
             while len(self._known) > MAX_KNOWN_SOURCES:
                 self._known.popitem(last=False)
 
-    def _ask(self, asked: Iterable[tuple[_File, list[int]]], left_s: float) -> list[_Answer]:
+    def _ask(
+        self, asked: Iterable[tuple[_File, list[int]]], left_s: float
+    ) -> tuple[bool, list[_Answer]]:
+        """Return whether the child got as far as the first file, and its answers."""
         questions = [
             json.dumps(
                 {"root": self._proc.file(file.pid, "root"), "path": file.path, "lines": lines}
@@ -138,15 +147,12 @@ class SourceLoops:
             for file, lines in asked
         ]
         command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, *questions]
-        try:
-            outcome = self._runner.run(command, left_s)
-            if outcome.errors:
-                said = outcome.errors.decode("utf-8", "replace").strip()
-                log.warning("the child that reads source says: %s", said.rpartition("\n")[2])
-            return [_DECODER.decode(line) for line in outcome.output.split(b"\n")[:-1]]
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning("no source is read, because the child for it failed: %s", error)
-            return [_Answer() for _ in questions]
+        outcome = self._runner.run(command, left_s)
+        if outcome.errors:
+            said = outcome.errors.decode("utf-8", "replace").strip()
+            log.warning("the child that reads source says: %s", said.rpartition("\n")[2])
+        began, *answers = outcome.output.split(b"\n")
+        return began == BEGUN.encode(), [_DECODER.decode(line) for line in answers[:-1]]
 
     def _keep(
         self, file: _File, lines: list[int], answer: _Answer, now: tuple[float, float]
@@ -158,6 +164,8 @@ class SourceLoops:
             self._known[file] = _Known(usable=False)
             return
         known = self._known.setdefault(file, _Known())
+        if len(known.loops) > MAX_KNOWN_LINES:
+            known.loops.clear()
         for line, loops in zip(lines, answer.loops, strict=True):
             known.loops[line] = tuple(loops[:MAX_LOOPS]) if loops is not None else None
 

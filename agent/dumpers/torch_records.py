@@ -230,7 +230,7 @@ def _shape(sizes: list[int]) -> str:
     return f"[{','.join(map(str, sizes))}]"
 
 
-def rank_names(name: str) -> tuple[int, int, str]:
+def order_of_name(name: str) -> tuple[int, int, str]:
     """Order names of groups as they were made: torch numbers them, and names few by a hash."""
     made = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else -1
     return (0, made, "") if made >= 0 else (1, 0, name)

@@ -144,11 +144,26 @@ loop_child.main()
 """
 
 
+def test_a_child_that_starts_too_late_costs_no_file(
+    start: Start, loops: SourceLoops, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = start(RANK="0").pid
+    with monkeypatch.context() as slow:
+        slow.setattr("agent.dumpers.source_loops.SOURCE_DEADLINE_S", 0.3)
+        slow.setattr("agent.dumpers.source_loops._CHILD", "import time; time.sleep(60)")
+        assert fill(loops, pid, a_stack(source, 4)) == [UNKNOWN]
+    assert fill(loops, pid, a_stack(source, 4)) == [((3, 2), True)]
+
+
 def test_a_child_that_breaks_is_no_harm(
     start: Start, loops: SourceLoops, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start(RANK="0").pid
-    for broken in ("raise SystemExit(1)", "print('no json')", "print('{\"loops\": [[1], [2]]}')"):
+    for broken in (
+        "raise SystemExit(1)",
+        "print('begun\\nno json')",
+        "print('begun\\n{\"loops\": [[1], [2]]}')",
+    ):
         monkeypatch.setattr("agent.dumpers.source_loops._CHILD", broken)
         assert fill(loops, pid, a_stack(source, 4)) == [UNKNOWN]
         loops._known.clear()
