@@ -96,9 +96,7 @@ class RoundTaker:
         self._loops = loops
         self._turns = threading.Semaphore(PY_SPY_AT_ONCE)
 
-    def take(
-        self, targets: Sequence[Target], *, deadline: float, children: bool = True
-    ) -> Round:
+    def take(self, targets: Sequence[Target], *, deadline: float, children: bool = True) -> Round:
         """Dump all targets, with their child processes; what is not reached by the deadline is a
         timeout."""
         parents = children_by_parent(self._proc) if children else {}

@@ -119,14 +119,14 @@ def _groups_of_config(records: Records) -> tuple[Membership, ...]:
 
 def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -> ProcessGroup:
     """Name the group; NCCL counts the calls of a group apart from gloo's, so it is another one."""
-    members = membership.members if recorder == GLOO else f"{membership.members} {recorder}"
     title = membership.title
     if title == membership.name and calls is not None and calls.description:
         title = printable(calls.description, MAX_NAME)
     return ProcessGroup(
-        id=name_group(members, membership.order),
+        id=name_group(membership.members, membership.order, recorder),
         members=membership.members,
         order=membership.order,
+        library=recorder,
         name=title,
     )
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from watchtower_heartbeat.layout import (
     GROUPS_MAGIC,
-    GROUPS_NAME,
+    GROUPS_MAX_SIZE,
+    GROUPS_MEMFD_NAME,
     GROUPS_TEXT_AT,
     GROUPS_VERSION,
-    MAX_GROUPS_BYTES,
 )
 
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
@@ -33,7 +33,7 @@ from watchtower.wire.bounds import (
 )
 from watchtower.wire.collectives import format_members, parse_members
 
-LINK = f"/memfd:{GROUPS_NAME} (deleted)"
+LINK = f"/memfd:{GROUPS_MEMFD_NAME} (deleted)"
 """What readlink says about its descriptor under /proc/PID/fd."""
 
 _NUMBERS = struct.Struct("=2q")
@@ -71,7 +71,7 @@ def read_groups(proc: Proc, pid: int, descriptor: int) -> tuple[Membership, ...]
     try:
         if not stat.S_ISREG(os.fstat(own).st_mode):
             raise BadGroups(f"descriptor {descriptor} is not the list of its groups")
-        return parse_groups(os.pread(own, MAX_GROUPS_BYTES, 0))
+        return parse_groups(os.pread(own, GROUPS_MAX_SIZE, 0))
     except OSError as error:
         raise BadGroups(f"the list of its groups cannot be read: {error.strerror}") from error
     finally:

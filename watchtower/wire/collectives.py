@@ -41,6 +41,8 @@ class ProcessGroup:
     """How many groups of exactly these members were made before it."""
     name: str = ""
     """What the program calls it ("tensor_parallel"), else the library's own name."""
+    library: str = "gloo"
+    """Whose calls are counted: gloo and NCCL may both serve a group, and each counts from 1."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -48,6 +50,7 @@ class ProcessGroup:
         check_text("members", self.members, MAX_MEMBERS_TEXT)
         check_integer("order", self.order)
         check_text("name", self.name)
+        check_text("library", self.library)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +179,10 @@ def parse_members(text: str, limit: int) -> tuple[int, ...]:
     return tuple(members)
 
 
-def name_group(members: str, order: int) -> str:
-    """Name a group by 16 hex digits of a hash over its members and creation order."""
-    return hashlib.blake2b(f"{members} {order}".encode(), digest_size=8).hexdigest()
+def name_group(members: str, order: int, library: str = "gloo") -> str:
+    """Name a group by 16 hex digits of a hash over its members, creation order and library."""
+    text = f"{members} {order} {library}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def make_group_log(

@@ -53,7 +53,8 @@ class DumpContents:
                 self._keep_log(log, groups[log.group])
 
     def _keep_log(self, log: GroupLog, group: ProcessGroup) -> None:
-        if not (_has_right_digest(log) and group.id == name_group(group.members, group.order)):
+        name = name_group(group.members, group.order, group.library)
+        if not (_has_right_digest(log) and group.id == name):
             return
         self.group_logs[log.digest] = log
         self.weight += LOG_WEIGHT
