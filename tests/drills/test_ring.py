@@ -2,6 +2,7 @@
 
 import importlib.util
 import socket
+import threading
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,6 +56,57 @@ def test_broadcast_hands_on_what_the_root_has(ring):
         return list(group.broadcast(array("d", [float(group.rank)] * 3), root=0))
 
     assert on_every_rank(ring, 4, work) == [[0.0] * 3] * 4
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_all_gather_gives_every_rank_what_each_has(ring, world_size):
+    def work(group):
+        return [list(values) for values in group.all_gather([float(group.rank), 7.0])]
+
+    expected = [[float(rank), 7.0] for rank in range(world_size)]
+    assert on_every_rank(ring, world_size, work) == [expected] * world_size
+
+
+def test_groups_of_some_ranks_sum_apart_from_each_other(ring):
+    def work(world):
+        first = world.rank - world.rank % 2
+        pair = ring.new_group(world, range(first, first + 2))
+        others = ring.new_group(world, range(world.rank % 2, 4, 2))
+        mine = array("d", [float(world.rank)])
+        try:
+            return [group.all_reduce(mine)[0] for group in (pair, others, world)]
+        finally:
+            pair.close()
+            others.close()
+
+    sums = on_every_rank(ring, 4, work)
+    assert sums == [[1.0, 2.0, 6.0], [1.0, 4.0, 6.0], [5.0, 2.0, 6.0], [5.0, 4.0, 6.0]]
+
+
+def test_a_collective_that_the_others_do_not_call_waits_and_takes_nothing_of_theirs(ring):
+    """As on NCCL and gloo: no bytes of one collective end up in another."""
+    inside = threading.Barrier(3)
+
+    def work(group):
+        for link in (group._previous, group._following):
+            link.settimeout(0.3)
+        values = array("d", [1.0] * 3)
+        enter = group.barrier if group.rank == 1 else lambda: group.all_reduce(values)
+        with pytest.raises(TimeoutError):
+            enter()
+        inside.wait(DEADLINE_S)
+        return "waited"
+
+    assert on_every_rank(ring, 3, work) == ["waited"] * 3
+
+
+def test_another_size_is_an_error_and_no_hang(ring):
+    def work(group):
+        with pytest.raises((ValueError, ConnectionError)):
+            group.all_reduce(array("d", [1.0] * (6 if group.rank == 1 else 3)))
+        return "raised"
+
+    assert on_every_rank(ring, 3, work) == ["raised"] * 3
 
 
 def train_on(group):

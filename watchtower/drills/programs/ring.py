@@ -1,27 +1,57 @@
 """Collectives over TCP with nothing but the standard library: a ring of blocking sockets.
 
 Ranks meet at rank 0's port, exchange addresses, and each then talks to its two neighbours only.
+A message says which collective it belongs to; one that is not wanted yet is kept until it is.
 """
 
 import json
 import select
 import socket
+import struct
 import time
 from array import array
 
 CONNECT_PAUSE_S = 0.1
+HEADER = struct.Struct("<16sqq")  # operation, its number in the group, bytes that follow
 
 
 def init_process_group(rank, world_size, host, port, patient=False):
     """Meet all the others. Returns when every rank has arrived."""
-    listener = socket.create_server((host, 0), backlog=4)
+    listener = _listen(host)
     addresses = _rendezvous(rank, world_size, host, port, listener.getsockname())
-    following = socket.create_connection(addresses[(rank + 1) % world_size])
+    members = range(world_size)
+    links = _join(rank, members, listener, addresses)
+    hosts = [addresses[member][0] for member in members]
+    return Ring(rank, members, *links, patient, hosts)
+
+
+def new_group(world, members):
+    """A ring of this rank's own `members`; all ranks of the world call it at the same time."""
+    rank = world.rank
+    listener = socket.create_server((world.hosts[rank], 0), backlog=4)
+    ports = world.all_gather([listener.getsockname()[1]])
+    addresses = {one: (world.hosts[one], int(ports[one][0])) for one in members}
+    links = _join(rank, members, listener, addresses)
+    return Ring(rank, members, *links, world.patient)
+
+
+def _listen(host):
+    """Listen at whichever address of this machine the others are reached from."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 1))  # sends nothing
+        own_host = probe.getsockname()[0]
+    return socket.create_server((own_host, 0), backlog=4)
+
+
+def _join(rank, members, listener, addresses):
+    """Connect to the next member and take the connection of the one before."""
+    neighbour = members[(members.index(rank) + 1) % len(members)]
+    following = socket.create_connection(addresses[neighbour])
     previous, _ = listener.accept()
     listener.close()
     for link in (following, previous):
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Ring(rank, world_size, previous, following, patient)
+    return previous, following
 
 
 def _rendezvous(rank, world_size, host, port, own_address):
@@ -66,17 +96,53 @@ def _connect(host, port):
 
 
 class Ring:
-    """One process group of all ranks. `patient`: a lost peer is waited for, as NCCL does."""
+    """One process group. `patient`: a lost peer is waited for, as NCCL does."""
 
-    def __init__(self, rank, world_size, previous, following, patient):
-        self.rank = rank
-        self.world_size = world_size
+    def __init__(self, rank, members, previous, following, patient, hosts=None):
+        self.members = members
+        self.hosts = hosts  # where each rank listens; only the group of all ranks knows
+        self.rank = members.index(rank)
+        self.world_size = len(members)
+        self.patient = patient
         self._previous = previous
         self._following = following
-        self._patient = patient
+        self._operation = (b"", 0)
+        self._early = {}
 
     def all_reduce(self, values):
-        """Sum element by element over all ranks: reduce-scatter, then all-gather."""
+        """Sum element by element over all ranks."""
+        self._begin(b"all_reduce")
+        return self._reduce(values)
+
+    def barrier(self):
+        """Return when every rank has entered."""
+        self._begin(b"barrier")
+        self._reduce(array("d", [0.0] * self.world_size))
+
+    def all_gather(self, values):
+        """What every rank has, in rank order: handed on around the ring."""
+        self._begin(b"all_gather")
+        gathered = {self.rank: array("d", values)}
+        for turn in range(self.world_size - 1):
+            self._send(gathered[(self.rank - turn) % self.world_size])
+            gathered[(self.rank - turn - 1) % self.world_size] = self._receive(len(values))
+        return [gathered[rank] for rank in range(self.world_size)]
+
+    def broadcast(self, values, root=0):
+        """Every rank gets the root's values, handed on around the ring."""
+        self._begin(b"broadcast")
+        if self.rank != root:
+            values = self._receive(len(values))
+        if (self.rank + 1) % self.world_size != root:
+            self._send(values)
+        return values
+
+    def close(self):
+        self._previous.close()
+        self._following.close()
+
+    def _reduce(self, values):
+        """Reduce-scatter, then all-gather."""
         parts = self._split(values)
         for turn in range(self.world_size - 1):
             self._send(parts[(self.rank - turn) % self.world_size])
@@ -89,50 +155,51 @@ class Ring:
             mine[:] = self._receive(len(mine))
         return array("d", (value for part in parts for value in part))
 
-    def barrier(self):
-        """Return when every rank has entered."""
-        self.all_reduce(array("d", [0.0] * self.world_size))
-
-    def broadcast(self, values, root=0):
-        """Every rank gets the root's values, handed on around the ring."""
-        if self.rank != root:
-            values = self._receive(len(values))
-        if (self.rank + 1) % self.world_size != root:
-            self._send(values)
-        return values
-
-    def close(self):
-        self._previous.close()
-        self._following.close()
-
     def _split(self, values):
         size = -(-len(values) // self.world_size)
         return [array("d", values[i * size : (i + 1) * size]) for i in range(self.world_size)]
 
+    def _begin(self, name):
+        self._operation = (name, self._operation[1] + 1)
+
     def _send(self, part):
+        content = part.tobytes()
         try:
-            self._following.sendall(part.tobytes())
+            self._following.sendall(HEADER.pack(*self._operation, len(content)) + content)
         except ConnectionError:
-            if not self._patient:
+            if not self.patient:
                 raise
             self._wait_for_peer()
 
     def _receive(self, count):
+        """Take the next message of the running operation."""
         part = array("d")
-        content = bytearray()
-        while len(content) < count * part.itemsize:
-            content += self._read(count * part.itemsize - len(content))
-        part.frombytes(content)
+        while not self._early.get(self._operation):
+            name, number, size = HEADER.unpack(self._read(HEADER.size))
+            message = self._read(size)
+            self._early.setdefault((name.rstrip(b"\0"), number), []).append(message)
+        messages = self._early[self._operation]
+        part.frombytes(messages.pop(0))
+        if not messages:
+            del self._early[self._operation]
+        if len(part) != count:
+            raise ValueError(f"{len(part)} values came, {count} were awaited")
         return part
 
     def _read(self, size):
+        content = bytearray()
+        while len(content) < size:
+            content += self._read_some(size - len(content))
+        return bytes(content)
+
+    def _read_some(self, size):
         try:
             received = self._previous.recv(size)
             if not received:
-                peer = (self.rank - 1) % self.world_size
+                peer = self.members[self.rank - 1]
                 raise ConnectionResetError(f"Connection closed by peer: rank {peer}")
         except ConnectionError:
-            if not self._patient:
+            if not self.patient:
                 raise
             self._wait_for_peer()
         return received
