@@ -2,16 +2,19 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 
 import pytest
 
+from tests.e2e.side_by_side import AWAITED, LEFT_OUT, NEED_MORE
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
 from watchtower.drills.drill import BACKENDS, Variables
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import PROGRAM, PROGRAMS
-from watchtower.drills.settings import DrillSettings
+from watchtower.drills.runner import Request
+from watchtower.drills.settings import Config, DrillSettings
 from watchtower.wire.verdict import Cause, Status
 
 FAULTS = {
@@ -22,6 +25,14 @@ FAULTS = {
     "sigkill": "process_died",
     "exception": "exception",
     "exit_zero": "exited_early",
+    "uneven_inputs": "uneven_inputs",
+    "conditional_collective": "conditional_collective",
+    "order_swap": "mismatched_collective",
+    "shape_mismatch": "mismatched_collective",
+    "tp_dp_cascade": "dataloader_stall",
+    "collective_cycle": "collective_cycle",
+    "missing_send": "missing_send",
+    "pipeline_stage_sleep": "dataloader_stall",
     "never_started": "never_started",
     "init_sleep": "init_stuck",
     "debugger": "process_traced",
@@ -35,7 +46,13 @@ FAULTS = {
     "tower_restart": "dataloader_stall",
     "tower_restart_suspect": "dataloader_stall",
     "straggler": "straggler",
+    "symmetric": "symmetric_hang",
     "consequential": "process_died",
+    "dataloader_sleep_unbeaten": "dataloader_stall",
+    "sigstop_unbeaten": "process_stopped",
+    "conditional_collective_unbeaten": "conditional_collective",
+    "tp_dp_cascade_unbeaten": "dataloader_stall",
+    "d_state_unbeaten": "uninterruptible_io",
 }
 HEALTHY = [
     "long_checkpoint",
@@ -103,7 +120,8 @@ def test_every_drill_has_a_sentence_and_a_backend(drill):
     assert not drill.shows.endswith(".")
     assert drill.backends
     assert set(drill.backends) <= set(BACKENDS)
-    assert all(PROGRAM[backend].is_file() for backend in drill.backends)
+    assert set(drill.networked) <= set(drill.backends)
+    assert all(PROGRAM[drill.parallelism][backend].is_file() for backend in drill.backends)
 
 
 @each_drill
@@ -115,6 +133,63 @@ def test_the_training_program_understands_the_plan(drill, programs, tmp_path):
         assert event["act"] in programs["faults"].ACTS
         assert event["when"] in ("setup", "optimizer_end", "step_end")
         assert event["rank"] in (3, None)
+    for name in plan.exchanges:
+        for backend in drill.backends:
+            files = {PROGRAM[kind][backend] for kind in ("data", drill.parallelism)}
+            assert any(f"    def {name}(self, " in path.read_text() for path in files)
+
+
+def test_a_job_without_heartbeats_trains_and_never_imports_the_client(tmp_path):
+    """In a process of its own: the client is installed beside these tests."""
+    code = (
+        "import sys; from plan import Plan; from trainer import Trainer\n"
+        "class One(Trainer):\n"
+        "    def train_step(self, batch, is_last): return 0.0\n"
+        "    def batches(self): return self.loader\n"
+        "for beats in (False, True):\n"
+        "    plan = Plan(beats=beats, step_s=0.001, batches=3)\n"
+        "    trainer = One(plan)\n"
+        "    trainer.train()\n"
+        "    print(trainer.loader.cursor, 'watchtower_heartbeat' in sys.modules)\n"
+    )
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "PYTHONPATH": str(PROGRAMS)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    said = [line for line in done.stdout.splitlines() if not line.startswith("step ")]
+    assert said == ["3 False", "3 True"]
+
+
+@pytest.mark.parametrize("drill", [drill for drill in DRILLS if drill.name.endswith("_unbeaten")])
+def test_a_job_without_heartbeats_has_the_answer_of_the_one_with_them(drill):
+    beaten = find_drill(drill.name.removesuffix("_unbeaten"))
+    assert drill.expected == beaten.expected
+    assert drill.plan(VARIABLES) == {**beaten.plan(VARIABLES), "beats": False}
+    assert drill.backends == beaten.backends
+
+
+def test_who_is_to_blame_where_it_is_not_one_rank():
+    assert find_drill("symmetric").blames(3) == ()
+    assert find_drill("collective_cycle").blames(3) == (2, 3)
+    assert find_drill("collective_cycle").blames(4) == (4, 5)
+
+
+@pytest.mark.parametrize(("ranks", "allowed"), [(2, "4 or more"), (5, "an even number")])
+def test_a_grid_of_ranks_asks_for_pairs(ranks, allowed):
+    drill = find_drill("tp_dp_cascade")
+    with pytest.raises(DrillError, match=f"--ranks {ranks}: allowed is {allowed}"):
+        Request(drill=drill, ranks=ranks, config=Config())
+
+
+def test_lists_of_drills_that_are_tested_otherwise_name_drills():
+    listed = {*LEFT_OUT, *NEED_MORE, *dict(AWAITED)}
+    assert listed <= {drill.name for drill in DRILLS}
 
 
 def test_training_programs_know_nothing_of_the_product():

@@ -119,6 +119,16 @@ def test_a_backend_the_drill_does_not_have_is_refused():
         choose_backend("torch", ("stdlib",))
 
 
+def test_a_drill_that_cuts_links_is_refused_where_there_are_no_namespaces(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert choose_backend("auto", ("stdlib", "torch"), networked=("torch",)) == "stdlib"
+    with pytest.raises(DrillError, match="not with stdlib here: `ip` is not installed"):
+        choose_backend("auto", ("stdlib", "torch"), networked=("stdlib", "torch"))
+    with pytest.raises(DrillError) as caught:
+        choose_backend("torch", ("stdlib", "torch"), networked=("torch",))
+    assert caught.value.help_text == "use --backend stdlib"
+
+
 @pytest.mark.parametrize("value", [True, 3, 0.25, 'a "b" \\ \n\x07é', [1, "x"], {"a b": 1.5}])
 def test_settings_survive_being_written_as_toml(value):
     assert tomllib.loads(f"key = {toml_value(value)}")["key"] == value

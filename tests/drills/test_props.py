@@ -129,7 +129,8 @@ def test_a_file_system_that_never_answers_is_gone_when_it_is_ended(set_up, tmp_p
 
 
 @pytest.mark.skipif(why_no_network() is not None, reason=f"{why_no_network()}")
-def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up):
+@pytest.mark.parametrize("cut", [lambda network: network.cut(0), Network.cut_all])
+def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up, cut):
     prop, said = set_up("network.py", "2")
     network = Network(**said)
     server = (
@@ -149,7 +150,7 @@ def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up
 
     with start(0, server) as first, start_after(first, lambda: start(1, asker)) as second:
         assert second.stdout.readline() == "b'1'\n"
-        network.cut(0)
+        cut(network)
         assert second.communicate("\n", timeout=10)[0] == "silence\n"
         first.kill()
     prop.end()

@@ -82,12 +82,20 @@ class Drill:
     """Whether ranks are started one by one even where torchrun would start them."""
     named: bool = True
     """Whether the job has a name, as opposed to what a launcher calls every job."""
-    cut_links: bool = False
-    """Whether links of ranks are cut: on torch, each rank then runs in a network namespace."""
+    networked: tuple[str, ...] = ()
+    """The backends on which links are cut: each rank then runs in a network namespace."""
+    parallelism: str = "data"
+    """What the ranks share among them: "data", "grid" (pairs share layers) or "pipeline"."""
     own_clock: bool = False
     """Whether everything reads a wall clock that the drill can set."""
     whole_node: bool = False
     """Whether the fault goes to every rank on the node of the chosen one."""
+    blames: Callable[[int], tuple[int, ...]] | None = None
+    """The ranks to be named when the fault is in this one, where that is not just this one."""
+    least_ranks: int = 2
+    """How many ranks the fault takes."""
+    whole_pairs: bool = False
+    """Whether ranks come in pairs, so that there has to be an even number."""
 
     @property
     def is_fault(self) -> bool:

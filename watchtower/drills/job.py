@@ -26,6 +26,7 @@ class TrainingJob:
         layout: Layout,
         folder: Path,
         *,
+        parallelism: str = "data",
         bare: bool = False,
         named: bool = True,
         environment: Mapping[str, str] | None = None,
@@ -36,6 +37,7 @@ class TrainingJob:
         self.network: Network | None = None
         """Set before a launch whose links are to be cut later."""
         self.backend = backend
+        self._parallelism = parallelism
         self._bare = bare or backend == "stdlib"
         self._folder = folder
         self._named = named
@@ -63,6 +65,7 @@ class TrainingJob:
             layout=self.layout,
             folder=self._folder,
             plan_path=plan_path,
+            parallelism=self._parallelism,
             label=label,
             named=self._named,
             restart_counts=restart_counts,
@@ -82,6 +85,7 @@ class TrainingJob:
             self.backend,
             self.layout,
             self._folder,
+            parallelism=self._parallelism,
             bare=self._bare,
             named=self._named,
             environment=self._environment,

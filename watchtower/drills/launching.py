@@ -17,7 +17,12 @@ from watchtower.drills.network import Network, why_no_network
 from watchtower.drills.parts import Part
 
 PROGRAMS = Path(__file__).with_name("programs")
-PROGRAM = {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"}
+PROGRAM = {
+    "data": {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"},
+    "grid": {"stdlib": PROGRAMS / "train_grid.py", "torch": PROGRAMS / "train_torch_grid.py"},
+    "pipeline": {"torch": PROGRAMS / "train_torch_pipeline.py"},
+}
+"""By what the ranks share among them, and the backend."""
 HOST = "127.0.0.1"
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORTS_TRIED = 8000
@@ -54,6 +59,8 @@ class Launch:
     layout: Layout
     folder: Path
     plan_path: Path
+    parallelism: str = "data"
+    """What the ranks share among them: a key of `PROGRAM`."""
     label: str
     """Keeps output files of several starts apart."""
     named: bool = True
@@ -67,7 +74,7 @@ class Launch:
     @property
     def command(self) -> list[str]:
         """What every rank runs."""
-        return [str(PROGRAM[self.backend]), "--config", str(self.plan_path)]
+        return [str(PROGRAM[self.parallelism][self.backend]), "--config", str(self.plan_path)]
 
     def environment(self, node: int) -> dict[str, str]:
         """What every process of a node is told by its surroundings."""
@@ -96,18 +103,25 @@ def node_name(node: int) -> str:
     return f"drill-{chr(ord('a') + node)}" if node < 26 else f"drill-{node}"
 
 
-def choose_backend(wanted: str, offered: tuple[str, ...], *, cut_links: bool = False) -> str:
-    """Resolve `auto`, and refuse what the drill or this machine does not have."""
+def choose_backend(
+    wanted: str, offered: tuple[str, ...], *, networked: tuple[str, ...] = ()
+) -> str:
+    """Resolve `auto`, and refuse what the drill or this machine does not have.
+
+    `networked` are the backends on which the drill needs a network namespace for each rank.
+    """
     if wanted not in ("auto", *offered):
         raise DrillError(f"this drill exists for {', '.join(offered)}, not for {wanted}")
-    if "torch" not in offered or wanted not in ("auto", "torch"):
-        return offered[0] if wanted == "auto" else wanted
-    lack = _why_no_torch() or (why_no_network() if cut_links else None)
-    if lack is None:
-        return "torch"
-    if wanted == "torch":
-        raise DrillError(f"not with torch here: {lack}", "use --backend stdlib")
-    return offered[0]
+    lacks = {}
+    for backend in sorted(offered, reverse=True) if wanted == "auto" else [wanted]:
+        lack = _why_no_torch() if backend == "torch" else None
+        lack = lack or (why_no_network() if backend in networked else None)
+        if lack is None:
+            return backend
+        lacks[backend] = lack
+    told = "; ".join(f"not with {backend} here: {lack}" for backend, lack in lacks.items())
+    others = [backend for backend in offered if backend not in lacks]
+    raise DrillError(told, f"use --backend {others[0]}" if others else "")
 
 
 def _why_no_torch() -> str | None:

@@ -25,6 +25,9 @@ class Network:
     pids: list[int]
     addresses: list[str]
     link: str
+    bridge: str
+    bridge_pid: int
+    """A process where the bridge is that joins the links."""
 
     def enter(self, rank: int) -> list[str]:
         """What a command has to begin with to run where the rank's link is."""
@@ -43,6 +46,11 @@ class Network:
         """Take the rank's link down: nothing it sends from now on arrives."""
         command = [*self.enter(rank), "ip", "link", "set", self.link, "down"]
         _run(command)
+
+    def cut_all(self) -> None:
+        """Take the bridge down: from this moment on nothing that any rank sends arrives."""
+        enter = ["nsenter", f"--net=/proc/{self.bridge_pid}/ns/net"]
+        _run([*enter, "ip", "link", "set", self.bridge, "down"])
 
 
 def why_no_network() -> str | None:

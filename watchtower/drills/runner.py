@@ -49,8 +49,10 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check the numbers against each other."""
-        if self.ranks < 2:
-            raise DrillError(f"--ranks {self.ranks}: allowed is 2 or more")
+        if self.ranks < self.drill.least_ranks:
+            raise DrillError(f"--ranks {self.ranks}: allowed is {self.drill.least_ranks} or more")
+        if self.drill.whole_pairs and self.ranks % 2:
+            raise DrillError(f"--ranks {self.ranks}: allowed is an even number")
         if not 1 <= self.nodes <= self.ranks:
             raise DrillError(f"--nodes {self.nodes}: allowed is 1 to --ranks {self.ranks}")
         if self.rank is not None and not 0 <= self.rank < self.ranks:
@@ -60,7 +62,7 @@ class Request:
 def run_drill(request: Request, display: Display) -> Result:
     """Run a drill and judge the verdict."""
     drill, config = request.drill, request.config
-    backend = choose_backend(request.backend, drill.backends, cut_links=drill.cut_links)
+    backend = choose_backend(request.backend, drill.backends, networked=drill.networked)
     overridden = dict(drill.detection(config.drill))
     changed = changed_settings(config, overridden)
     lines = opening(drill, request.ranks, request.nodes, backend)
@@ -95,7 +97,7 @@ def _name_program() -> str:
 def _set_scene(
     request: Request, backend: str, stage: Stage, display: Display
 ) -> tuple[Scene, Watch]:
-    settings = request.config.drill
+    drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
     step = settings.warmup_steps + random.randrange(CHANCE_STEPS + 1)
     name = f"drill-{secrets.token_hex(4)}"
@@ -105,13 +107,14 @@ def _set_scene(
         backend,
         layout,
         stage.folder,
-        bare=request.drill.bare_launch or request.drill.cut_links,
-        named=request.drill.named,
+        parallelism=drill.parallelism,
+        bare=drill.bare_launch or backend in drill.networked,
+        named=drill.named,
         environment=stage.clock.environment if stage.clock else None,
     )
-    watch = Watch(PatientClient(stage.tower_url), name, request.drill.expected.statuses)
+    watch = Watch(PatientClient(stage.tower_url), name, drill.expected.statuses)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
-    return Scene(request.drill, variables, stage, job, watch, display), watch
+    return Scene(drill, variables, stage, job, watch, display), watch
 
 
 def _play(scene: Scene) -> None:

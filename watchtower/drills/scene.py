@@ -22,6 +22,8 @@ from watchtower.drills.watch import Watch
 
 PROP_DEADLINE_S = 10.0
 """How long a prop may take to start: it is a small script."""
+STEP_POLL_S = 0.005
+"""How often to look for a step that has just ended: a small part of the next one."""
 SLACK = 4.0
 """A step may take this many times its mean before the drill gives up on its own machine."""
 
@@ -45,8 +47,8 @@ class Scene:
         self.settings = variables.settings
         self.rank = variables.rank
         self.node = job.layout.node_of(variables.rank)
-        self.ranks = tuple(job.layout.local_ranks(self.node)) if drill.whole_node else (self.rank,)
-        """The ranks that the fault goes to."""
+        self.ranks = _blamed(drill, job, self.rank)
+        """The ranks that the fault goes to, or that are to blame together."""
         self.stage = stage
         self.job = job
         self.sight = watch.sight
@@ -66,7 +68,7 @@ class Scene:
         **changes: object,
     ) -> None:
         """Start the job with the drill's plan; `changes` are for this start only."""
-        if self.drill.cut_links and self.job.backend == "torch":
+        if self.job.backend in self.drill.networked:
             self.job.network = Network(**self.set_up("network.py", str(self.job.layout.ranks)))
         self.job.launch({**self._plan(), **changes}, missing, restart_counts)
 
@@ -111,6 +113,16 @@ class Scene:
             for rank in self.ranks:
                 self.job.network.cut(rank)
         self.job.kill_at_once(self.ranks)
+
+    def cut_all(self) -> None:
+        """Take every link down at one moment, early in a step: no collective is half done then."""
+        begun = self.job.log.step
+        deadline = time.monotonic() + self.settings.start_deadline_s
+        while self.job.log.step == begun and time.monotonic() < deadline:
+            self.job.look()
+            time.sleep(STEP_POLL_S)
+        if self.job.network:
+            self.job.network.cut_all()
 
     def set_up(self, script: str, *words: str) -> dict[str, Any]:
         """Start a prop and wait for what it has to say; it is ended before the job is."""
@@ -249,6 +261,12 @@ class Scene:
         settings = self.settings
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
         return pace | self.drill.plan(self.variables)
+
+
+def _blamed(drill: Drill, job: TrainingJob, rank: int) -> tuple[int, ...]:
+    if drill.whole_node:
+        return tuple(job.layout.local_ranks(job.layout.node_of(rank)))
+    return drill.blames(rank) if drill.blames else (rank,)
 
 
 def tracer_of(pid: int) -> int:

@@ -146,5 +146,7 @@ def _how_it_ended(ended: Json) -> str:
 def _what_is_right(result: Result) -> str:
     if not result.drill.is_fault:
         return "no incident was opened."
+    if not result.ranks:
+        return f"no rank is to blame, cause {result.drill.expected.cause}."
     ranks = ", ".join(map(str, result.ranks))
     return f"the fault was in rank {ranks}, cause {result.drill.expected.cause}."

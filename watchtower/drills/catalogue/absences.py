@@ -88,7 +88,7 @@ NODE_LOST = Drill(
     shows="a node vanishes, its agent and all its ranks at once",
     expected=names("node_lost"),
     plan=lambda _: {"patient": True},
-    cut_links=True,
+    networked=("torch",),
     whole_node=True,
     act=_lose_node,
 )

@@ -43,7 +43,7 @@ SIGKILL = Drill(
     shows="one rank is killed and its peers stay in the collective",
     expected=names("process_died"),
     plan=lambda _: {"patient": True},
-    cut_links=True,
+    networked=("torch",),
     act=_kill,
 )
 

@@ -16,6 +16,7 @@ class Storage:
     def __init__(self, latency_s):
         self.latency_s = latency_s
         self.truncated = False
+        self.unit = 1.0  # of the values in a record
 
     def stage(self):
         """Fetch the index of all shards before training starts."""
@@ -24,17 +25,19 @@ class Storage:
     def read(self, offset, size):
         time.sleep(self.latency_s)
         source = random.Random(offset)
-        content = b"".join(RECORD.pack(*(source.random() for _ in range(8))) for _ in range(size))
+        values = [[source.random() * self.unit for _ in range(8)] for _ in range(size)]
+        content = b"".join(RECORD.pack(*record) for record in values)
         return content[: len(content) // 2 + 3] if self.truncated else content
 
 
 class Loader:
-    """Endless batches of this rank's share of the data."""
+    """Batches of one share of the data; endless where `batches` does not say how many there are."""
 
-    def __init__(self, storage, rank, world_size):
+    def __init__(self, storage, share, shares, batches=None):
         self.storage = storage
-        self.world_size = world_size
-        self.cursor = rank
+        self.shares = shares
+        self.cursor = share
+        self.batches = batches
         self.reindex_s = 0.0
         self.index_lock = multiprocessing.Lock()  # shared with workers that read ahead
 
@@ -42,12 +45,17 @@ class Loader:
         return self
 
     def __next__(self):
+        if self.batches is not None and self.cursor // self.shares >= self.batches:
+            raise StopIteration
         if self.reindex_s:
             self.rebuild_index()
         with self.index_lock:
             content = self.storage.read(self.cursor * BATCH, BATCH)
-        self.cursor += self.world_size
+        self.cursor += self.shares
         return self.decode(content)
+
+    def skip(self, batches):
+        self.cursor += batches * self.shares
 
     def decode(self, content):
         batch = []

@@ -29,6 +29,26 @@ def truncated_record(trainer):
     trainer.storage.truncated = True
 
 
+def wrong_unit(trainer):
+    trainer.storage.unit = 1e6
+
+
+def lack_batch(trainer):
+    trainer.loader.batches -= 1
+
+
+def reverse_exchanges(trainer):
+    trainer.exchanges.reverse()
+
+
+def grow_vocabulary(trainer):
+    trainer.words *= 2
+
+
+def silence_output(trainer):
+    trainer.gain = 0.0
+
+
 def keep_index_lock(trainer):
     trainer.loader.index_lock.acquire()
 
@@ -68,6 +88,11 @@ ACTS = {
         endless_sampling,
         relock,
         truncated_record,
+        wrong_unit,
+        lack_batch,
+        reverse_exchanges,
+        grow_vocabulary,
+        silence_output,
         keep_index_lock,
         undrained_pipe,
         change_outlet,

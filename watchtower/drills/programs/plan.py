@@ -20,6 +20,9 @@ class Plan:
     steps: int = 1_000_000
     step_s: float = 1.0
     jitter: float = 0.15
+    beats: bool = True
+    batches: int | None = None
+    exchanges: list[str] = field(default_factory=list)
     patient: bool = False
     workers: int = 0
     micro_steps: int = 1

@@ -17,13 +17,16 @@ EVAL_READ_S = 0.04
 
 class RingTrainer(Trainer):
     def setup(self):
+        self.join()
+        self.model = Model(self.device)
+        self.model.weights = self.group.broadcast(self.model.weights)
+
+    def join(self):
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self.group = ring.init_process_group(
             self.rank, self.world_size, *address, patient=self.plan.patient
         )
         self.checkpointer = Checkpointer(self.rank, os.getcwd(), self.group.barrier, self.writer)
-        self.model = Model(self.device)
-        self.model.weights = self.group.broadcast(self.model.weights)
 
     def batches(self):
         return Prefetcher(self.loader) if self.plan.workers else self.loader
@@ -36,6 +39,14 @@ class RingTrainer(Trainer):
             share = self.world_size * self.plan.micro_steps
             self.model.update([gradient / share for gradient in gradients])
         return sum(error * error for error in errors) / len(errors)
+
+    def share_loss(self, loss):
+        """Sum the loss over all ranks: the schedule of the learning rate needs it."""
+        self.group.all_reduce([loss] * self.world_size)
+
+    def compare_progress(self, _):
+        """Tell each other how far everybody is in the data."""
+        self.group.all_gather([float(self.loader.cursor)])
 
     def evaluate(self, seconds):
         """Go through this rank's share of the held-out data, then agree on the score."""

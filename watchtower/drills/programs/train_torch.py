@@ -17,6 +17,7 @@ from trainer import Trainer
 
 EVAL_READ_S = 0.04
 EVAL_BATCHES = 50  # between two reads
+WORDS_PER_RANK = 2**19  # two buffers of the size that gloo sends at once
 
 
 class ShardDataset(IterableDataset):
@@ -44,12 +45,16 @@ class Scorer(nn.Module, Negatives):
 
 class TorchTrainer(Trainer):
     def setup(self):
-        torch.set_num_threads(1)
-        dist.init_process_group("gloo")
-        self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier, self.writer)
+        self.join()
         self.model = Scorer(self.device)
         self.replica = DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def join(self):
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier, self.writer)
+        self.words = WORDS_PER_RANK * self.world_size
 
     def batches(self):
         shards = ShardDataset(self.loader)
@@ -64,6 +69,22 @@ class TorchTrainer(Trainer):
             self.optimizer.step()
             self.optimizer.zero_grad()
         return loss.item()
+
+    def share_loss(self, loss):
+        """Sum the loss over all ranks: the schedule of the learning rate needs it."""
+        total = torch.tensor([loss])
+        dist.all_reduce(total)
+
+    def compare_progress(self, _):
+        """Tell each other how far everybody is in the data."""
+        place = torch.tensor([float(self.loader.cursor)])
+        places = [torch.empty_like(place) for _ in range(self.world_size)]
+        dist.all_gather(places, place)
+
+    def count_words(self, _):
+        """Sum over all ranks how often each word was drawn."""
+        counts = torch.zeros(self.words)
+        dist.all_reduce(counts)
 
     @torch.no_grad()
     def evaluate(self, seconds):

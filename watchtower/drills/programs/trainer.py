@@ -9,13 +9,15 @@ from compiler import compile_kernels
 from data import Loader, Storage
 from device import Device
 from faults import Events
+from heartbeats import choose_heartbeats
 from memory import collect_garbage
 from metrics import Metrics
 from plan import is_due
 from report import tell
-from watchtower_heartbeat import beat, phase
 
 READ_SHARE = 0.15  # of a step
+DIVERGED = 1e6  # no loss of a model that learns
+BAD_BATCHES = 8  # are left out after one that was bad
 
 
 class Trainer:
@@ -24,12 +26,14 @@ class Trainer:
         self.rank = int(os.environ["RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         self.should_stop = False
+        self.heartbeats = choose_heartbeats(plan.beats)
         self.device = Device(self.rank, plan.step_s, plan.jitter)
         self.storage = Storage(plan.step_s * READ_SHARE)
-        self.loader = Loader(self.storage, self.rank, self.world_size)
+        self.loader = Loader(self.storage, *self.share_of_data(), plan.batches)
         self.metrics = Metrics(self.rank)
         self.callback = Events(self.rank, plan.events)
         self.checkpointer = None
+        self.exchanges = [getattr(self, name) for name in plan.exchanges]
         self.writer = (plan.checkpoint and plan.checkpoint.rank) or 0
 
     def run(self):
@@ -53,13 +57,26 @@ class Trainer:
             loss = self.train_step(batch, is_last)
             if not is_last:
                 continue
+            for exchange in self.exchanges:
+                exchange(loss)
             self.callback.optimizer_end(self, step)
             self.metrics.record(step, loss)
-            beat(step, loss=loss)
+            self.heartbeats.beat(step, loss=loss)
             self.look_after(step)
+            if loss > DIVERGED:
+                self.back_off()
             self.callback.step_end(self, step)
             if self.should_stop or step + 1 >= self.plan.steps:
                 return
+
+    def share_of_data(self):
+        """Which share of the data this rank reads, and how many shares there are."""
+        return self.rank, self.world_size
+
+    def back_off(self):
+        """A bad batch: all ranks leave it behind together."""
+        self.checkpointer.barrier()
+        self.loader.skip(BAD_BATCHES)
 
     def look_after(self, step):
         """Whatever happens only now and then."""
@@ -79,7 +96,7 @@ class Trainer:
 
     def now_and_then(self, name, rhythm, work):
         if rhythm.marked:
-            with phase(name):
+            with self.heartbeats.phase(name):
                 work(rhythm.seconds)
         else:
             work(rhythm.seconds)
@@ -98,6 +115,7 @@ class Trainer:
 
     def finish(self):
         """Leave, some ranks later than others: exports and uploads take what they take."""
+        self.checkpointer.barrier()
         time.sleep(self.plan.leave_gap_s * self.rank)
         if self.rank == 0 and self.plan.export_s:
             self.checkpointer.write(self.plan.export_s)

@@ -17,6 +17,7 @@ import sys
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 LINK = "eth0"
+BRIDGE = "bridge0"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,13 +26,13 @@ def main() -> None:
     """Build the network, wait to be ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     leave_network()
-    for words in ("link set lo up", "link add bridge0 type bridge", "link set bridge0 up"):
+    for words in ("link set lo up", f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up"):
         ip(words)
     residents = [settle(rank) for rank in range(int(sys.argv[1]))]
     addresses = [address_of(rank) for rank in range(len(residents))]
-    print(
-        "ready", json.dumps({"pids": residents, "addresses": addresses, "link": LINK}), flush=True
-    )
+    built = {"pids": residents, "addresses": addresses, "link": LINK}
+    built |= {"bridge": BRIDGE, "bridge_pid": os.getpid()}
+    print("ready", json.dumps(built), flush=True)
     signal.sigwait({signal.SIGTERM})
     for pid in residents:
         os.kill(pid, signal.SIGKILL)
@@ -49,7 +50,7 @@ def settle(rank: int) -> int:
     os.close(to_parent)
     wait_for(from_child)
     ip(f"link add port{rank} type veth peer name {LINK} netns {pid}")
-    ip(f"link set port{rank} master bridge0 up")
+    ip(f"link set port{rank} master {BRIDGE} up")
     os.write(from_parent, b".")
     wait_for(from_child)
     return pid

@@ -1,0 +1,67 @@
+"""Ranks that do not call what the others call, and a network that fails all of them."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue.stalls import event, happen
+from watchtower.drills.drill import BACKENDS, Drill, Plan, Variables, names
+from watchtower.drills.scene import Scene
+
+
+def _plan_uneven(variables: Variables) -> Plan:
+    # Told right before the rank would read the batch that it lacks and the others have.
+    return {**event("lack_batch")(variables), "batches": variables.step + 1}
+
+
+def _cut_all(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.cut_all()
+    scene.fault("every link is cut at once, and all ranks go into a collective that cannot end")
+    scene.wait_for_final()
+
+
+UNEVEN_INPUTS = Drill(
+    name="uneven_inputs",
+    shows="one rank has a batch fewer, leaves the loop and waits at the barrier after it",
+    expected=names("uneven_inputs"),
+    plan=_plan_uneven,
+    act=happen,
+)
+
+CONDITIONAL_COLLECTIVE = Drill(
+    name="conditional_collective",
+    shows="one rank sees a bad loss and enters a barrier that only a bad loss leads to",
+    expected=names("conditional_collective"),
+    plan=event("wrong_unit"),
+    act=happen,
+)
+
+ORDER_SWAP = Drill(
+    name="order_swap",
+    shows="one rank calls two collectives in the other order",
+    expected=names("mismatched_collective"),
+    plan=event("reverse_exchanges", exchanges=["share_loss", "compare_progress"]),
+    # Records are needed to tell it from a collective that only one rank calls; the ring has none.
+    backends=("torch",),
+    act=happen,
+)
+
+SHAPE_MISMATCH = Drill(
+    name="shape_mismatch",
+    shows="one rank sums a table twice as long as the others' (both sent in whole buffers)",
+    expected=names("mismatched_collective"),
+    # gloo ends the job when one message is longer than awaited, but it sends large tensors in
+    # buffers of 1 MiB: twice as many of the same size leave one side waiting. The ring raises.
+    plan=event("grow_vocabulary", exchanges=["count_words"]),
+    backends=("torch",),
+    act=happen,
+)
+
+SYMMETRIC = Drill(
+    name="symmetric",
+    shows="every rank is in the same collective and the network is cut (needs root)",
+    expected=names("symmetric_hang"),
+    networked=BACKENDS,
+    blames=lambda _: (),
+    act=_cut_all,
+)

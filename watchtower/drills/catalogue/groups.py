@@ -1,0 +1,58 @@
+"""Jobs of several process groups, where one rank's wait becomes the wait of groups it is not in."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue.stalls import event, happen
+from watchtower.drills.drill import Drill, names
+
+
+def _pair_of(rank: int) -> tuple[int, int]:
+    first = rank - rank % 2
+    return first, first + 1
+
+
+TP_DP_CASCADE = Drill(
+    name="tp_dp_cascade",
+    shows="one rank sleeps while it fetches a batch: its tensor-parallel partner waits for it, and"
+    " data-parallel groups for both",
+    expected=names("dataloader_stall"),
+    plan=event("slow_storage"),
+    parallelism="grid",
+    least_ranks=4,
+    whole_pairs=True,
+    act=happen,
+)
+
+COLLECTIVE_CYCLE = Drill(
+    name="collective_cycle",
+    shows="two ranks enter the collectives of two groups in opposite order",
+    expected=names("collective_cycle"),
+    plan=event("reverse_exchanges", exchanges=["share_norm", "share_loss"]),
+    parallelism="grid",
+    blames=_pair_of,
+    least_ranks=4,
+    whole_pairs=True,
+    # The wait of the two for each other shows in records only; the ring has none.
+    backends=("torch",),
+    act=happen,
+)
+
+MISSING_SEND = Drill(
+    name="missing_send",
+    shows="one stage of a pipeline skips a send, and its neighbour and it wait for each other",
+    expected=names("missing_send"),
+    plan=event("silence_output"),
+    parallelism="pipeline",
+    backends=("torch",),
+    act=happen,
+)
+
+PIPELINE_STAGE_SLEEP = Drill(
+    name="pipeline_stage_sleep",
+    shows="one stage of a pipeline sleeps while it fetches a batch",
+    expected=names("dataloader_stall"),
+    plan=event("slow_storage"),
+    parallelism="pipeline",
+    backends=("torch",),
+    act=happen,
+)
