@@ -73,6 +73,12 @@ def test_all_ranks_of_a_lost_node_have_to_be_named():
     assert judged(lost, names("node_lost"), ranks=(0, 1, 2)) == (False, True)
 
 
+def test_where_nobody_is_to_blame_naming_a_rank_is_wrong():
+    expected = names("symmetric_hang")
+    assert judged(a_verdict(cause="symmetric_hang", ranks=()), expected, ()) == (True, True)
+    assert judged(a_verdict(cause="symmetric_hang"), expected, ()) == (False, True)
+
+
 def test_a_straggler_is_named_by_a_status_and_pages_nobody():
     slow = a_verdict(cause="straggler", status="slow")
     assert judged(slow, STRAGGLER) == (True, True)

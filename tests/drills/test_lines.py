@@ -1,6 +1,7 @@
 """What a drill prints: one line for each change, nothing a terminal would obey."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -175,3 +176,12 @@ def test_the_opening_does_not_name_the_rank():
     assert "rank 3" not in " ".join(lines)
     assert settings_line({}) is None
     assert "drill.step_s = 0.2" in str(settings_line({"drill.step_s": 0.2}))
+
+
+def test_a_fault_without_a_culprit_says_that_nobody_is_to_blame():
+    result = replace(
+        a_result(a_sight(), right_rank=True, right_cause=True),
+        drill=find_drill("symmetric"),
+        ranks=(),
+    )
+    assert outcome_lines(result) == ["RIGHT: no rank is to blame, cause symmetric_hang."]
