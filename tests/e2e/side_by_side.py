@@ -33,22 +33,6 @@ LEFT_OUT = {
     "tp_dp_cascade_unbeaten",
     "d_state_unbeaten",
 }
-AWAITED = (
-    ("uneven_inputs", "no rule looks at who has left the loop yet"),
-    ("conditional_collective", "no rule looks for a collective that one rank calls yet"),
-    ("order_swap", "collective records are not compared yet"),
-    ("shape_mismatch", "collective records are not compared yet"),
-    ("collective_cycle", "no graph of who waits for whom over groups yet"),
-    ("missing_send", "sends and receives are not counted yet"),
-    ("symmetric", "no rule says yet that nobody is behind"),
-    ("dataloader_sleep_unbeaten", "ranks without heartbeats are not watched yet"),
-    ("sigstop_unbeaten", "ranks without heartbeats are not watched yet"),
-    ("conditional_collective_unbeaten", "ranks without heartbeats are not watched yet"),
-    ("tp_dp_cascade_unbeaten", "ranks without heartbeats are not watched yet"),
-    ("d_state_unbeaten", "ranks without heartbeats are not watched yet"),
-)
-"""Drills whose right answer the tower does not give yet, and why. `WATCHTOWER_DRILLS=awaited` runs
-these and no others."""
 NEED_MORE = {"d_state_fuse", "frozen", "clock_step", "sigkill", "node_lost", "symmetric"}
 """Drills that need root or a program that not every machine has, and say so."""
 
@@ -57,13 +41,9 @@ Done = subprocess.CompletedProcess[str]
 
 def names_of_drills(backend: str) -> list[str]:
     """The drills to test on a backend."""
-    choice, awaited = os.environ.get("WATCHTOWER_DRILLS"), dict(AWAITED)
+    run_all = os.environ.get("WATCHTOWER_DRILLS") == "all"
     names = [drill.name for drill in DRILLS if backend in drill.backends]
-    if choice == "awaited":
-        return [name for name in names if name in awaited]
-    return [
-        name for name in names if name not in awaited and (choice == "all" or name not in LEFT_OUT)
-    ]
+    return [name for name in names if run_all or name not in LEFT_OUT]
 
 
 def run_drill(name: str, backend: str, python: str | Path = sys.executable, **options) -> Done:
