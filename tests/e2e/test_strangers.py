@@ -59,6 +59,11 @@ STRANGERS = {
     "nan_guard": Truth(3, (3,), ("conditional_collective",)),
     "crossed_groups": Truth(1, (0, 1, 2, 3), ("collective_cycle",)),
     "two_faults": Truth(0, (0, 3), ("dataloader_stall", "busy_loop")),
+    "pooled_reads": Truth(3, (3,), ("behind_collective", "dataloader_stall")),
+    "converter": Truth(1, (1,), ("behind_collective",)),
+    "overlapped": Truth(2, (2,), ("behind_collective",)),
+    "cached_broadcast": Truth(3, (3,), ("mismatched_collective", "conditional_collective")),
+    "leaves_early": Truth(2, (2,), ("exited_early",)),
     "training_thread": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
 }
 

@@ -171,8 +171,13 @@ def _find_meaningful(classes: list[FrameClass]) -> int:
     purposes = [index for index, item in enumerate(classes) if item in PURPOSES]
     if purposes:
         return _settle_set_up(classes, purposes)
-    known = (index for index, item in enumerate(classes) if item is not FrameClass.NONE)
-    return next(known, 0)
+    known = [index for index, item in enumerate(classes) if item is not FrameClass.NONE]
+    # A lock or a condition is how one waits for a thread.
+    called = (index for index in known if classes[index] is not FrameClass.LOCK)
+    outer = next(called, None)
+    if outer is not None and classes[outer] is FrameClass.THREAD:
+        return outer
+    return known[0] if known else 0
 
 
 def _settle_set_up(classes: list[FrameClass], purposes: list[int]) -> int:

@@ -181,7 +181,7 @@ def _split_by_stacks(standings: Standings) -> Split | None:
         assert item.reading is not None
         lines = tuple((frame.file, frame.line) for frame in site_of(item))
         sites[item.reading.what, lines].append(item)
-    if len(sites) != 2:
+    if len(sites) != 2 or any(_is_between_two(item) for item in waiting):
         return None
     many, few = sorted(sites.values(), key=lambda items: (-len(items), items[0].rank))
     order = compare_sites(site_of(few[0]), site_of(many[0]))
@@ -206,6 +206,10 @@ MEETINGS = ("barrier", "wait", "sync")
 to, whereas two calls with data are more likely made in the wrong order."""
 
 
+TRANSFERS = ("send", "recv", "receive", "p2p")
+"""Words in the names of calls between two ranks."""
+
+
 def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
     if order in (Order.LEFT_LOOP, Order.IN_LOOP):
         return Cause.UNEVEN_INPUTS
@@ -219,6 +223,12 @@ def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
 
 def _waits_by_name(standing: Standing) -> bool:
     return standing.frame_class in SHOWN_WAITS and standing.unchanged
+
+
+def _is_between_two(standing: Standing) -> bool:
+    """Tell whether a rank waits for one other: stages of a pipeline differ for good reason."""
+    call = _call_of(standing).lower()
+    return any(word in call for word in TRANSFERS)
 
 
 def _call_of(standing: Standing) -> str:
