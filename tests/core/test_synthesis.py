@@ -1,12 +1,15 @@
 """Imagined jobs: the rank at fault is named for every fault, layout and size."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.synthesis.evidence import Recording, drop_dumps
-from tests.synthesis.faults import FAULTS, Fault, imagine, imagine_cut
+from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
+from tests.synthesis.faults import FAULTS, LOADING, SILENT, SPINNING, Fault, imagine, imagine_cut
 from tests.synthesis.layout import Layout
+from tests.synthesis.program import run
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 LAYOUTS = (
@@ -84,3 +87,40 @@ def test_a_library_that_only_says_called_accuses_no_innocent(drawn, kept):
     assume(is_stuck(truth))
     diagnosis = diagnose(truth.case)
     assert {suspect.rank for suspect in diagnosis.suspects} <= set(truth.ranks)
+
+
+@FEW
+@given(faults(), st.randoms(use_true_random=False))
+def test_other_numbers_of_the_ranks_give_the_same_answer_in_those_numbers(drawn, random):
+    layout, fault, rank, at = drawn
+    truth = imagine(layout, fault, rank, at)
+    assume(is_stuck(truth))
+    order = list(range(layout.size))
+    random.shuffle(order)
+    before, after = diagnose(truth.case), diagnose(renumber(truth.case, order))
+    assert after.cause is before.cause
+    assert after.confidence == before.confidence
+    renamed = {order[suspect.rank] for suspect in before.suspects}
+    assert {suspect.rank for suspect in after.suspects} == renamed
+
+
+def test_two_faults_in_replicas_that_never_meet_are_both_named():
+    layout = Layout(tensor=4, data=2)
+    for first in range(4):
+        for second in range(4, 8):
+            outcome = run(layout, stops={first: 0, second: 0})
+            case = Maker(layout).make(outcome, {first: LOADING, second: SPINNING})
+            assert sorted(named(diagnose(case))[1]) == [first, second]
+
+
+def test_a_node_that_fell_silent_is_named_as_one():
+    layout = Layout(tensor=4, data=6)
+    gone = range(8, 16)
+    outcome = run(layout, stops=dict.fromkeys(gone, 0))
+    case = Maker(layout).make(outcome, dict.fromkeys(gone, SILENT))
+    nodes = tuple(
+        replace(node, silent_for_s=12.0) if node.node == "node-00001" else node
+        for node in case.nodes
+    )
+    diagnosis = diagnose(replace(case, nodes=nodes))
+    assert named(diagnosis) == ("node_lost", list(gone))

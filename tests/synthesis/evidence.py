@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.synthesis.layout import Layout, make_groups
@@ -16,7 +16,10 @@ from watchtower.wire.collectives import (
     PeerTransfers,
     ProcessGroup,
     RankCollectives,
+    format_members,
     make_group_log,
+    name_group,
+    parse_members,
 )
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import Beat, Ending, Movement, ProcessState
@@ -219,3 +222,50 @@ def drop_dumps(case: Case, ranks: Iterable[int]) -> Case:
         case,
         ranks=tuple(replace(item, dumps=()) if item.rank in gone else item for item in case.ranks),
     )
+
+
+def renumber(case: Case, order: Sequence[int]) -> Case:
+    """Give rank N the number order[N], everywhere in the case."""
+    names: dict[str, str] = {}
+    groups = []
+    for group in case.groups:
+        members = parse_members(group.members, case.world_size)
+        text = format_members(tuple(sorted(order[rank] for rank in members)))
+        names[group.id] = name_group(text, group.order)
+        groups.append(replace(group, id=names[group.id], members=text))
+    logs = {
+        log.digest: make_group_log(
+            group=names[log.group],
+            called=log.called,
+            entered=log.entered,
+            completed=log.completed,
+            records=log.records,
+        )
+        for log in case.group_logs
+    }
+    ranks = [_renumber_rank(item, order, logs) for item in case.ranks]
+    return replace(
+        case,
+        ranks=tuple(sorted(ranks, key=lambda item: item.rank)),
+        groups=tuple(groups),
+        group_logs=tuple(logs.values()),
+    )
+
+
+def _renumber_rank(
+    item: RankEvidence, order: Sequence[int], logs: Mapping[str, GroupLog]
+) -> RankEvidence:
+    dumps = tuple(
+        replace(
+            dump,
+            rank=order[dump.rank],
+            collectives=dump.collectives
+            and replace(
+                dump.collectives,
+                logs=tuple(logs[digest].digest for digest in dump.collectives.logs),
+                peers=tuple(replace(row, peer=order[row.peer]) for row in dump.collectives.peers),
+            ),
+        )
+        for dump in item.dumps
+    )
+    return replace(item, rank=order[item.rank], dumps=dumps)

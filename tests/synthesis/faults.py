@@ -89,6 +89,9 @@ KILLED = Look(
 )
 
 
+SILENT = Look(presence=Presence.SILENT)
+
+
 def _after_last(calls: Calls) -> int:
     return len(calls) - 1
 
