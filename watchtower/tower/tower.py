@@ -12,7 +12,6 @@ import math
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
-from watchtower.core.case import Case
 from watchtower.core.detection.detector import Condition, Detector, Kind
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
@@ -24,10 +23,9 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import carry_over, dumps_since, take_case
+from watchtower.core.detection.snapshot import Sketch, dumps_since, sketch_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
-from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
 from watchtower.core.fleet.pace import Pauses
@@ -36,6 +34,7 @@ from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.archive import Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.concluding import conclude
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
@@ -296,24 +295,23 @@ class Tower:
         if live.may_be_over(gen, now):
             return
         watch = live.watch
-        case = take_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
-        if live.earlier is not None:
-            case = carry_over(case, live.earlier)
+        sketch = sketch_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, case))
+        self._start(self._diagnose(live, gen, sketch))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, case: Case) -> None:
-        asked = live.question()
+    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
+        asked, earlier = live.question(), live.earlier
         try:
-            diagnosis = await asyncio.wrap_future(self._thinker.submit(lambda: diagnose(case)))
-        except Exception as error:
-            log.exception("job %s: the diagnosis failed", live.name)
-            diagnosis = failed_diagnosis(case, error)
+            concluded = self._thinker.submit(lambda: conclude(sketch, earlier))
+            case, diagnosis = await asyncio.wrap_future(concluded)
+        except Exception:
+            log.exception("job %s: no case could be made", live.name)
+            return
         finally:
             live.is_diagnosing = False
         now = self.clock.now()

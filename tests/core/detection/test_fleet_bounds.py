@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.builders import a_stack
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.snapshot import take_case
+from watchtower.core.detection.snapshot import make_case, sketch_case
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import MAX_RIVALS, MIN_MISSING, MIN_RETIRED
@@ -116,7 +116,7 @@ def test_a_claimed_world_size_costs_neither_time_nor_memory(fleet):
     assert gen.world_size == MAX_WORLD_SIZE
     stall = detector.judge(gen, fleet.nodes, Pauses(), 500.0).stall
     assert len(stall.ranks) == MIN_MISSING + 1
-    case = take_case(gen, fleet.nodes, detector, stall, None, 500.0)
+    case = make_case(sketch_case(gen, fleet.nodes, detector, stall, None, 500.0))
     assert len(case.ranks) == MIN_MISSING + 1
 
 

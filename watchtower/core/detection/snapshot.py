@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
@@ -17,49 +17,88 @@ from watchtower.wire.report import Beat, Ending
 from watchtower.wire.stacks import Stack
 
 
-def take_case(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """Everything a case is made of, held still: what comes in later does not change it.
+
+    A sketch takes a hundredth of the time of its case, so that the case can be made elsewhere.
+    """
+
+    job: str
+    generation: int
+    world_size: int
+    missing: tuple[int, ...]
+    typical_step_s: float
+    slowdown: float
+    records: tuple[RankRecord, ...]
+    rivals: Mapping[int, Sequence[str]]
+    nodes: Mapping[str, NodeRecord]
+    contents: DumpContents
+    tallies: Mapping[int, tuple[int, int]]
+    """Of a slow job: looks and waits by rank."""
+    detector: Detector
+    since: float
+    evidence_since: float
+    """Dumps from before the trouble are left out."""
+    now: float
+
+
+def sketch_case(
     gen: Generation,
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall | None,
     census: Census | None,
     now: float,
-) -> Case:
-    """Freeze the evidence about one generation in a stall, at its end, or in slowness (`census`).
-
-    Dumps from before the trouble are left out.
-    """
+) -> Sketch:
+    """Hold still what is known of a generation: in a stall, at its end, or slow (`census`)."""
     since = stall.since if stall else now
-    evidence_since = census.since if census else since
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
-    known = sorted([*gen.ranks, *gen.missing_ranks()])
-    ranks = tuple(
-        _rank_evidence(rank, gen.ranks.get(rank), nodes, detector, evidence_since, now)
-        for rank in known
-    )
-    ranks = tuple(
-        replace(r, rivals=tuple(rivals[r.rank])) if r.rank in rivals else r for r in ranks
-    )
-    if census is not None:
-        ranks = tuple(_counted(r, census) for r in ranks)
-    names = {record.key.node for record in gen.ranks.values()}
-    if len(known) > len(gen.ranks):
-        # An agent without rights sees no rank of another user: the missing ones may run there.
-        names |= {name for name, node in nodes.items() if node.limits.process}
-    return Case(
+    tallies = census.tallies if census else {}
+    return Sketch(
         job=gen.job,
         generation=gen.number,
         world_size=gen.world_size,
+        missing=gen.missing_ranks(),
         typical_step_s=gen.pace("").typical_s,
-        stalled_for_s=max(0.0, now - since),
-        settle_s=detector.policy.settle_s,
-        moving_cpu_cores=detector.policy.moving_cpu_cores,
+        slowdown=gen.pace("").slowdown if census else 1.0,
+        records=tuple(record.copy() for record in gen.ranks.values()),
+        rivals=rivals,
+        nodes=dict(nodes),
+        contents=gen.contents.copy(),
+        tallies={rank: (tally.looks, tally.waits) for rank, tally in tallies.items()},
+        detector=detector,
+        since=since,
+        evidence_since=census.since if census else since,
+        now=now,
+    )
+
+
+def make_case(sketch: Sketch) -> Case:
+    """Make the case of a sketch."""
+    now, nodes = sketch.now, sketch.nodes
+    by_rank = {record.vitals.rank: record for record in sketch.records}
+    known = sorted([*by_rank, *sketch.missing])
+    ranks = tuple(_rank_evidence(rank, by_rank.get(rank), sketch) for rank in known)
+    ranks = tuple(_with_more(item, sketch) for item in ranks)
+    names = {record.key.node for record in sketch.records}
+    if sketch.missing:
+        # An agent without rights sees no rank of another user: the missing ones may run there.
+        names |= {name for name, node in nodes.items() if node.limits.process}
+    return Case(
+        job=sketch.job,
+        generation=sketch.generation,
+        world_size=sketch.world_size,
+        typical_step_s=sketch.typical_step_s,
+        stalled_for_s=max(0.0, now - sketch.since),
+        settle_s=sketch.detector.policy.settle_s,
+        moving_cpu_cores=sketch.detector.policy.moving_cpu_cores,
         ranks=ranks,
         nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
-        slowdown=gen.pace("").slowdown if census else 1.0,
-        **_contents_of(ranks, gen.contents),
+        slowdown=sketch.slowdown,
+        **_contents_of(ranks, sketch.contents),
     )
 
 
@@ -99,20 +138,13 @@ def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
     )
 
 
-def _rank_evidence(
-    rank: int,
-    record: RankRecord | None,
-    nodes: Mapping[str, NodeRecord],
-    detector: Detector,
-    since: float,
-    now: float,
-) -> RankEvidence:
+def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> RankEvidence:
     if record is None:
         return RankEvidence(rank=rank, presence=Presence.MISSING)
     vitals = record.vitals
     presence = Presence.ENDED
     if record.is_live:
-        is_seen = detector.is_seen(record, nodes, now)
+        is_seen = sketch.detector.is_seen(record, sketch.nodes, sketch.now)
         presence = Presence.LIVE if is_seen else Presence.SILENT
     return RankEvidence(
         rank=rank,
@@ -120,18 +152,22 @@ def _rank_evidence(
         node=record.key.node,
         pid=vitals.pid,
         gpu=vitals.local_rank,
-        beat=_aged_beat(vitals.beat, now - record.seen_at),
+        beat=_aged_beat(vitals.beat, sketch.now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,
         movement=vitals.movement,
-        ended=_aged_ending(vitals.ended, record.ended_at, now),
-        dumps=dumps_since(record, since),
+        ended=_aged_ending(vitals.ended, record.ended_at, sketch.now),
+        dumps=dumps_since(record, sketch.evidence_since),
     )
 
 
-def _counted(evidence: RankEvidence, census: Census) -> RankEvidence:
-    tally = census.tallies.get(evidence.rank)
-    return evidence if tally is None else replace(evidence, looks=tally.looks, waits=tally.waits)
+def _with_more(evidence: RankEvidence, sketch: Sketch) -> RankEvidence:
+    if evidence.rank in sketch.rivals:
+        evidence = replace(evidence, rivals=tuple(sketch.rivals[evidence.rank]))
+    if evidence.rank in sketch.tallies:
+        looks, waits = sketch.tallies[evidence.rank]
+        evidence = replace(evidence, looks=looks, waits=waits)
+    return evidence
 
 
 def _aged_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:

@@ -62,6 +62,12 @@ class DumpContents:
             self.groups[group.id] = group
             self.weight += _weigh_group(group)
 
+    def copy(self) -> DumpContents:
+        """Copy it, not what it names."""
+        return DumpContents(
+            dict(self.stacks), dict(self.groups), dict(self.group_logs), self.weight
+        )
+
     @property
     def is_full(self) -> bool:
         """Whether there are more than a generation may have."""

@@ -72,6 +72,21 @@ class RankRecord:
     dumps: list[tuple[float, RankDump]] = field(default_factory=list)
     """(taken at, dump), oldest first, the last two."""
 
+    def copy(self) -> RankRecord:
+        """Copy it; everything in it is replaced as a whole and never changed."""
+        # By place: `dataclasses.replace` takes ten times as long, and a job has thousands of ranks.
+        return RankRecord(
+            self.key,
+            self.vitals,
+            self.seen_at,
+            self.first_seen_at,
+            self.moved_at,
+            self.ended_at,
+            self.reporter,
+            self.missing_since,
+            self.dumps,
+        )
+
     @property
     def is_live(self) -> bool:
         """Whether the process was there when last reported."""
