@@ -64,6 +64,8 @@ STRANGERS = {
     "overlapped": Truth(2, (2,), ("behind_collective",)),
     "cached_broadcast": Truth(3, (3,), ("mismatched_collective", "conditional_collective")),
     "leaves_early": Truth(2, (2,), ("exited_early",)),
+    "face_trainer": Truth(1, (1,), ("dataloader_stall",)),
+    "lightning_callback": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
     "training_thread": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
 }
 
@@ -131,6 +133,7 @@ def launched(name: str, folder: Path) -> Iterator[None]:
                     "CULPRIT": str(STRANGERS[name].culprit),
                     "WATCHTOWER_JOB": name,
                     "WATCHTOWER_PTRACE": "any",
+                    "TMPDIR": str(folder),
                     MARK: node_mark(folder, rank * 2 // RANKS),
                 },
                 stdout=subprocess.DEVNULL,
