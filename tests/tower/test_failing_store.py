@@ -106,3 +106,59 @@ def test_a_mute_that_cannot_be_kept_is_refused(tell):
         assert sim.tower.paging.mutes() == []
 
     tell(story)
+
+
+def test_a_tower_that_starts_on_a_full_disk_watches_and_knows_its_open_incident(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(12)
+        ident = sim.verdict.incident
+        assert ident
+        await sim.close()
+        with no_room():
+            sim._start()
+            health = check_health(sim.tower)
+            assert health.ready
+            assert health.store.startswith("fails since")
+            await sim.report(3)
+            assert (sim.status, sim.verdict.incident) == ("hung", ident)
+            with pytest.raises(StoreFailedError):
+                await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        await until(sim, lambda: check_health(sim.tower).store == "works")
+        await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        assert [one.id for one in await sim.incidents()] == [ident]
+
+    tell(story)
+    assert "the store fails" in caplog.text
+
+
+def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            await hang_without_a_store(sim)
+            ident = sim.verdict.incident
+            await sim.close()
+            sim.tower.archive.tell_lost()
+        assert f"lost, for the store could not keep them: incident {ident} (job {JOB})" in (
+            caplog.text
+        )
+        caplog.clear()
+        sim._start()
+
+    tell(story)
+
+
+def test_what_was_kept_is_not_called_lost(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            await hang_without_a_store(sim)
+        await sim.close()
+        sim.tower.archive.tell_lost()
+        assert "lost" not in caplog.text
+        sim._start()
+
+    tell(story)

@@ -6,7 +6,9 @@ What is too much goes in small bites between the writes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,11 +20,17 @@ import msgspec
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
-from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file
+from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.records import Ack, Incident, Memory, Mute, StoredDumps
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import DumpBatch
 from watchtower.worker import Worker
+
+log = logging.getLogger("watchtower.store")
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+"""What may be over soon, and keeps a tower from writing, not from watching."""
 
 CLOSE_S = 1.0
 """A file that cannot be closed in this time is left to the kernel; what was acknowledged is in."""
@@ -38,16 +46,25 @@ class SqliteStore:
     """Calls return futures: the writer thread does the work, in order."""
 
     def __init__(self, path: Path, keep: Retention | None = None) -> None:
-        """Open or make the file, or bring an older one up to date. Raises StoreError."""
+        """Open or make the file, or bring an older one up to date. Raises StoreError.
+
+        Without room on the disk it is opened later, with the first write or read that finds some.
+        """
+        self.failure: Exception | None = None
+        """Why the file could not be opened at the start; None when it was."""
         self._path = path
+        self._open: sqlite3.Connection | None = None
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
         self._thread = Worker("store")
         try:
             self._lock = _lock(path)
-            self._db = self._thread.submit(lambda: open_file(path)).result()
+            self._thread.submit(lambda: self._db).result()
         except (sqlite3.Error, OSError) as error:
+            if self._lock is not None and lacks_room(error):
+                self.failure = error
+                return
             self._release()
             what = "check the folder's owner and free space"
             if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
@@ -60,8 +77,19 @@ class SqliteStore:
     def close(self) -> None:
         """Finish what was asked for and close the file, or leave it when that takes too long."""
         with contextlib.suppress(RuntimeError):  # closed already
-            self._thread.submit(self._db.close)
+            self._thread.submit(self._close)
         self._release()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """The file, for the writer thread only; opened now when there was no room before."""
+        if self._open is None:
+            self._open = open_file(self._path)
+        return self._open
 
     def _release(self) -> None:
         if self._thread.stop(CLOSE_S) and self._lock is not None:
@@ -69,8 +97,10 @@ class SqliteStore:
 
     def recall(self) -> Memory:
         """Read what a starting tower needs to know. Raises StoreError."""
+        if self.failure is not None:
+            return self._thread.submit(self._recall_without_room).result()
         try:
-            return self._thread.submit(self._recall).result()
+            return self._thread.submit(lambda: self._recall(self._db)).result()
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(
                 f"the store {self._path} is damaged: {error}; move it away to begin an empty one"
@@ -176,9 +206,17 @@ class SqliteStore:
 
         return self._thread.submit(commit)
 
-    def _recall(self) -> Memory:
+    def _recall_without_room(self) -> Memory:
+        try:
+            with contextlib.closing(read_file(self._path)) as db:
+                return self._recall(db)
+        except Exception as error:
+            log.error("nothing of the last run can be read from %s: %s", self._path, error)
+            return Memory(pauses={}, generations={}, incidents=())
+
+    def _recall(self, db: sqlite3.Connection) -> Memory:
         pauses: dict[str, tuple[Pause, ...]] = {}
-        for job, phase, frame_class, length_s in self._db.execute(rows.PAUSES):
+        for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
         columns = "job, number, typical_step_s, processes"
@@ -190,18 +228,25 @@ class SqliteStore:
                     typical_step_s=typical_step_s,
                     processes=rows.decode(processes, frozenset[ProcessKey]),
                 )
-                for job, number, typical_step_s, processes in self._db.execute(
+                for job, number, typical_step_s, processes in db.execute(
                     f"SELECT {columns} FROM generations"
                 )
             },
-            incidents=tuple(rows.read_incident(row) for row in self._db.execute(rows.LEFT_OPEN)),
+            incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
             mutes=tuple(
                 Mute(job=job, since=since, until=until, reason=reason)
-                for job, since, until, reason in self._db.execute(
+                for job, since, until, reason in db.execute(
                     "SELECT job, since, until, reason FROM mutes"
                 )
             ),
         )
+
+
+def lacks_room(error: sqlite3.Error | OSError) -> bool:
+    """Tell a disk that is full, or fails for now, from a file that cannot be used."""
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
 
 
 def _lock(path: Path) -> TextIO:

@@ -35,6 +35,9 @@ MAX_RECALLED = 8192
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails; of further ones only the log tells."""
 
+MAX_TOLD = 20
+"""Incidents named at the end of a tower that could not store them."""
+
 AGAIN_S = 5.0
 """The store is tried again this often while it fails."""
 
@@ -109,6 +112,8 @@ class Archive:
             if older is not None and older.closed_at is None:  # only one is open at a time
                 self.keep(close(older, Status.ENDED, clock.wall()))
             self._left[incident.job] = incident
+        if store.failure is not None:
+            self._note(store.failure)
 
     async def keep_dumps(self, batch: DumpBatch) -> None:
         """Store a batch. Raises StoreFailedError."""
@@ -228,6 +233,20 @@ class Archive:
         for ident, incident in list(self._unsaved.items()):
             if ident not in self._saving or self._saving[ident].incident is not incident:
                 self._save(incident)
+
+    def tell_lost(self) -> None:
+        """Name the incidents that the store does not have; when it is closed nothing else has."""
+        written = [
+            saving.incident
+            for saving in self._saving.values()
+            if saving.future.done() and saving.future.exception() is None
+        ]
+        unsaved = [one for one in self._unsaved.values() if one not in written]
+        lost = [f"{one.id} (job {one.job})" for one in unsaved]
+        if lost:
+            more = f" and {len(lost) - MAX_TOLD} more" if len(lost) > MAX_TOLD else ""
+            shown = ", ".join(lost[:MAX_TOLD])
+            log.error("lost, for the store could not keep them: incident %s%s", shown, more)
 
     def _retry(self) -> None:
         for ident, incident in self._unsaved.items():

@@ -250,7 +250,7 @@ def test_ranks_that_wait_by_their_records_alone_need_no_stack():
     assert "a collective" in everybody.summary
     one = diagnose(
         a_recorded_case(
-            bare[:3] + [a_rank(3, FETCHING)],
+            [*bare[:3], a_rank(3, FETCHING)],
             {"w": range(4)},
             made | {3: {"w": calls("", before=3)}},
         )
