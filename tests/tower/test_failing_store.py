@@ -162,3 +162,21 @@ def test_what_was_kept_is_not_called_lost(tell, caplog):
         sim._start()
 
     tell(story)
+
+
+def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_acknowledged(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(3)
+        path = sim.store._path
+        away = path.rename(path.with_name("away"))
+        await until(sim, lambda: "was removed" in check_health(sim.tower).store)
+        with pytest.raises(StoreFailedError, match="the mute could not be stored"):
+            await sim.tower.paging.mute(JOB, 60, "")
+        with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
+            await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        assert not path.exists()
+        away.rename(path)
+        await until(sim, lambda: check_health(sim.tower).store == "works")
+        await sim.tower.paging.mute(JOB, 60, "")
+
+    tell(story)

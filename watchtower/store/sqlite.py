@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -54,6 +55,7 @@ class SqliteStore:
         """Why the file could not be opened at the start; None when it was."""
         self._path = path
         self._open: sqlite3.Connection | None = None
+        self._inode = (0, 0)
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
@@ -89,7 +91,18 @@ class SqliteStore:
         """The file, for the writer thread only; opened now when there was no room before."""
         if self._open is None:
             self._open = open_file(self._path)
+            self._inode = _inode_of(self._path)
         return self._open
+
+    def _find_file(self) -> sqlite3.Connection:
+        """The file, when it is where the next run will look for it. Raises OSError."""
+        db = self._db
+        if _inode_of(self._path) != self._inode:
+            raise OSError(
+                f"{self._path} was removed, replaced or hidden by a mount: bring it back, or "
+                "restart the tower to begin another"
+            )
+        return db
 
     def _release(self) -> None:
         if self._thread.stop(CLOSE_S) and self._lock is not None:
@@ -151,8 +164,8 @@ class SqliteStore:
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
         def save() -> bool:
-            with self._db:
-                return self._db.execute(query, row).rowcount > 0
+            with self._find_file() as db:
+                return db.execute(query, row).rowcount > 0
 
         return self._thread.submit(save)
 
@@ -179,6 +192,14 @@ class SqliteStore:
         """Write a little that changes nothing, to see whether the disk takes it."""
         return self._write(lambda db: db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}"))
 
+    def look(self) -> Future[None]:
+        """See whether the file is still there; cheap, for somebody who does not write."""
+
+        def look() -> None:
+            self._find_file()
+
+        return self._thread.submit(look)
+
     def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases."""
         where, values = ("WHERE job = ?", (job,)) if job is not None else ("", ())
@@ -201,8 +222,8 @@ class SqliteStore:
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
         def commit() -> None:
-            with self._db:
-                work(self._db)
+            with self._find_file() as db:
+                work(db)
 
         return self._thread.submit(commit)
 
@@ -247,6 +268,15 @@ def lacks_room(error: sqlite3.Error | OSError) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
+
+
+def _inode_of(path: Path) -> tuple[int, int]:
+    """Tell which file this is; (0, 0) when there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
 
 
 def _lock(path: Path) -> TextIO:

@@ -41,6 +41,9 @@ MAX_TOLD = 20
 AGAIN_S = 5.0
 """The store is tried again this often while it fails."""
 
+LOOK_S = 5.0
+"""What is written meanwhile to a file that was removed is gone."""
+
 SETTLED_S = 15.0
 """It works again when it has not failed for this long: three tries."""
 
@@ -101,7 +104,7 @@ class Archive:
         self.failure = ""
         self._clock = clock
         self._started_at = clock.now()
-        self._failed_at = self._tried_at = self._pruned_at = float("-inf")
+        self._failed_at = self._tried_at = self._pruned_at = self._looked_at = float("-inf")
         self._recoveries = 0
         self._unsaved: dict[str, Incident] = {}
         self._saving: dict[str, _Saving] = {}
@@ -216,6 +219,9 @@ class Archive:
             self._tried_at = now
             self._others.append(self.store.probe())
             self._retry()
+        elif self.failing_since is None and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._others.append(self.store.look())
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
             self.store.prune(self._clock.wall())
