@@ -25,6 +25,7 @@ from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
@@ -118,6 +119,11 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     encode = msgspec.json.Encoder().encode
     intake = Intake(refusals)
 
+    async def get_report(_: Request) -> Response:
+        """Say to an agent that only checks, and has shown its token, that it may report."""
+        reply = ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
+        return Response(encode(reply), media_type="application/json")
+
     async def post_report(request: Request) -> Response:
         try:
             async with intake.receive(request, reports, MAX_REPORT_BYTES) as report:
@@ -139,6 +145,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         return Response(encode(receipt), media_type="application/json")
 
     return [
+        Route("/ingest/v1/report", get_report, methods=["GET"]),
         Route("/ingest/v1/report", post_report, methods=["POST"]),
         Route("/ingest/v1/dumps", post_dumps, methods=["POST"]),
     ]
