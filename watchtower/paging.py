@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from watchtower.asking import clean
+from watchtower.asking import clean, say_ack
 from watchtower.client import TowerClient
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -34,10 +34,12 @@ def unmute(client: TowerClient, args: argparse.Namespace) -> int:
 
 
 def ack(client: TowerClient, args: argparse.Namespace) -> int:
-    """Acknowledge an incident."""
+    """Acknowledge an incident; who did so before is told, for it is not kept."""
+    before = client.incident(args.incident).get("ack")
     answer = client.ack(args.incident, args.by, args.note)
     by = f" by {answer['by']}" if answer["by"] else ""
-    return _say(args, answer, f"{args.incident} is acknowledged{by}")
+    earlier = f"; before: {say_ack(before)}" if before else ""
+    return _say(args, answer, f"{args.incident} is acknowledged{by}{earlier}")
 
 
 def _say(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Incident, Memory, StoredDumps
+from watchtower.store.records import Ack, Incident, Memory, StoredDumps
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
@@ -159,6 +159,11 @@ class Archive:
         saving = self._saving.get(incident.id)
         if saving is None or self._clock.now() - saving.since < AGAIN_S:
             self._save(incident)
+
+    def note_ack(self, ident: str, ack: Ack) -> None:
+        """Add a stored ack to what waits to be written, which would be shown without it."""
+        if (waiting := self._unsaved.get(ident)) is not None:
+            self._unsaved[ident] = replace(waiting, ack=ack)
 
     def keep_pause(self, job: str, pause: Pause) -> None:
         """Store a learned pause."""
