@@ -68,10 +68,7 @@ class SqliteStore:
                 self.failure = error
                 return
             self._release()
-            what = "check the folder's owner and free space"
-            if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
-                what = "move the file away to begin an empty one"
-            raise StoreError(f"cannot open the store {path}: {error}; {what}") from error
+            raise StoreError(f"cannot open the store {path}: {error}; {_advise(error)}") from error
         except StoreError:
             self._release()
             raise
@@ -261,6 +258,14 @@ class SqliteStore:
                 )
             ),
         )
+
+
+def _advise(error: sqlite3.Error | OSError) -> str:
+    """Say what to do: the disk refuses, or the file is not what it should be."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+        return "it is damaged or was changed by somebody: move it away to begin an empty one"
+    return "it must be a file that this user may write, in a folder that this user may write"
 
 
 def lacks_room(error: sqlite3.Error | OSError) -> bool:
