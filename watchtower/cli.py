@@ -212,6 +212,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
 def _token(args: argparse.Namespace) -> int:
     if args.file:
         write_token(args.file)
+        print(f"{args.file}: a new token is its last line")
     else:
         print(make_token())
     return 0
