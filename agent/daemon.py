@@ -214,7 +214,7 @@ class Agent:
 
     def _room(self) -> int:
         """Return how many more jobs may be dumped at the same time."""
-        return max(0, config.DUMPS_AT_ONCE - self._ledger.count())
+        return max(0, config.DUMPS_AT_ONCE - self._ledger.count(time.monotonic()))
 
     def _carry_out(self, order: Order, now: float) -> None:
         if reason := refuse(order, self._watchlist.known_ranks()):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.config import MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
+from agent.config import DUMP_EXPIRES_S, MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
 from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
 
@@ -70,12 +70,22 @@ def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
 def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
     ledger = DumpLedger()
     assert not ledger.satisfies("j", 10.0)
-    ledger.begin("j", 0.0)
+    ledger.begin("j", 50.0)
     assert ledger.satisfies("j", 99.0)
     assert not ledger.satisfies("other", 99.0)
     ledger.end("j", 100.0)
     assert ledger.satisfies("j", 100.0 + SATISFIED_BY_S - 0.1)
     assert not ledger.satisfies("j", 100.0 + SATISFIED_BY_S)
+
+
+def test_a_dump_that_never_ends_satisfies_nobody_for_ever_and_takes_no_place() -> None:
+    ledger = DumpLedger()
+    ledger.begin("j", 0.0)
+    assert ledger.count(DUMP_EXPIRES_S - 0.1) == 1
+    assert ledger.count(DUMP_EXPIRES_S) == 0
+    assert not ledger.satisfies("j", DUMP_EXPIRES_S)
+    ledger.begin("j", 100.0)
+    assert ledger.satisfies("j", 100.0 + DUMP_EXPIRES_S - 0.1)
 
 
 def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:
