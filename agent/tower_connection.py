@@ -87,6 +87,17 @@ class TowerConnection:
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         try:
+            return self._exchange_or_renew_token(method, path, body)
+        except TowerError:
+            raise
+        except Exception as error:
+            # Such as UnicodeError of a host name with an empty label. Whatever it is, it is no word
+            # of the tower's about this message, which is kept.
+            self.close()
+            raise TowerError(_explain(error)) from error
+
+    def _exchange_or_renew_token(self, method: str, path: str, body: bytes | None) -> bytes:
+        try:
             return self._exchange_or_reconnect(method, path, body)
         except _UnknownTokenError:
             if not self._has_new_token():
