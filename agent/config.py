@@ -105,7 +105,7 @@ MAX_BATCH_THREADS = 50_000
 """In one batch, about 10 MB; the ranks of a node share them evenly."""
 
 MAX_BATCH_FRAMES = 50_000
-"""Frames in one batch, about 6 MB; ranks hang in the same few places: real ones have hundreds."""
+"""Frames in one batch, about 8 MB; ranks hang in the same few places: real ones have hundreds."""
 
 ROUND_DEADLINE_S = 10.0
 """What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
@@ -142,7 +142,7 @@ REMEMBERED_ORDERS = 1024
 
 MAX_WAITING_BATCHES = 64
 MAX_WAITING_BYTES = 32 << 20
-"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest about 20 MB."""
+"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest 16 MB."""
 
 MAX_SPOOL_BATCHES = 256
 MAX_SPOOL_BYTES = 64 << 20

@@ -24,14 +24,12 @@ from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Report
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
 """A node of 1024 ranks at about 1 KB each, doubled."""
-
-MAX_DUMPS_BYTES = 16 * 1024 * 1024
-"""An agent puts at most 50,000 frames into a batch, some 6 MB."""
 
 BODY_S = 30.0
 """From the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
