@@ -201,9 +201,10 @@ class Agent:
         overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
         for beat in overdue:
             self._watchlist.read_page(beat.key)
-        if not overdue or not self._room():
+        if not overdue:
             return
-        for job, beat in self._deadlines.fire(self._watchlist.beats(), now).items():
+        fired = self._deadlines.fire(self._watchlist.beats(), now, limit=self._room())
+        for job, beat in fired.items():
             if self._ledger.satisfies(job, now):
                 continue
             if self._ledger.is_exhausted(job, now):

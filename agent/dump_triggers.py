@@ -65,12 +65,15 @@ class DeadlineWatch:
         """Return when the first of them is overdue."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
-    def fire(self, beats: Iterable[RankBeat], now: float) -> dict[str, RankBeat]:
-        """Return the jobs to dump now, each with a rank that is the reason."""
+    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[str, RankBeat]:
+        """Return up to `limit` jobs to dump now, each with a rank that is the reason.
+
+        The others stay due: a node whose jobs all lose one file system dumps them by turns.
+        """
         jobs: dict[str, RankBeat] = {}
         for beat in beats:
             due = self.due_at(beat)
-            if due is not None and due <= now:
+            if due is not None and due <= now and (beat.job in jobs or len(jobs) < limit):
                 jobs.setdefault(beat.job, beat)
                 self._fired[beat.key] = self._note(beat, now)
         return jobs
