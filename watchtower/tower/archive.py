@@ -14,6 +14,7 @@ from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Incident, Memory, StoredDumps
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
+from watchtower.tower.dump_writes import STORE_WAIT_S, DumpWrites
 from watchtower.tower.live import LiveJob, close
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status
@@ -102,6 +103,7 @@ class Archive:
         self._recoveries = 0
         self._unsaved: dict[str, Incident] = {}
         self._saving: dict[str, _Saving] = {}
+        self._dump_writes = DumpWrites()
         self._others: list[Future[None]] = []
         self._left: dict[str, Incident] = {}
         for incident in memory.incidents:
@@ -111,14 +113,24 @@ class Archive:
             self._left[incident.job] = incident
 
     async def keep_dumps(self, batch: DumpBatch) -> None:
-        """Store a batch. Raises StoreFailedError."""
-        await self.wait(self.store.save_dumps(batch, self._clock.wall()), "the dumps")
+        """Store a batch. Raises StoreFailedError, at once while an earlier batch hangs."""
+        wall = self._clock.wall()
+        future = self._dump_writes.begin(
+            batch.id, lambda: self.store.save_dumps(batch, wall), self._clock.now()
+        )
+        if future is None:
+            raise StoreFailedError("the dumps could not be stored: the store hangs")
+        await self.wait(future, "the dumps")
 
     async def wait(self, future: Future[_T], what: str) -> _T:
-        """Wait until something is stored. Raises StoreFailedError."""
+        """Wait until something is stored. Raises StoreFailedError, also when that takes too long:
+        then it may be stored later all the same."""
         try:
-            result = await asyncio.wrap_future(future)
+            stored = asyncio.shield(asyncio.wrap_future(future))
+            result = await asyncio.wait_for(stored, STORE_WAIT_S)
         except Exception as error:
+            if isinstance(error, TimeoutError):
+                error = TimeoutError(f"the store has not answered for {STORE_WAIT_S:g} s")
             self._note(error)
             raise StoreFailedError(f"{what} could not be stored: {error}") from error
         self._note(None)
