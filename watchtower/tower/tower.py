@@ -39,12 +39,12 @@ from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
+from watchtower.tower.thinking import Thinker
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
-from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.tower")
 
@@ -90,7 +90,7 @@ class Tower:
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
         self._orders = OrderBook()
-        self._thinker = Worker("diagnose")
+        self.thinker = Thinker(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -102,7 +102,7 @@ class Tower:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thinker.stop(patience_s=0)
+        self.thinker.stop(patience_s=0)
         self.archive.close()
 
     def take_report(self, report: Report) -> ReportReply:
@@ -289,7 +289,7 @@ class Tower:
     async def _diagnose(self, live: LiveJob, gen: Generation, case: Case) -> None:
         asked = live.question()
         try:
-            diagnosis = await asyncio.wrap_future(self._thinker.submit(lambda: diagnose(case)))
+            diagnosis = await self.thinker.think(live.name, lambda: diagnose(case))
         except Exception as error:
             log.exception("job %s: the diagnosis failed", live.name)
             diagnosis = failed_diagnosis(case, error)
