@@ -69,6 +69,9 @@ class Policy:
     learned_factor: float = _setting(
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
     )
+    learned_max_s: float = _setting(
+        1800, 0.1, 86400, "... but never, by what was seen, to more than this."
+    )
 
     def __post_init__(self) -> None:
         """Refuse a value outside its range. Raises ValueError naming setting, value and range."""

@@ -110,6 +110,11 @@ class SqliteStore:
         row = (job, pause.phase, pause.frame_class, pause.length_s)
         return self._write(lambda db: db.execute(rows.SAVE_PAUSE, row))
 
+    def fade_pauses(self, share: float) -> Future[None]:
+        """Keep this share of the length of every pause."""
+        fade = "UPDATE pauses SET length_s = length_s * ?"
+        return self._write(lambda db: db.execute(fade, (share,)))
+
     def save_generation(self, job: str, past: PastGeneration, seen_at: float) -> Future[None]:
         """Remember a job's last generation."""
         row = (job, past.number, past.typical_step_s, rows.encode(sorted(past.processes)), seen_at)

@@ -168,6 +168,10 @@ class Archive:
         """Store a learned pause."""
         self._others.append(self.store.save_pause(job, pause))
 
+    def fade_pauses(self, share: float) -> None:
+        """Let all learned pauses fade, those of jobs that are not live too."""
+        self._others.append(self.store.fade_pauses(share))
+
     def remember(self, gen: Generation, live: LiveJob) -> None:
         """Store who the ranks are and how fast they step, when that has changed, and once a day."""
         now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s

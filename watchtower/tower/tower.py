@@ -29,11 +29,11 @@ from watchtower.core.detection.surroundings import Surroundings, view_surroundin
 from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
-from watchtower.core.fleet.pace import Pauses
+from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.archive import Archive, recall_dumps
+from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.live import LiveJob
@@ -89,6 +89,7 @@ class Tower:
         self.live: dict[str, LiveJob] = {}
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        self._faded_on = int(clock.wall() // DAY_S)
         self._orders = OrderBook()
         self.thinker = Thinker(clock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,6 +142,7 @@ class Tower:
             self._tick_job(job, now)
             self._forget_old(job, now)
         self.fleet.drop_old_nodes(now)
+        self._fade_pauses()
         self.archive.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
@@ -319,6 +321,15 @@ class Tower:
             self._orders.drop(job.name)
             self._keep_pauses(job.name)
             del self.live[job.name]
+
+    def _fade_pauses(self) -> None:
+        """Once a day believe a little less that learned pauses come again."""
+        days = int(self.clock.wall() // DAY_S) - self._faded_on
+        if days > 0:
+            self._faded_on += days
+            for pauses in self._pauses.values():
+                pauses.fade(FADE_A_DAY**days)
+            self.archive.fade_pauses(FADE_A_DAY**days)
 
     def _keep_pauses(self, name: str) -> None:
         """Keep what was learned of a job that is over, as the newest; the oldest make room."""
