@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file
@@ -193,7 +193,7 @@ class SqliteStore:
                 job: PastGeneration(
                     number=number,
                     typical_step_s=typical_step_s,
-                    processes=rows.decode(processes, frozenset[ProcessKey]),
+                    processes=rows.read_processes(job, processes),
                 )
                 for job, number, typical_step_s, processes in self._db.execute(
                     f"SELECT {columns} FROM generations"
