@@ -15,7 +15,7 @@ from watchtower.api.ingest import MAX_REPORT_BYTES
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower import archive, dump_writes
+from watchtower.tower import archive
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.orders import ReportReply
@@ -64,7 +64,7 @@ def test_a_report_is_answered_and_makes_a_job(client):
 def gate(tower, monkeypatch) -> Iterator[threading.Event]:
     """A disk that hangs until this is set: the store's own thread waits."""
     monkeypatch.setattr(archive, "STORE_WAIT_S", 0.3)
-    monkeypatch.setattr(dump_writes, "STORE_WAIT_S", 0.3)
+    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 0.3)
     gate = threading.Event()
     tower.archive.store._thread.submit(gate.wait)
     yield gate
@@ -97,7 +97,7 @@ def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
 def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, monkeypatch):
     size = len(recorded("dumps.json"))
     monkeypatch.setattr(archive, "STORE_WAIT_S", 30)
-    monkeypatch.setattr(dump_writes, "STORE_WAIT_S", 30)
+    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 30)
     monkeypatch.setattr(ingest, "MAX_HELD_DUMPS_BYTES", 2 * size + 1)  # of which one address: half
     with TestClient(make_app(tower)) as client:
         body, answers = recorded("dumps.json"), []
