@@ -74,6 +74,7 @@ class TowerConnection:
         self._host, self._port = parts.hostname or "", parts.port
         self._prefix = parts.path.rstrip("/")
         self._token = address.token
+        self._shown: dict[str, str] = {}
         self._ca_file = address.ca_file
         self._connection: http.client.HTTPConnection | None = None
 
@@ -107,7 +108,7 @@ class TowerConnection:
     def _has_new_token(self) -> bool:
         """Whether the token's file holds another one than was just refused."""
         try:
-            return self._token.renew()
+            return self._token.renew(self._shown)
         except TokenError as error:
             raise TowerError(str(error)) from None
 
@@ -138,7 +139,8 @@ class TowerConnection:
     def _exchange_once(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connection = self._connection or self._connect()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        headers |= self._token.headers()
+        self._shown = self._token.headers()  # another thread may read a new one meanwhile
+        headers |= self._shown
         connection.request(method, self._prefix + path, body=body, headers=headers)
         with connection.getresponse() as response:
             answer = response.read(MAX_REPLY_BYTES + 1)
