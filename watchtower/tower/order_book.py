@@ -20,6 +20,7 @@ class OrderBook:
 
     def place(self, nodes: Iterable[str], job: str, order_id: str, now: float) -> None:
         """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one."""
+        self._expire(now)
         order = Order(id=order_id, job=job, expires_s=EXPIRES_S)
         for node in nodes:
             pending = self._pending.setdefault(node, {})
@@ -39,3 +40,11 @@ class OrderBook:
         """Forget the orders of a job that is over."""
         for pending in self._pending.values():
             pending.pop(job, None)
+
+    def _expire(self, now: float) -> None:
+        """Forget nodes that nobody hears of any more; what still waits there has expired."""
+        self._pending = {
+            node: pending
+            for node, pending in self._pending.items()
+            if any(now - placed_at < EXPIRES_S for placed_at, _ in pending.values())
+        }
