@@ -1,6 +1,8 @@
 """The store on a real file."""
 
 import sqlite3
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -116,6 +118,23 @@ def test_what_was_saved_is_there_after_opening_again(path):
 def test_a_batch_that_arrives_twice_is_kept_once(store, path):
     for _ in range(2):
         store.save_dumps(a_batch("b1"), 5.0).result()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
+    db.close()
+
+
+def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):
+    monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 0)
+    gate = threading.Event()
+    store._thread.submit(gate.wait)
+    saving = store.save_dumps(a_batch("b1"), 5.0)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    while not store._thread._is_stopped:
+        time.sleep(0.001)
+    gate.set()
+    closing.join(30)
+    assert saving.result(30) is None
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
     db.close()

@@ -83,14 +83,15 @@ class SqliteStore:
     def save_dumps(self, batch: DumpBatch, received_at: float) -> Future[None]:
         """Keep a batch; one that is there already stays as it is."""
 
-        def save(db: sqlite3.Connection) -> None:
-            size_bytes = rows.save_dumps(db, batch, received_at)
-            self._unpruned_bytes += size_bytes
+        def save() -> None:
+            with self._db:
+                self._unpruned_bytes += rows.save_dumps(self._db, batch, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
-                self.prune(received_at)
+                with contextlib.suppress(RuntimeError):  # the tower stops
+                    self.prune(received_at)
 
-        return self._write(save)
+        return self._thread.submit(save)
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: StoredDumps | None = None
