@@ -9,6 +9,10 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from dataclasses import asdict
+
+from watchtower.wire.bounds import MAX_FRAMES
+from watchtower.wire.stacks import Frame, make_stack
 
 REPORT, DUMPS = "/ingest/v1/report", "/ingest/v1/dumps"
 
@@ -32,8 +36,10 @@ def dumps(job: str, number: int, *, stacks: list[dict], ranks: list[dict] | None
 
 
 def stack(number: int, frames: int) -> dict:
-    frame = {"function": "f" * 100, "file": "g" * 100, "line": number}
-    return {"digest": f"{number:016x}", "frames": [frame] * frames}
+    """Make a stack, up to what is allowed under its right name: misnamed it would not be kept."""
+    frame = Frame(function="f" * 100, file="g" * 100, line=number)
+    named = make_stack((frame,) * min(frames, MAX_FRAMES))
+    return {"digest": named.digest, "frames": [asdict(frame)] * frames}
 
 
 HOSTILE_NAMES = (

@@ -86,7 +86,7 @@ def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
 
 
 def name_wait(waiting: Sequence[Standing]) -> str:
-    """Name the call most of these wait in; of ranks without a stack only records know that."""
+    """Name the call most of these wait in; records show waits of ranks that gave no stack, too."""
     calls = Counter((item.reading, item.presumed) for item in waiting if item.reading)
     names: Counter[str] = Counter()
     for (reading, presumed), count in calls.items():
