@@ -6,15 +6,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from agent import config
-from agent.dumpers.python_stacks import find_py_spy
+from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.limits import look_at_limits, read_ptrace_scope
 from agent.procfs import Proc, printable
+from agent.shipping import REPORT_PATH
 from agent.spool import Spool
 from agent.tower_connection import TowerAddress, TowerConnection, TowerError
+from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.orders import ReportReply
 
-HEALTH_PATH = "/healthz"
 MAX_VERSION = 64
 
 HOST_PID_NAMESPACE = "pid:[4026531836]"
@@ -48,7 +52,7 @@ def look(settings: config.Settings) -> Iterator[Finding]:
     limits = look_at_limits(proc, py_spy)
     yield _finding("ranks", limits.process, f"of all users, as user {os.getuid()}")
     yield _look_at_namespace(proc)
-    yield _finding("Python stacks", limits.python_stacks, f"{py_spy}, {_version_of(py_spy)}")
+    yield _look_at_stacks(py_spy, limits.python_stacks)
     yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
     yield _look_at_spool(settings.spool_dir)
     yield _look_at_tower(settings)
@@ -65,6 +69,18 @@ def _look_at_namespace(proc: Proc) -> Finding:
         return Finding(what="processes", said="of the whole node")
     said = "of this container only, unless it runs in the host's pid namespace (hostPID)"
     return Finding(what="processes", said=said)
+
+
+def _look_at_stacks(py_spy: str, limit: str) -> Finding:
+    """Dump ourselves: a py-spy that is blocked, or older than this Python, has a version too."""
+    if limit:
+        return Finding(what="Python stacks", said=limit, limited=True)
+    dump = PythonStacks(ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES), py_spy).dump(os.getpid())
+    said = f"{py_spy}, {_version_of(py_spy)}"
+    if dump.threads is None and dump.failure is not None:
+        said += f", gives none of this process: {dump.failure.help_text}"
+        return Finding(what="Python stacks", said=said, limited=True)
+    return Finding(what="Python stacks", said=said)
 
 
 def _version_of(py_spy: str) -> str:
@@ -106,12 +122,25 @@ def _look_at_parent(path: str) -> Finding:
 
 
 def _look_at_tower(settings: config.Settings) -> Finding:
-    client = TowerConnection(TowerAddress(url=settings.tower, token=settings.token))
+    """Ask what a report is asked: certificate, token and its scope are looked at, too."""
+    said = _refusal_of(settings)
+    if said:
+        return Finding(what="tower", said=f"{settings.tower} {said}", limited=True)
+    how = "with this token" if settings.token else "and asks for no token"
+    return Finding(what="tower", said=f"{settings.tower} takes reports {how}")
+
+
+def _refusal_of(settings: config.Settings) -> str:
+    address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
+    client = TowerConnection(address)
     try:
-        client.get(HEALTH_PATH)
+        reply = msgspec.json.decode(client.get(REPORT_PATH), type=ReportReply)
     except TowerError as error:
-        said = f"{settings.tower} does not answer: {error.reason}"
-        return Finding(what="tower", said=said, limited=True)
+        return f"takes no reports: {error.reason}"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "does not answer like a watchtower tower"
     finally:
         client.close()
-    return Finding(what="tower", said=f"{settings.tower} answers")
+    if reply.version != PROTOCOL_VERSION:
+        return f"speaks version {reply.version}, this agent {PROTOCOL_VERSION}: install one release"
+    return ""

@@ -82,11 +82,12 @@ class Agent:
             if settings.spool_dir
             else None
         )
+        self._stacks = PythonStacks(self._runner, self._py_spy)
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
                 self._proc,
-                PythonStacks(self._runner, self._py_spy),
+                self._stacks,
                 self._metrics.count_dump,
                 SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
             ),
@@ -179,6 +180,7 @@ class Agent:
             ranks=self._watchlist.vitals(time.monotonic()),
             limits=replace(
                 self._limits,
+                python_stacks=self._limits.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
                 ranks=str(self._discovery.left_out),
             ),

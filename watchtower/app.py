@@ -104,6 +104,7 @@ def serve(config: TowerConfig) -> None:
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
+    tower: Tower | None = None
     try:
         tower = Tower(config.policy, store, store.recall(), Clock())
         listener = _listen(config.host, config.port)
@@ -119,6 +120,8 @@ def serve(config: TowerConfig) -> None:
         server.run(sockets=[listener])
     finally:
         store.close()
+        if tower is not None:
+            tower.archive.tell_lost()
 
 
 def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:

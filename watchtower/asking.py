@@ -25,6 +25,13 @@ URGENT_FIRST = (
     "ended",
 )
 
+IN_TROUBLE = ("hung", "suspect", "slow")
+
+MAX_VERDICTS = 5
+"""Shown at once; more jobs in trouble at a time have one reason, `watchtower jobs` lists them."""
+
+MAX_NAMED = 20
+
 WIDEST = 60
 """Characters of a name in a table; one long name must not push all others off the screen."""
 
@@ -37,15 +44,39 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
 
 
 def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
-    """Say who hung a job, where and why."""
+    """Say who hung a job, where and why; without a name, of every job that is in trouble."""
 
-    def ask() -> dict[str, Any]:
-        return client.verdict(args.job or _only_job(client))
+    def ask() -> list[dict[str, Any]]:
+        return [client.verdict(job) for job in [args.job] if job] or _in_trouble(client)
 
-    def text(verdict: dict[str, Any]) -> str:
-        return client.verdict_text(verdict["job"])
+    def text(verdicts: list[dict[str, Any]]) -> str:
+        return "\n\n".join(_verdict_text(client, verdict) for verdict in verdicts)
 
-    return _show(args, ask, text)
+    return _show(args, ask, text, as_json=lambda verdicts: "\n".join(map(_json, verdicts)))
+
+
+def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
+    """Give the verdicts of jobs in trouble, the worst first, or of the only job there is."""
+    jobs = sorted(client.jobs(), key=_urgency)
+    names = [str(job["job"]) for job in jobs if job["status"] in IN_TROUBLE] or [
+        str(job["job"]) for job in jobs
+    ]
+    if not names:
+        raise ClientError("no agent reports a job; `watchtower why JOB` also finds past ones")
+    if len(names) == len(jobs) > 1 and jobs[0]["status"] not in IN_TROUBLE:
+        shown = ", ".join(map(clean, names[:MAX_NAMED]))
+        raise ClientError(f"which job? none is hung, suspect or slow: {shown}")
+    return [client.verdict(name) for name in names[:MAX_VERDICTS]]
+
+
+def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:
+    job = str(verdict["job"])
+    lines = [client.verdict_text(job).rstrip()]
+    if verdict.get("incident"):
+        known = [one for one in client.incidents(job) if one["id"] == verdict["incident"]]
+        lines += [f"  {say_ack(one['ack'])}" for one in known if one.get("ack")]
+    lines += [f"  {_mute_text(mute)}" for mute in client.mutes() if mute["job"] == job]
+    return "\n".join(lines)
 
 
 def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
@@ -58,7 +89,7 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(incident: dict[str, Any]) -> str:
         verdict = client.incident_text(incident["id"]).rstrip()
-        said = [_ack_text(incident["ack"])] if incident.get("ack") else []
+        said = [say_ack(incident["ack"])] if incident.get("ack") else []
         return "\n\n".join([verdict, *said, *map(_stack_text, incident["stacks"])])
 
     return _show(args, lambda: client.incident(args.incident), text)
@@ -75,13 +106,18 @@ def export(client: TowerClient, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, ask: Callable[[], Any], text: Callable[[Any], str]) -> int:
+def _show(
+    args: argparse.Namespace,
+    ask: Callable[[], Any],
+    text: Callable[[Any], str],
+    as_json: Callable[[Any], str] | None = None,
+) -> int:
     """Print an answer; with --watch again whenever it changes."""
     shown = None
     while True:
         try:
             answer = ask()
-            page = _json(answer) if args.json else _clean_lines(text(answer))
+            page = (as_json or _json)(answer) if args.json else _clean_lines(text(answer))
         except ClientError:
             if not args.watch or shown is None:
                 raise
@@ -94,15 +130,6 @@ def _show(args: argparse.Namespace, ask: Callable[[], Any], text: Callable[[Any]
         if not args.watch:
             return 0
         time.sleep(AGAIN_S)
-
-
-def _only_job(client: TowerClient) -> str:
-    jobs = [str(job["job"]) for job in client.jobs()]
-    if len(jobs) == 1:
-        return jobs[0]
-    if not jobs:
-        raise ClientError("no agent reports a job; `watchtower why JOB` also finds past ones")
-    raise ClientError(f"which job? {', '.join(map(clean, jobs[:20]))}")
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
@@ -134,9 +161,15 @@ def _incidents_text(incidents: list[dict[str, Any]]) -> str:
     return _table(rows)
 
 
-def _ack_text(ack: dict[str, Any]) -> str:
+def say_ack(ack: dict[str, Any]) -> str:
+    """Say who acknowledged an incident, when, and what they noted."""
     by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
     return clean(f"acknowledged {ack['at']}{by}{note}")
+
+
+def _mute_text(mute: dict[str, Any]) -> str:
+    reason = mute["reason"] and f": {mute['reason']}"
+    return clean(f"pages nobody until {mute['until']}{reason}")
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

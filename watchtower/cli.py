@@ -108,7 +108,9 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_why(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", help="name of the job; the only one when left out")
+    parser.add_argument(
+        "job", nargs="?", help="name of the job; when left out, those in trouble, or the only one"
+    )
     _add_asking(parser)
     parser.set_defaults(run=lambda args: asking.show_verdict(_client(args), args))
 
@@ -210,6 +212,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
 def _token(args: argparse.Namespace) -> int:
     if args.file:
         write_token(args.file)
+        print(f"{args.file}: a new token is its last line")
     else:
         print(make_token())
     return 0

@@ -10,8 +10,9 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from watchtower.access.tls import SHOWN_TOKEN, explain, trust, would_show_token
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
@@ -21,6 +22,11 @@ TIMEOUT_S = 10.0
 
 MAX_BYTES = 64 * 1024 * 1024
 """Above the largest job view; a server that sends more is no tower."""
+
+
+_JOB = ("job", "status", "step", "world_size", "generation", "muted_until", "detail")
+_INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspects", "ack")
+"""Fields that lists of a tower have, and the JSON of another service has not."""
 
 
 class ClientError(Exception):
@@ -69,7 +75,7 @@ class TowerClient:
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
-        return self._items("/api/v1/jobs")
+        return self._items("/api/v1/jobs", *_JOB)
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""
@@ -77,7 +83,7 @@ class TowerClient:
 
     def verdict(self, job: str) -> dict[str, Any]:
         """A job's verdict."""
-        return self._json(f"/api/v1/jobs/{_quoted(job)}/verdict")
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/verdict", "job", "status")
 
     def verdict_text(self, job: str, shape: str = "text") -> str:
         """A job's verdict as text, markdown or slack."""
@@ -86,11 +92,11 @@ class TowerClient:
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
         query = {"limit": str(limit)} | ({"job": job} if job else {})
-        return self._items(f"/api/v1/incidents?{urllib.parse.urlencode(query)}")
+        return self._items(f"/api/v1/incidents?{urllib.parse.urlencode(query)}", *_INCIDENT)
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
-        return self._json(f"/api/v1/incidents/{_quoted(incident)}")
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "stacks")
 
     def incident_text(self, incident: str, shape: str = "text") -> str:
         """One incident's verdict as text, markdown or slack."""
@@ -100,34 +106,46 @@ class TowerClient:
         """Everything one incident was concluded from, as a JSON document."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
 
+    def mutes(self) -> list[dict[str, Any]]:
+        """Muted jobs."""
+        return self._items("/api/v1/mutes", "job", "until", "reason")
+
     def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
         """Let a job page nobody for a while."""
         said = {"for_s": for_s, "reason": reason}
-        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "POST", said)
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "until", method="POST", said=said)
 
     def unmute(self, job: str) -> dict[str, Any]:
         """Let a job page again."""
-        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "DELETE")
+        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", method="DELETE")
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
         """Note who looks after an incident."""
         said = {"by": by, "note": note}
-        return self._json(f"/api/v1/incidents/{_quoted(incident)}/ack", "POST", said)
+        return self._json(
+            f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", said=said
+        )
 
-    def _items(self, path: str) -> list[dict[str, Any]]:
-        items = self._json(path).get("items")
-        if not isinstance(items, list):
-            raise ClientError(f"{self.url} does not answer like a watchtower tower")
+    def _items(self, path: str, *fields: str) -> list[dict[str, Any]]:
+        items = self._json(path, "items")["items"]
+        if not isinstance(items, list) or not all(_has(item, fields) for item in items):
+            raise self._no_tower()
         return items
 
-    def _json(self, path: str, method: str = "GET", said: object = None) -> dict[str, Any]:
+    def _json(
+        self, path: str, *fields: str, method: str = "GET", said: object = None
+    ) -> dict[str, Any]:
+        """Ask for an object that has these fields: whatever listens on the port may answer."""
         try:
             answer = json.loads(self._ask(path, method, said))
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
-        if not isinstance(answer, dict):
-            raise ClientError(f"{self.url} does not answer like a watchtower tower")
-        return answer
+        if not _has(answer, fields):
+            raise self._no_tower()
+        return cast(dict[str, Any], answer)
+
+    def _no_tower(self) -> ClientError:
+        return ClientError(f"{self.url} does not answer like a watchtower tower")
 
     def _get(self, path: str) -> str:
         return self._ask(path, "GET", None)
@@ -159,6 +177,11 @@ class TowerClient:
         reason = getattr(error, "reason", error)
         if isinstance(reason, BaseException) and (said := explain(reason)):
             return f"cannot talk to the tower at {self.url}: {said}"
+        if isinstance(error, TimeoutError):  # of a connection that was made: urllib wraps others
+            return (
+                f"the tower at {self.url} took the connection and did not answer within "
+                f"{self._timeout_s:g} s: it is stopped or overloaded, look at its log"
+            )
         if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
             reason = "no HTTP: is its address https:// instead of http://?"
         return (
@@ -180,6 +203,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> None:
         """Follow none."""
+
+
+def _has(answer: object, fields: Sequence[str]) -> bool:
+    return isinstance(answer, dict) and all(field in answer for field in fields)
 
 
 def _refused(error: urllib.error.HTTPError) -> ClientError:

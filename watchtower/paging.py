@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from watchtower.asking import clean
+from watchtower.asking import MAX_NAMED, clean, say_ack
 from watchtower.client import TowerClient
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -23,9 +23,12 @@ def duration(text: str) -> float:
 def mute(client: TowerClient, args: argparse.Namespace) -> int:
     """Mute a job for a while."""
     answer = client.mute(args.job, args.for_s, args.reason)
-    seen = any(job["job"] == args.job for job in client.jobs())
+    names = [str(job["job"]) for job in client.jobs()]
     text = f"{args.job} pages nobody until {answer['until']}"
-    return _say(args, answer, text if seen else f"{text}; no agent reports it at present")
+    if args.job not in names:
+        shown = ", ".join(names[:MAX_NAMED])
+        text += f"; no agent reports it at present{shown and f', those reported are {shown}'}"
+    return _say(args, answer, text)
 
 
 def unmute(client: TowerClient, args: argparse.Namespace) -> int:
@@ -34,10 +37,12 @@ def unmute(client: TowerClient, args: argparse.Namespace) -> int:
 
 
 def ack(client: TowerClient, args: argparse.Namespace) -> int:
-    """Acknowledge an incident."""
+    """Acknowledge an incident; who did so before is told, for it is not kept."""
+    before = client.incident(args.incident).get("ack")
     answer = client.ack(args.incident, args.by, args.note)
     by = f" by {answer['by']}" if answer["by"] else ""
-    return _say(args, answer, f"{args.incident} is acknowledged{by}")
+    earlier = f"; before: {say_ack(before)}" if before else ""
+    return _say(args, answer, f"{args.incident} is acknowledged{by}{earlier}")
 
 
 def _say(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from agent.config import PY_SPY_DEADLINE_S, PY_SPY_TRIES
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
+from agent.dumpers.stack_trouble import StackTrouble
 from agent.dumpers.tool_process import ChildRunner, Outcome
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
@@ -63,11 +64,21 @@ class PythonStacks:
 
     def __init__(self, runner: ChildRunner, tool: str) -> None:
         self._runner, self._tool = runner, tool
+        self._trouble = StackTrouble()
+
+    def trouble(self) -> str:
+        """Say why py-spy seems to be of no use here; empty when it is."""
+        return self._trouble.sentence()
 
     def dump(self, pid: int) -> StackDump:
         """Dump a process: again while torn, until whole or the same twice."""
         if not self._tool:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
+        dump = self._dump_until_whole(pid)
+        self._trouble.note(dump.failure)
+        return dump
+
+    def _dump_until_whole(self, pid: int) -> StackDump:
         torn: Threads | None = None
         last = failed(FailureKind.OTHER, "py-spy was not run")
         for _ in range(PY_SPY_TRIES):

@@ -141,6 +141,7 @@ class RecordingTower:
         self.orders: list[dict[str, Any]] = []
         self.dump_answers: list[tuple[int, bytes]] = []
         self.report_answers: list[tuple[int, bytes]] = []
+        self.get_answer = b'{"version": 1, "tower_id": "t"}'
         self.connections: list[socket.socket] = []
         tower = self
 
@@ -156,8 +157,9 @@ class RecordingTower:
 
             def do_GET(self) -> None:
                 self.send_response(200)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(tower.get_answer)))
                 self.end_headers()
+                self.wfile.write(tower.get_answer)
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -107,7 +107,7 @@ class TestUnknown:
     def test_unseen_and_silent_ranks_are_counted(self):
         answer = said(a_missing_rank(3), a_rank(4, dumps=0))
         assert answer.summary.startswith(
-            "6 of 7 ranks wait in all_reduce, 1 rank never seen, 1 rank did not answer"
+            "6 of 7 ranks wait in all_reduce, 1 rank never seen, 1 rank gave no stack"
         )
 
     def test_a_suspended_job_is_nobodys_fault(self):

@@ -112,14 +112,19 @@ def test_every_unit_of_the_page_exists():
     assert named == units
 
 
-def test_every_file_in_etc_that_the_page_names_is_shipped():
-    shipped = {path.name for path in (ROOT / "deploy/systemd").iterdir()}
-    assert set(re.findall(r"/etc/watchtower/([\w.]+)", PAGE)) <= shipped
+def test_every_file_in_etc_that_the_page_names_is_shipped_or_handed_over_by_a_unit():
+    deployed = list((ROOT / "deploy/systemd").iterdir())
+    known = {path.name for path in deployed} | {"ca.pem"}
+    for path in deployed:
+        text = path.read_text("utf-8")
+        known.update(re.findall(r"LoadCredential=\S+:/etc/watchtower/(\S+)", text))
+    assert set(re.findall(r"/etc/watchtower/([\w.-]*\w)", PAGE)) <= known
 
 
 @pytest.mark.parametrize("words", [w for w in commands() if Path(w[0]).name.startswith("watch")])
 def test_every_option_of_the_page_is_understood(words: list[str]):
-    parser = build_parser() if words[0] == "watchtower-agent" else make_parser()
+    is_agent = Path(words[0]).name == "watchtower-agent"
+    parser = build_parser() if is_agent else make_parser()
     parser.parse_args(words[1:])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,23 @@ def test_the_units_start_the_programs_of_this_project():
     for unit in MAX_EXPOSURE:
         program = Path(settings(unit)["ExecStart"].split()[0])
         assert re.search(rf"^{program.name} = ", scripts, re.MULTILINE)
+
+
+def test_the_secrets_that_the_tower_is_to_read_are_those_that_its_unit_hands_over():
+    """With the marks off both files, as docs/install.md says."""
+    text = (UNITS / "tower.toml").read_text("utf-8")
+    table = tomllib.loads(re.sub(r"(?m)^#(?=\w+ = )", "", text))["tower"]
+    unit = (UNITS / "watchtower-tower.service").read_text("utf-8")
+    handed = dict(re.findall(r"^#LoadCredential=([\w.-]+):(\S+)$", unit, re.MULTILINE))
+    named = {name: path for name, path in table.items() if name.endswith("_file") or "tls" in name}
+    assert set(named) == {
+        *(f"{scope}_token_file" for scope in ("agent", "reader", "operator")),
+        "tls_cert",
+        "tls_key",
+    }
+    folder = "/run/credentials/watchtower-tower.service/"
+    assert sorted(named.values()) == sorted(folder + name for name in handed)
+    assert handed == {name: f"/etc/watchtower/{name}" for name in handed}
+    guide = (ROOT / "docs" / "install.md").read_text("utf-8")
+    for name, path in handed.items():
+        assert f"\nLoadCredential={name}:{path}\n" in guide

@@ -93,7 +93,9 @@ def test_a_job_is_muted_and_unmuted(ask):
     assert json.loads(ask("jobs", "--json")[1])[0]["muted_until"]
     assert ask("unmute", "llama-70b")[:2] == (0, "llama-70b is not muted any more\n")
     assert "is not muted" in ask("unmute", "llama-70b")[2]
-    assert "no agent reports it" in ask("mute", "to-come", "--for", "2h")[1]
+    assert ask("mute", "to-come", "--for", "2h")[1].endswith(
+        "; no agent reports it at present, those reported are llama-70b\n"
+    )
     assert "allowed is 1 to" in ask("mute", "to-come", "--for", "99d")[2]
     assert ask("ack", "nothing")[0] == 2
 

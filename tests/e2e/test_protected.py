@@ -264,5 +264,7 @@ def test_a_token_is_made_for_its_owner(tmp_path, capsys):
     assert main(["token"]) == 0
     assert len(capsys.readouterr().out.strip()) == 43
     assert main(["token", str(tmp_path / "t")]) == 0
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr().out
+    assert said == f"{tmp_path / 't'}: a new token is its last line\n"
+    assert (tmp_path / "t").read_text("ascii").strip() not in said
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o600

@@ -302,12 +302,16 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         """Answers as something that only looks like a tower."""
 
         jobs = staticmethod(lambda: jobs)
-        verdict = staticmethod(lambda job: {"job": evil})
+        verdict = staticmethod(lambda job: {"job": evil, "incident": evil})
         verdict_text = staticmethod(lambda job: evil)
         incident = staticmethod(
             lambda one: {"id": evil, "stacks": [{"ranks": evil, "frames": frames}]}
         )
         incident_text = verdict_text
+        incidents = staticmethod(
+            lambda job: [{"id": evil, "ack": {"at": evil, "by": evil, "note": evil}}]
+        )
+        mutes = staticmethod(lambda: [{"job": evil, "until": evil, "reason": evil}])
 
     for show in (asking.show_jobs, asking.show_incident):
         for args.json in (False, True):

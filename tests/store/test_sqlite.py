@@ -202,5 +202,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_a_file_that_is_no_database_is_named(tmp_path):
     path = tmp_path / "watchtower.db"
     path.write_text("not a database, but long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError, match=r"not a database; .* move it away to begin an empty one"):
+        SqliteStore(path)
+
+
+def test_a_folder_in_place_of_the_file_is_no_want_of_room(tmp_path):
+    path = tmp_path / "watchtower.db"
+    path.mkdir()
+    with pytest.raises(StoreError, match="it must be a file that this user may write"):
+        SqliteStore(path)
+
+
+def test_a_file_whose_tables_somebody_changed_is_to_be_moved_away(path):
+    SqliteStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 1")  # as if the newer columns were not there yet
+    db.close()
+    with pytest.raises(StoreError, match=r"duplicate column name.*move it away"):
         SqliteStore(path)

@@ -172,3 +172,77 @@ def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
         await until(sim, lambda: check_health(sim.tower).store == "works")
 
     tell(story)
+
+
+def test_a_tower_that_starts_on_a_full_disk_watches_and_knows_its_open_incident(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(12)
+        ident = sim.verdict.incident
+        assert ident
+        await sim.close()
+        with no_room():
+            sim._start()
+            health = check_health(sim.tower)
+            assert health.ready
+            assert health.store.startswith("fails since")
+            await sim.report(3)
+            assert (sim.status, sim.verdict.incident) == ("hung", ident)
+            with pytest.raises(StoreFailedError):
+                await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        await until(sim, lambda: check_health(sim.tower).store == "works")
+        await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        assert [one.id for one in await sim.incidents()] == [ident]
+
+    tell(story)
+    assert "the store fails" in caplog.text
+
+
+def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            await hang_without_a_store(sim)
+            ident = sim.verdict.incident
+            await sim.close()
+            sim.tower.archive.tell_lost()
+        assert f"lost, for the store could not keep them: incident {ident} (job {JOB})" in (
+            caplog.text
+        )
+        caplog.clear()
+        sim._start()
+
+    tell(story)
+
+
+def test_what_was_kept_is_not_called_lost(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            await hang_without_a_store(sim)
+        await sim.close()
+        sim.tower.archive.tell_lost()
+        assert "lost" not in caplog.text
+        sim._start()
+
+    tell(story)
+
+
+def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_acknowledged(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(3)
+        path = sim.store._path
+        away = path.rename(path.with_name("away"))
+        await until(sim, lambda: "was removed" in check_health(sim.tower).store)
+        with pytest.raises(StoreFailedError, match="the mute could not be stored"):
+            await sim.tower.paging.mute(JOB, 60, "")
+        with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
+            await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        assert not path.exists()
+        away.rename(path)
+        await until(sim, lambda: check_health(sim.tower).store == "works")
+        await sim.tower.paging.mute(JOB, 60, "")
+
+    tell(story)

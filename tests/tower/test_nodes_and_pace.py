@@ -104,3 +104,23 @@ def test_a_slow_job_says_what_a_step_takes_now_and_took_before(tell):
         )
 
     tell(story)
+
+
+def test_what_was_suspected_is_still_told_when_the_agents_fall_silent(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.ranks[2].cpu_cores = 1.0  # it works: more patience than a silent agent gets
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(1)
+        assert sim.status == "suspect"
+        sim.world.silent = {"n0", "n1"}
+        await sim.report(40)
+        assert sim.status == "monitoring_lost"
+        assert [suspect.rank for suspect in sim.verdict.suspects] == [2]
+        assert (
+            "no agent of this job reports any more; it was suspect: 4 ranks have not stepped"
+            in (sim.verdict.missing_evidence[0])
+        )
+
+    tell(story)

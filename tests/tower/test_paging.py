@@ -129,3 +129,20 @@ def test_a_mute_ends_by_itself_and_changes_nothing_else(tmp_path):
         await sim.close()
 
     asyncio.run(story())
+
+
+def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
+    async def story() -> None:
+        sim = Simulation(tmp_path / "watchtower.db")
+        await hang(sim)
+        incident = sim.live.incident
+        sim.tower.archive.keep(incident)
+        await sim.tower.paging.ack(incident.id, "ann", "", sim.tower.live.values())
+        (listed,) = await list_incidents(sim.tower, JOB, 10)
+        assert listed.ack.by == "ann"
+        await sim.report(1)
+        (stored,) = await sim.incidents()
+        assert stored.ack.by == "ann"
+        await sim.close()
+
+    asyncio.run(story())

@@ -31,6 +31,7 @@ from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
@@ -121,6 +122,11 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES))
     dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
 
+    async def get_report(_: Request) -> Response:
+        """Say to an agent that only checks, and has shown its token, that it may report."""
+        reply = ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
+        return Response(encode(reply), media_type="application/json")
+
     async def post_report(request: Request) -> Response:
         try:
             async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as report:
@@ -142,6 +148,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         return Response(encode(receipt), media_type="application/json")
 
     return [
+        Route("/ingest/v1/report", get_report, methods=["GET"]),
         Route("/ingest/v1/report", post_report, methods=["POST"]),
         Route("/ingest/v1/dumps", post_dumps, methods=["POST"]),
     ]

@@ -63,6 +63,24 @@ def open_file(path: Path) -> sqlite3.Connection:
     return db
 
 
+def read_file(path: Path) -> sqlite3.Connection:
+    """Open a file of the present schema to read it on a disk without room.
+
+    Whoever is alone needs no index of the log on the disk. Raises StoreError, sqlite3.Error.
+    """
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA query_only = ON")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version != SCHEMA_VERSION:
+            raise StoreError(f"it has schema version {version}, not {SCHEMA_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def _bring_up(db: sqlite3.Connection, version: int) -> None:
     steps = [MIGRATIONS[number] for number in range(version, SCHEMA_VERSION) if version]
     steps.append(files("watchtower.store").joinpath("schema.sql").read_text("utf-8"))

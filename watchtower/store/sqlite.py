@@ -6,7 +6,10 @@ What is too much goes in small bites between the writes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,11 +21,17 @@ import msgspec
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
-from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file
+from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.records import Ack, Incident, Memory, Mute, StoredDumps
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import DumpBatch
 from watchtower.worker import Worker
+
+log = logging.getLogger("watchtower.store")
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+"""What may be over soon, and keeps a tower from writing, not from watching."""
 
 CLOSE_S = 1.0
 """A file that cannot be closed in this time is left to the kernel; what was acknowledged is in."""
@@ -38,21 +47,28 @@ class SqliteStore:
     """Calls return futures: the writer thread does the work, in order."""
 
     def __init__(self, path: Path, keep: Retention | None = None) -> None:
-        """Open or make the file, or bring an older one up to date. Raises StoreError."""
+        """Open or make the file, or bring an older one up to date. Raises StoreError.
+
+        Without room on the disk it is opened later, with the first write or read that finds some.
+        """
+        self.failure: Exception | None = None
+        """Why the file could not be opened at the start; None when it was."""
         self._path = path
+        self._open: sqlite3.Connection | None = None
+        self._inode = (0, 0)
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
         self._thread = Worker("store")
         try:
             self._lock = _lock(path)
-            self._db = self._thread.submit(lambda: open_file(path)).result()
+            self._thread.submit(lambda: self._db).result()
         except (sqlite3.Error, OSError) as error:
+            if self._lock is not None and lacks_room(error):
+                self.failure = error
+                return
             self._release()
-            what = "check the folder's owner and free space"
-            if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
-                what = "move the file away to begin an empty one"
-            raise StoreError(f"cannot open the store {path}: {error}; {what}") from error
+            raise StoreError(f"cannot open the store {path}: {error}; {_advise(error)}") from error
         except StoreError:
             self._release()
             raise
@@ -60,8 +76,30 @@ class SqliteStore:
     def close(self) -> None:
         """Finish what was asked for and close the file, or leave it when that takes too long."""
         with contextlib.suppress(RuntimeError):  # closed already
-            self._thread.submit(self._db.close)
+            self._thread.submit(self._close)
         self._release()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """The file, for the writer thread only; opened now when there was no room before."""
+        if self._open is None:
+            self._open = open_file(self._path)
+            self._inode = _inode_of(self._path)
+        return self._open
+
+    def _find_file(self) -> sqlite3.Connection:
+        """The file, when it is where the next run will look for it. Raises OSError."""
+        db = self._db
+        if _inode_of(self._path) != self._inode:
+            raise OSError(
+                f"{self._path} was removed, replaced or hidden by a mount: bring it back, or "
+                "restart the tower to begin another"
+            )
+        return db
 
     def _release(self) -> None:
         if self._thread.stop(CLOSE_S) and self._lock is not None:
@@ -69,8 +107,10 @@ class SqliteStore:
 
     def recall(self) -> Memory:
         """Read what a starting tower needs to know. Raises StoreError."""
+        if self.failure is not None:
+            return self._thread.submit(self._recall_without_room).result()
         try:
-            return self._thread.submit(self._recall).result()
+            return self._thread.submit(lambda: self._recall(self._db)).result()
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(
                 f"the store {self._path} is damaged: {error}; move it away to begin an empty one"
@@ -84,8 +124,8 @@ class SqliteStore:
         """Keep a batch; one that is there already stays as it is."""
 
         def save() -> None:
-            with self._db:
-                self._unpruned_bytes += rows.save_dumps(self._db, batch, received_at)
+            with self._find_file() as db:
+                self._unpruned_bytes += rows.save_dumps(db, batch, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
@@ -127,8 +167,8 @@ class SqliteStore:
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
         def save() -> bool:
-            with self._db:
-                return self._db.execute(query, row).rowcount > 0
+            with self._find_file() as db:
+                return db.execute(query, row).rowcount > 0
 
         return self._thread.submit(save)
 
@@ -155,6 +195,14 @@ class SqliteStore:
         """Write a little that changes nothing, to see whether the disk takes it."""
         return self._write(lambda db: db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}"))
 
+    def look(self) -> Future[None]:
+        """See whether the file is still there; cheap, for somebody who does not write."""
+
+        def look() -> None:
+            self._find_file()
+
+        return self._thread.submit(look)
+
     def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases."""
         where, values = ("WHERE job = ?", (job,)) if job is not None else ("", ())
@@ -177,14 +225,22 @@ class SqliteStore:
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
         def commit() -> None:
-            with self._db:
-                work(self._db)
+            with self._find_file() as db:
+                work(db)
 
         return self._thread.submit(commit)
 
-    def _recall(self) -> Memory:
+    def _recall_without_room(self) -> Memory:
+        try:
+            with contextlib.closing(read_file(self._path)) as db:
+                return self._recall(db)
+        except Exception as error:
+            log.error("nothing of the last run can be read from %s: %s", self._path, error)
+            return Memory(pauses={}, generations={}, incidents=())
+
+    def _recall(self, db: sqlite3.Connection) -> Memory:
         pauses: dict[str, tuple[Pause, ...]] = {}
-        for job, phase, frame_class, length_s in self._db.execute(rows.PAUSES):
+        for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
         columns = "job, number, typical_step_s, processes"
@@ -196,18 +252,42 @@ class SqliteStore:
                     typical_step_s=typical_step_s,
                     processes=rows.read_processes(job, processes),
                 )
-                for job, number, typical_step_s, processes in self._db.execute(
+                for job, number, typical_step_s, processes in db.execute(
                     f"SELECT {columns} FROM generations"
                 )
             },
-            incidents=tuple(rows.read_incident(row) for row in self._db.execute(rows.LEFT_OPEN)),
+            incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
             mutes=tuple(
                 Mute(job=job, since=since, until=until, reason=reason)
-                for job, since, until, reason in self._db.execute(
+                for job, since, until, reason in db.execute(
                     "SELECT job, since, until, reason FROM mutes"
                 )
             ),
         )
+
+
+def _advise(error: sqlite3.Error | OSError) -> str:
+    """Say what to do: the disk refuses, or the file is not what it should be."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+        return "it is damaged or was changed by somebody: move it away to begin an empty one"
+    return "it must be a file that this user may write, in a folder that this user may write"
+
+
+def lacks_room(error: sqlite3.Error | OSError) -> bool:
+    """Tell a disk that is full, or fails for now, from a file that cannot be used."""
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
+
+
+def _inode_of(path: Path) -> tuple[int, int]:
+    """Tell which file this is; (0, 0) when there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
 
 
 def _lock(path: Path) -> TextIO:

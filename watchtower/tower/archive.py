@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Incident, Memory, StoredDumps
+from watchtower.store.records import Ack, Incident, Memory, StoredDumps
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
@@ -37,8 +37,14 @@ MAX_RECALLED = 8192
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails; of further ones only the log tells."""
 
+MAX_TOLD = 20
+"""Incidents named at the end of a tower that could not store them."""
+
 AGAIN_S = 5.0
 """The store is tried again this often while it fails."""
+
+LOOK_S = 5.0
+"""What is written meanwhile to a file that was removed is gone."""
 
 SETTLED_S = 15.0
 """It works again when it has not failed for this long: three tries."""
@@ -100,7 +106,7 @@ class Archive:
         self.failure = ""
         self._clock = clock
         self._started_at = clock.now()
-        self._failed_at = self._tried_at = self._pruned_at = float("-inf")
+        self._failed_at = self._tried_at = self._pruned_at = self._looked_at = float("-inf")
         self._recoveries = 0
         self._unsaved: dict[str, Incident] = {}
         self._saving: dict[str, _Saving] = {}
@@ -111,6 +117,8 @@ class Archive:
             if older is not None and older.closed_at is None:  # only one is open at a time
                 self.keep(close(older, Status.ENDED, clock.wall()))
             self._left[incident.job] = incident
+        if store.failure is not None:
+            self._note(store.failure)
 
     async def keep_dumps(self, batch: DumpBatch) -> None:
         """Store a batch. Raises StoreFailedError, at once while an earlier batch hangs."""
@@ -162,6 +170,11 @@ class Archive:
         saving = self._saving.get(incident.id)
         if saving is None or self._clock.now() - saving.since < AGAIN_S:
             self._save(incident)
+
+    def note_ack(self, ident: str, ack: Ack) -> None:
+        """Add a stored ack to what waits to be written, which would be shown without it."""
+        if (waiting := self._unsaved.get(ident)) is not None:
+            self._unsaved[ident] = replace(waiting, ack=ack)
 
     def keep_pause(self, job: str, pause: Pause) -> None:
         """Store a learned pause; one that fails is stored again when the store works."""
@@ -229,6 +242,9 @@ class Archive:
             self._tried_at = now
             self._give(self.store.probe)
             self._retry()
+        elif self.failing_since is None and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._give(self.store.look)
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
             self._give(lambda: self.store.prune(self._clock.wall()))
@@ -250,6 +266,20 @@ class Archive:
         for ident, incident in list(self._unsaved.items()):
             if ident not in self._saving or self._saving[ident].incident is not incident:
                 self._save(incident)
+
+    def tell_lost(self) -> None:
+        """Name the incidents that the store does not have; when it is closed nothing else has."""
+        written = [
+            saving.incident
+            for saving in self._saving.values()
+            if saving.future.done() and saving.future.exception() is None
+        ]
+        unsaved = [one for one in self._unsaved.values() if one not in written]
+        lost = [f"{one.id} (job {one.job})" for one in unsaved]
+        if lost:
+            more = f" and {len(lost) - MAX_TOLD} more" if len(lost) > MAX_TOLD else ""
+            shown = ", ".join(lost[:MAX_TOLD])
+            log.error("lost, for the store could not keep them: incident %s%s", shown, more)
 
     def _retry(self) -> None:
         for ident, incident in self._unsaved.items():

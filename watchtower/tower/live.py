@@ -129,6 +129,9 @@ class LiveJob:
         explained = (Status.SUSPECT, Status.HUNG, Status.SLOW)
         if watch.status in explained and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
+        if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
+            verdict = self._diagnosed(watch.status, watch.diagnosis, now)
+            return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:

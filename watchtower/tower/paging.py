@@ -104,6 +104,8 @@ class Paging:
             raise StoreFailedError(
                 "the incident is not written yet, so the ack cannot be; try again"
             )
+        if is_there:
+            self._archive.note_ack(incident, ack)
         for job in live if is_there else ():
             if job.incident is not None and job.incident.id == incident:
                 job.incident = replace(job.incident, ack=ack)

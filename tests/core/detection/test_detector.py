@@ -217,6 +217,37 @@ def test_a_start_in_which_waiting_ranks_spin_is_a_stall_all_the_same():
     assert world.report(125).stall.why is Why.STARTUP
 
 
+def stands_since(age_s: float, phase: str = "") -> World:
+    """A job that stands at step 12, as somebody sees it who has only just begun to look."""
+    world = World()
+    for rank in world.ranks.values():
+        rank.step, rank.beat_at = 12, world.now - age_s
+        rank.phase, rank.phase_at = phase, world.now - age_s if phase else None
+    return world
+
+
+def test_a_job_that_hung_before_it_was_watched_is_no_start_and_not_waited_for_anew():
+    world = stands_since(300)
+    condition = world.report()
+    assert condition.kind is Kind.STARTING  # other nodes may be about to report
+    assert condition.reason == "too few steps were seen to know how long one takes"
+    condition = world.report(3)
+    assert condition.stall.why is Why.STARTUP
+    assert condition.stall.ranks == {0, 1, 2, 3}
+    assert condition.reason.startswith("no step since step 12, 303.0 s ago")
+
+
+def test_a_job_that_stands_only_since_now_gets_the_grace_from_its_last_step():
+    world = stands_since(60)
+    assert world.report(59).kind is Kind.STARTING
+    assert world.report(3).stall.why is Why.STARTUP
+
+
+def test_a_phase_seen_first_of_all_gets_the_patience_of_phases():
+    world = stands_since(300, "checkpoint")
+    assert world.report(5).kind is Kind.STARTING
+
+
 def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
     world = World()
     for rank in world.ranks.values():

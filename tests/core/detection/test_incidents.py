@@ -363,3 +363,28 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
         statuses.append(watch.status)
     assert statuses.index(Status.SUSPECT) == 5
     assert statuses.index(Status.HUNG) == 15
+
+
+def test_a_suspicion_in_which_the_job_went_out_of_sight_stays_said():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(plain(Kind.LOST), seconds=3)
+    assert story.watch.status is Status.MONITORING_LOST
+    assert story.watch.reason == "lost; it was suspect: rank 2 has not stepped"
+    assert story.watch.stall is not None
+    assert story.watch.diagnosis is not None
+    story.see(plain(Kind.STEPPING))
+    assert story.watch.stall is None
+    assert PauseLearned not in story.kinds()  # nobody saw how long it was
+    story.see(plain(Kind.LOST))
+    assert story.watch.reason == "lost"
+
+
+def test_a_stall_that_is_seen_again_after_the_loss_is_the_same_one():
+    story = Story()
+    story.see(stalled(since=100.0))
+    story.see(plain(Kind.LOST), seconds=30)
+    story.see(stalled(since=101.0))
+    assert story.watch.status is Status.SUSPECT
+    assert story.watch.stall.since == 100.0

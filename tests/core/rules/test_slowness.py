@@ -41,6 +41,21 @@ def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():
     assert said_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
 
 
+def test_the_advice_fits_what_the_straggler_is_seen_in():
+    fetching = with_rank(ALIKE, looked(2, 1, stack=FETCHING))
+    assert diagnose(slow_case(*fetching)).next_steps[0] == (
+        "look at the storage that rank 2 reads from on gpu-00: it fetches data"
+    )
+    assert "throttling of its GPU" in diagnose(slow_case(*with_rank(ALIKE, SLOW))).next_steps[0]
+
+
+def test_a_span_of_one_value_is_one_value():
+    others = [looked(rank, 8) for rank in range(8)]
+    said = [item.text for item in diagnose(slow_case(*with_rank(others, SLOW))).evidence]
+    assert any(text.endswith("in 0% of 10 looks, the others in 80%") for text in said)
+    assert "steps take 3.0 times as long as before, nearly all up to 3.1 s" in said
+
+
 def test_two_stragglers_are_named_together():
     assert said_of(*with_rank(ALIKE, SLOW, looked(6, 1)))[1] == [5, 6]
 

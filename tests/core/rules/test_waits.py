@@ -254,3 +254,21 @@ class TestMissingSend:
         }
         diagnosis = diagnose(a_recorded_case(built, {}, {rank: {} for rank in range(4)}, transfers))
         assert named(diagnosis) == ("dataloader_stall", [0])
+
+
+def test_ranks_that_wait_by_their_records_alone_need_no_stack():
+    """py-spy gave nothing, the records came all the same."""
+    made = {rank: {"w": INSIDE} for rank in range(4)}
+    bare = [a_rank(rank, failure=a_failure()) for rank in range(4)]
+    everybody = diagnose(a_recorded_case(bare, {"w": range(4)}, made))
+    assert "4 ranks" in everybody.summary
+    assert "a collective" in everybody.summary
+    one = diagnose(
+        a_recorded_case(
+            [*bare[:3], a_rank(3, FETCHING)],
+            {"w": range(4)},
+            made | {3: {"w": calls("", before=3)}},
+        )
+    )
+    assert named(one) == ("dataloader_stall", [3])
+    assert "in a collective" in one.summary

@@ -110,7 +110,7 @@ class Detector:
             or self._find_unchanged(gen, seen, looks, now)
         )
         if stall is not None:
-            return Condition(kind=Kind.STALLED, reason=self._explain(stall, now), stall=stall)
+            return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
         if len(seen) < len(live):
             lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
             shown = ", ".join(lost[:5])
@@ -160,7 +160,9 @@ class Detector:
 
     def _judge_progress(self, gen: Generation) -> Condition:
         if not gen.is_paced:
-            return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
+            text = "too few steps were seen to know how long one takes"
+            text = text if gen.step() >= 0 else "the first steps are not done yet"
+            return Condition(kind=Kind.STARTING, reason=text)
         pace = gen.pace("")
         if pace.slowdown >= self.policy.slow_factor:
             text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
@@ -214,14 +216,25 @@ class Detector:
         watched = [r for r in seen if r.vitals.beat is not None]
         if not watched or gen.is_paced:
             return None
-        last_step = max((self._last_beat(r) for r in watched if _has_stepped(r)), default=0.0)
-        since = max(gen.began_at, last_step, gen.resumed_at)
-        if now - since <= self.policy.startup_grace_s:
+        stepped = [r for r in watched if _has_stepped(r)]
+        began = max(gen.began_at, gen.resumed_at)
+        since, grace_s = began, self.policy.startup_grace_s
+        if stepped:
+            # A job that hung before anybody watched: its pages know how long ago. Not all its
+            # nodes may have reported yet.
+            since = max(gen.resumed_at, *(self._last_beat(r) for r in stepped))
+            if now - began <= self.policy.settle_s:
+                return None
+            if any(r.vitals.beat and r.vitals.beat.phase for r in stepped):
+                grace_s = max(grace_s, self.policy.phase_patience_s)
+        if now - since <= grace_s:
             return None
         if is_unbeaten(gen) and goes_on(gen, looks, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())
+        if not late:
+            late = {r.vitals.rank for r in watched}
         return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
 
     def _find_overdue(
@@ -262,10 +275,12 @@ class Detector:
         return float("-inf") if beat is None else record.seen_at - beat.age_s
 
     @staticmethod
-    def _explain(stall: Stall, now: float) -> str:
+    def _explain(gen: Generation, stall: Stall, now: float) -> str:
         waited = f"{now - stall.since:.1f} s"
         if stall.why is Why.DEATH:
             return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
+        if stall.why is Why.STARTUP and gen.step() >= 0:
+            return f"no step since step {gen.step()}, {waited} ago; how long one takes is not known"
         if stall.why is Why.STARTUP:
             return f"no first steps {waited} after the start"
         if stall.why is Why.UNCHANGED:

@@ -79,6 +79,9 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.ENDED: _QUIET | {Kind.ENDING: Status.ENDED},
 }
 
+STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
+"""Statuses that there is a stall in, or was one at the end."""
+
 TOLD_AT_THE_END = frozenset(
     {
         Cause.PROCESS_DIED,
@@ -125,6 +128,8 @@ class JobWatch:
     """While the job is slow: who waits, and who is waited for."""
     looks: Looks = field(default_factory=Looks)
     """What was seen of ranks that do not beat."""
+    _said_last: str = ""
+    """Of a suspicion in which the job went out of sight."""
     _phase: str = ""
     _asked_at: float = float("-inf")
     _asked_for: tuple[float, ...] | None = None
@@ -146,12 +151,21 @@ class JobWatch:
             effects += self._ask_for_diagnosis(around, now)
         if status is Status.SUSPECT and condition.stall is not None:
             status = self._weigh_suspicion(around, effects, now)
+        reason = condition.reason
+        if status is Status.MONITORING_LOST:
+            reason = self._say_lost(reason)
         if status is not self.status:
-            effects += self._change(status, condition.reason, now)
+            effects += self._change(status, reason, now)
         if self.census is not None:
             effects += self.census.step(now)
-        self.reason = condition.reason
+        self.reason = reason
         return effects
+
+    def _say_lost(self, reason: str) -> str:
+        """Who is out of sight in a suspicion is not cleared: what was said last stays said."""
+        if self.status is Status.SUSPECT:
+            self._said_last = self.reason
+        return f"{reason}; it was suspect: {self._said_last}" if self._said_last else reason
 
     def take_dumps(
         self, dumps: Iterable[RankDump], stacks: Iterable[Stack], taken_at: float
@@ -238,8 +252,9 @@ class JobWatch:
             effects.append(DiagnosisWanted())
         elif before is Status.SUSPECT and status in (Status.HEALTHY, Status.SLOW):
             effects += self._learn_pause(now)
-        if status not in (Status.SUSPECT, Status.HUNG, Status.ENDED):
-            self.stall = None
+        if (before, status) != (Status.SUSPECT, Status.MONITORING_LOST):
+            self._said_last = ""
+            self.stall = self.stall if status in STALLED else None
         self.census = Census(since=now) if status is Status.SLOW else None
         if self.census is not None:
             self.diagnosis = None  # what a suspicion said is not what makes the job slow

@@ -20,6 +20,7 @@ from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.slowness import explain_slow_job
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import bad_loss_evidence
+from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
@@ -167,14 +168,19 @@ def _write_unknown(
     explained = explain_without_fault(case, standings)
     likeliest = sorted(ranked, key=lambda finding: -finding.confidence)
     candidates = _standings_of(likeliest[0].suspects, standings) if likeliest else ()
+    evidence: tuple[Evidence, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    if not explained:
+        evidence = likeliest[0].evidence if likeliest else show_unseen(standings)
+        next_steps = likeliest[0].next_steps if likeliest else advise_unseen(standings)
     finding = Finding(
         cause=Cause.UNKNOWN,
         tier=Tier.NOTHING,
         confidence=0.0,
         suspects=(),
         summary=explained or summarise_unknown(standings, likeliest),
-        evidence=likeliest[0].evidence if likeliest and not explained else (),
-        next_steps=likeliest[0].next_steps if likeliest and not explained else (),
+        evidence=evidence,
+        next_steps=next_steps,
     )
     return replace(
         _write(case, standings, finding, candidates),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import DeathKind, find_deaths, is_cancelled
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.holding import is_suspended
-from watchtower.core.diagnosis.standing import Place
+from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.testimony import name_wait
 from watchtower.core.ranksets import count_ranks, name_ranks
 
@@ -60,5 +60,17 @@ def _say_seen(standings: Standings) -> str:
         seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
     missing = len(standings.at(Place.MISSING))
     unseen = f", {count_ranks(missing)} never seen" if missing else ""
-    silent = len(standings.unknown)
-    return f"{seen}{unseen}, {count_ranks(silent)} did not answer" if silent else seen + unseen
+    return seen + unseen + "".join(_say_unknown(standings.unknown))
+
+
+def _say_unknown(unknown: Sequence[Standing]) -> Iterator[str]:
+    """Tell those whose node is silent from those that live and were only not seen well enough."""
+    live = [item for item in unknown if item.live]
+    bare = sum(item.stack is None for item in live)
+    for count, words in (
+        (len(unknown) - len(live), "did not answer"),
+        (bare, "gave no stack"),
+        (len(live) - bare, "may wait or work"),
+    ):
+        if count:
+            yield f", {count_ranks(count)} {words}"

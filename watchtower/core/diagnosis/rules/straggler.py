@@ -13,6 +13,7 @@ from statistics import median
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.testimony import (
     accuse,
@@ -100,11 +101,12 @@ def _why(standing: Standing) -> str:
 
 def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evidence:
     shares = sorted(_share(item) for item in others)
+    span = dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1]))
     return Evidence(
         source="stacks",
         text=(
             f"found waiting for other ranks: rank {slow[0].rank} in {_share(slow[0]):.0%} of "
-            f"{slow[0].evidence.looks} looks, the others in {shares[0]:.0%} to {shares[-1]:.0%}"
+            f"{slow[0].evidence.looks} looks, the others in {' to '.join(span)}"
         ),
         ranks=format_ranks(item.rank for item in slow),
         weight=0.75,
@@ -113,7 +115,8 @@ def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evi
 
 def _pace_evidence(case: Case) -> Evidence:
     text = (
-        f"steps take {case.slowdown:.1f} times as long as before, p95 {case.typical_step_s:.1f} s"
+        f"steps take {case.slowdown:.1f} times as long as before, nearly all up to "
+        f"{case.typical_step_s:.1f} s"
     )
     return Evidence(source="heartbeat", text=text, weight=0.3)
 
@@ -130,8 +133,11 @@ def _quote_work(standing: Standing) -> tuple[Evidence, ...]:
 
 def _advise(first: Standing) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
+    look = f"compare {node} with the others: clocks and throttling of its GPU, CPU load, its disk"
+    if first.frame_class is FrameClass.DATALOADER and not first.spins:
+        look = f"look at the storage that rank {first.rank} reads from on {node}: it fetches data"
     return (
-        f"compare {node} with the others: clocks and throttling of its GPU, CPU load, its disk",
+        look,
         f"`py-spy top --pid {first.evidence.pid}` on {node} shows where rank {first.rank} spends "
         "its time",
     )

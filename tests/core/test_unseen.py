@@ -1,0 +1,52 @@
+from tests.core.builders import (
+    IN_USER_CODE,
+    a_case,
+    a_dead_rank,
+    a_failure,
+    a_rank,
+    a_silent_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.wire.verdict import Cause
+
+
+def bare(rank, **values):
+    """A rank that py-spy got nothing of."""
+    return a_rank(rank, failure=a_failure(help_text="py-spy did not return"), **values)
+
+
+def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
+    sleeper = bare(0, syscall="clock_nanosleep", step=40, age_s=21.0)
+    answer = diagnose(a_case([sleeper, *(bare(rank, age_s=19.0) for rank in range(1, 4))]))
+    assert answer.cause is Cause.UNKNOWN
+    assert "4 ranks gave no stack" in answer.summary
+    assert "did not answer" not in answer.summary
+    assert [item.text for item in answer.evidence] == [
+        "rank 0: state S, sleeping in clock_nanosleep()",
+        "ranks 1-3: state S, blocked in recvfrom()",
+        "rank 0: last step 40, 21 s ago",
+        "ranks 1-3: last step 41, 19 s ago",
+    ]
+    assert answer.next_steps[0] == "look at rank 0 on gpu-00: `py-spy dump --pid 4000`"
+    assert "watchtower-agent check" in answer.next_steps[1]
+
+
+def test_a_silent_rank_did_not_answer_and_a_live_one_gave_no_stack():
+    built = with_rank(ranks_in(6), bare(4), a_silent_rank(5))
+    assert diagnose(a_case(built)).summary.startswith(
+        "4 of 5 ranks wait in all_reduce, 1 rank did not answer, 1 rank gave no stack"
+    )
+
+
+def test_a_job_that_is_not_nobodys_fault_always_has_a_next_step():
+    for built in (
+        ranks_in(2, IN_USER_CODE),
+        [bare(0), bare(1)],
+        [bare(0, step=None)],
+        [a_rank(0, dumps=0), a_rank(1, dumps=0)],
+        [a_silent_rank(0), a_silent_rank(1)],
+        [a_dead_rank(0, code=0), a_dead_rank(1)],
+    ):
+        assert diagnose(a_case(built)).next_steps

@@ -1,0 +1,78 @@
+"""What is left to show, and to do, when no rule has a candidate: mostly for want of stacks.
+
+The kernel's words and the heartbeats need no py-spy. The ranks that differ from the others come
+first: where nobody is named, they are what a person would look at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.testimony import ranks_of
+from watchtower.core.phrases import clean, say_duration
+from watchtower.core.ranksets import name_ranks
+from watchtower.wire.verdict import Evidence
+
+MAX_GROUPS = 2
+"""Sentences of a kind: those that differ, and the many. More would push each other off a page."""
+
+
+def show_unseen(standings: Standings) -> tuple[Evidence, ...]:
+    """Quote what kernel and heartbeats say of the ranks without a stack, alike ones together."""
+    bare = [item for item in standings.live if item.stack is None]
+    paged = [item for item in bare if item.step is not None]
+    return (*_tell("kernel", bare, _say_kernel), *_tell("heartbeat", paged, _say_step))
+
+
+def advise_unseen(standings: Standings) -> tuple[str, ...]:
+    """Say whom to look at by hand."""
+    live = standings.live
+    if not live:
+        return ("read the end of the job's own log: no process of it is left to look at",)
+    groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
+    first = max(groups[0], key=lambda item: item.age_s)
+    node, pid = clean(first.evidence.node, 64) or "its node", first.evidence.pid
+    look = f"look at rank {first.rank} on {node}: `py-spy dump --pid {pid}`"
+    if first.stack is not None:
+        return (look,)
+    return (
+        look,
+        f"if that gives no stack either: `py-spy --version`, `cat /proc/{pid}/stack` as root, and "
+        "`watchtower-agent check` there",
+    )
+
+
+def _tell(
+    source: str, standings: Sequence[Standing], say: Callable[[Standing], str]
+) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            source=source,
+            text=f"{name_ranks(item.rank for item in group)}: {say(group[0])}",
+            ranks=ranks_of(group),
+            weight=0.0,
+        )
+        for group in _group(standings, say)[:MAX_GROUPS]
+    )
+
+
+def _group(standings: Sequence[Standing], say: Callable[[Standing], str]) -> list[list[Standing]]:
+    """Put alike ones together, the fewest first."""
+    groups: dict[str, list[Standing]] = defaultdict(list)
+    for item in standings:
+        groups[say(item)].append(item)
+    return sorted(groups.values(), key=len)
+
+
+def _say_kernel(standing: Standing) -> str:
+    kernel = standing.kernel
+    call = f"in {clean(kernel.syscall, 32)}()" if kernel.syscall else clean(kernel.wchan, 64)
+    said = standing.wait.says or call
+    return f"state {standing.state.value}{said and f', {said}'}"
+
+
+def _say_step(standing: Standing) -> str:
+    return f"last step {standing.step}, {say_duration(standing.age_s)} ago"
