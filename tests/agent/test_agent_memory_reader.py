@@ -129,7 +129,7 @@ def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -
     node.start(8, parent=7, hangs="cmdline")
     node.start(9, parent=7)
     taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
-    (rank,), _ = taker.take([a_target(7)], deadline=time.monotonic() + PATIENCE_S)
+    (rank,) = taker.take([a_target(7)], deadline=time.monotonic() + PATIENCE_S).ranks
     stuck, other = sorted(rank.children, key=lambda child: child.pid)
     assert stuck.failure is not None
     assert stuck.failure.kind is FailureKind.TIMEOUT
@@ -145,7 +145,7 @@ def test_a_round_that_hangs_is_sent_with_what_there_is(
     node.start(7)
     node.start(8, hangs="syscall")
     taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
-    ranks, _ = taker.take([a_target(7), a_target(8)], deadline=time.monotonic() + 1.0)
+    ranks = taker.take([a_target(7), a_target(8)], deadline=time.monotonic() + 1.0).ranks
     assert [rank.rank for rank in ranks] == [7, 8]
     assert ranks[0].kernel.state is ProcessState.SLEEPING
     assert ranks[1].kernel.state is ProcessState.OTHER

@@ -17,7 +17,7 @@ from watchtower.core.diagnosis.testimony import (
     where_of,
 )
 from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split
+from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split, is_meeting
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, say_duration
@@ -65,13 +65,23 @@ def _find_ceiling(standings: Standings, split: Split) -> float:
         return DOUBT_CEILING
     ceiling = MISSING_CEILING if standings.unknown else 1.0
     if split.ground is Ground.STACKS:
-        return min(ceiling, STACKS_CEILING)
+        return min(ceiling, STACKS_CEILING if _is_plain(split) else DOUBT_CEILING)
     sure = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in (
         Order.LEFT_LOOP,
         Order.IN_LOOP,
         Order.SAME_LOOP,
     )
     return ceiling if sure else min(ceiling, UNPROVEN_CEILING)
+
+
+def _is_plain(split: Split) -> bool:
+    """Tell whether lines alone may accuse.
+
+    Ranks in two data calls of one loop may as well be victims in a sub-group of their own.
+    """
+    if split.order is Order.IN_LOOP:
+        return len(split.few) == 1
+    return split.order in (Order.LEFT_LOOP, Order.SAME_LINE) or is_meeting(split.few_call)
 
 
 def _why(standing: Standing, split: Split) -> str:

@@ -213,12 +213,17 @@ TRANSFERS = ("send", "recv", "receive", "p2p")
 def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
     if order in (Order.LEFT_LOOP, Order.IN_LOOP):
         return Cause.UNEVEN_INPUTS
-    meets = any(word in few_call.lower() for word in MEETINGS)
+    meets = is_meeting(few_call)
     if order is Order.LATER and meets:
         return Cause.UNEVEN_INPUTS
     if few_call == many_call or meets:
         return Cause.CONDITIONAL_COLLECTIVE
     return Cause.MISMATCHED_COLLECTIVE
+
+
+def is_meeting(call: str) -> bool:
+    """Tell whether a call carries no data."""
+    return any(word in call.lower() for word in MEETINGS)
 
 
 def _waits_by_name(standing: Standing) -> bool:

@@ -62,7 +62,8 @@ def _find_reasons(
         yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
     for other in records.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
-            if other.receives_done >= number:
+            # One more than it has passed on: it may be in a collective between the two.
+            if other.receives_done > number:
                 yield f"it has received {other.receives_done} from {name_ranks([other.peer])}"
             break
     for other_point in points:
