@@ -50,7 +50,7 @@ def view_surroundings(
     now: float,
 ) -> Surroundings:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
-    live = [r for r in gen.live() if detector.is_seen(r, nodes, now)]
+    live = detector.find_seen(gen.live(), nodes, now)
     rounds = [len(dumps_since(record, stall.since)) for record in live]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
@@ -59,8 +59,8 @@ def view_surroundings(
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
         unbeaten=stall.why is Why.UNCHANGED,
-        all_still=len(live) > 1 and all(now - r.moved_at > STILL_AFTER_S for r in live),
-        dumps_have=sum(1 for n in rounds if n),
+        all_still=len(live) > 1 and max(r.moved_at for r in live) < now - STILL_AFTER_S,
+        dumps_have=len(rounds) - rounds.count(0),
         dumps_want=len(live),
         evidence=(sum(rounds), ended, len(live), len(gen.ranks)),
     )
