@@ -1,9 +1,9 @@
 """How long a tower holds its event loop while a large job steps, hangs and is diagnosed.
 
 A real tower with a real store takes what the agents of an imagined job send, as JSON: reports while
-it steps, reports in which nobody steps any more, dumps of every node in two rounds. Each callback of
-the loop is timed, and every collection of garbage. Only the clock is moved by hand, so that a
-second of the job takes as long as the work in it.
+it steps, reports in which nobody steps any more, dumps of every node in two rounds. Every callback
+of the loop is timed, and every full collection of garbage. Only the clock is moved by hand, so that
+a second of the job takes as long as the work in it.
 
 `wall` is the longest the loop was held by one callback, collections of garbage and waits for the
 diagnosing thread to let go of the interpreter included; `cpu` is the longest by the callback's own
