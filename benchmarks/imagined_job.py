@@ -6,24 +6,30 @@ import http.client
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from watchtower.wire.stacks import Frame, make_stack
 
 RANKS, PER_NODE = 8, 4
 TICK_S = 0.2
 
-HUNG = [
-    {"function": "__next__", "file": "/home/me/data.py", "line": 88},
-    {"function": "main", "file": "/home/me/train.py", "line": 30},
-]
-WAITING = [
-    {
-        "function": "all_reduce",
-        "file": "torch/distributed/distributed_c10d.py",
-        "line": 2810,
-        "library": True,
-    },
-    {"function": "main", "file": "/home/me/train.py", "line": 33},
-]
+HUNG = make_stack(
+    (
+        Frame(function="__next__", file="/home/me/data.py", line=88),
+        Frame(function="main", file="/home/me/train.py", line=30),
+    )
+)
+WAITING = make_stack(
+    (
+        Frame(
+            function="all_reduce",
+            file="torch/distributed/distributed_c10d.py",
+            line=2810,
+            library=True,
+        ),
+        Frame(function="main", file="/home/me/train.py", line=33),
+    )
+)
 
 
 @dataclass
@@ -113,18 +119,18 @@ class ImaginedJob:
     def _dump(self, node: str, number: int, round_number: int) -> None:
         dumps = []
         for rank in range(number * PER_NODE, (number + 1) * PER_NODE):
-            digest = "hung" if rank == self.hung_rank else "waiting"
+            stack = HUNG if rank == self.hung_rank else WAITING
             dumps.append(
                 {
                     "rank": rank,
                     "pid": 100 + rank,
                     "start_time": 5000 + rank,
                     "step": self.step,
-                    "kernel": {"state": "S", "syscall": "read" if digest == "hung" else "poll"},
-                    "threads": [{"name": "MainThread", "digest": digest, "main": True}],
+                    "kernel": {"state": "S", "syscall": "read" if stack is HUNG else "poll"},
+                    "threads": [{"name": "MainThread", "digest": stack.digest, "main": True}],
                 }
             )
-        stacks = [{"digest": "hung", "frames": HUNG}, {"digest": "waiting", "frames": WAITING}]
+        stacks = [asdict(HUNG), asdict(WAITING)]
         self._post(
             node,
             "/ingest/v1/dumps",

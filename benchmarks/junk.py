@@ -9,6 +9,9 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from dataclasses import asdict
+
+from watchtower.wire.stacks import Frame, make_stack
 
 REPORT, DUMPS = "/ingest/v1/report", "/ingest/v1/dumps"
 
@@ -32,8 +35,9 @@ def dumps(job: str, number: int, *, stacks: list[dict], ranks: list[dict] | None
 
 
 def stack(number: int, frames: int) -> dict:
-    frame = {"function": "f" * 100, "file": "g" * 100, "line": number}
-    return {"digest": f"{number:016x}", "frames": [frame] * frames}
+    """Make a stack under its right name: what is misnamed would not even be kept."""
+    frame = Frame(function="f" * 100, file="g" * 100, line=number)
+    return asdict(make_stack((frame,) * frames))
 
 
 HOSTILE_NAMES = (

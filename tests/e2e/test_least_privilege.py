@@ -79,7 +79,7 @@ class World:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        command = [str(self.python), str(PROGRAM["stdlib"]), "--config", "plan.json"]
+        command = [str(self.python), str(PROGRAM["data"]["stdlib"]), "--config", "plan.json"]
         return [
             self.start(
                 f"rank-{rank}",

@@ -92,7 +92,7 @@ def test_a_store_that_hangs_does_not_hold_it_and_nothing_is_acknowledged(tower: 
         waiting = tower.post("/ingest/v1/dumps", "dumps.json")
         took, log = tower.stop()
         assert took < 5
-        assert "Traceback" not in log
+        assert "Traceback" not in log, log
         assert waiting.getresponse().status == 503
         assert other.execute("SELECT count(*) FROM dumps").fetchone() == (0,)
 

@@ -96,7 +96,22 @@ def test_two_independent_faults_are_both_named():
     }
 
 
+def test_records_alone_name_the_rank_that_is_missing():
+    """py-spy failed everywhere; the flight recorders answered."""
+    built = [a_rank(rank, failure=a_failure()) for rank in range(4)]
+    made = {rank: {"w": INSIDE} for rank in (0, 1, 3)} | {2: {"w": calls("", before=3)}}
+    diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+    assert named(diagnosis) == ("behind_collective", [2])
+    assert "3 ranks wait for it in a collective" in diagnosis.summary
+
+
 class TestSymmetric:
+    def test_records_alone_tell_that_all_are_inside(self):
+        built = [a_rank(rank, failure=a_failure()) for rank in range(4)]
+        made = {rank: {"w": INSIDE} for rank in range(4)}
+        diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+        assert named(diagnosis) == ("symmetric_hang", [])
+
     def test_all_inside_by_records_is_nobody(self):
         made = {rank: {"w": INSIDE} for rank in range(4)}
         case = a_recorded_case(ranks_in(4, IN_DDP_BACKWARD), {"w": [0, 1, 2, 3]}, made)

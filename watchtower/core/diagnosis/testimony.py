@@ -86,12 +86,12 @@ def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
 
 
 def name_wait(waiting: Sequence[Standing]) -> str:
-    """Name the call most of these wait in."""
+    """Name the call most of these wait in; records show waits of ranks that gave no stack, too."""
     calls = Counter((item.reading, item.presumed) for item in waiting if item.reading)
     names: Counter[str] = Counter()
     for (reading, presumed), count in calls.items():
         names[_name_call(reading, presumed)] += count
-    return names.most_common(1)[0][0]
+    return names.most_common(1)[0][0] if names else "a collective"
 
 
 def _name_call(reading: StackReading, presumed: bool) -> str:
