@@ -95,6 +95,18 @@ def test_two_ranks_at_fault_are_the_only_ones_named(layout: Layout, data: st.Dat
     assert named <= {one, other}
 
 
+@SOME
+@given(layouts(), st.integers(0, 9), st.booleans())
+def test_a_network_that_is_cut_in_the_middle_of_a_step_is_nobody(
+    layout: Layout, at: int, queued: bool
+):
+    outcome = run(layout, cut_at=at)
+    assume(not any(place.done for place in outcome.places))
+    diagnosis = diagnose(Maker(layout, Recording(queued=queued)).make(outcome, {}))
+    assert suspects_of(diagnosis) == []
+    assert queued or diagnosis.cause.value == "symmetric_hang"
+
+
 @pytest.mark.xfail(
     strict=False, reason="a cycle accuses all of its ranks, also where one differs from the others"
 )
@@ -124,3 +136,14 @@ def test_without_records_who_waits_in_an_earlier_line_is_not_the_answer():
     outcome = run(layout, spoil={2: skip(5)})
     diagnosis = diagnose(Maker(layout, Recording(kept=False)).make(outcome, {}))
     assert set(suspects_of(diagnosis)) <= {2}
+
+
+@pytest.mark.xfail(
+    strict=False, reason="without records, lines are compared across groups that never meet"
+)
+def test_without_records_a_network_that_is_cut_is_nobody_either():
+    layout = Layout(data=4, pipeline=3)
+    outcome = run(layout, cut_at=8)
+    assert all(place.inside for place in outcome.places)
+    diagnosis = diagnose(Maker(layout, Recording(kept=False)).make(outcome, {}))
+    assert suspects_of(diagnosis) == []
