@@ -27,6 +27,7 @@ from watchtower.core.detection.snapshot import make_case, sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
+from watchtower.garbage import put_off_full_collections
 from watchtower.wire.dumps import DumpBatch
 
 LAYOUTS = {
@@ -47,6 +48,7 @@ def measure(name: str, kept: bool, cut: bool) -> tuple[float, float, str]:
     else:
         rank = layout.size // 3
         case = Maker(layout, recording).make(run(layout, stops={rank: 1}), {rank: LOADING})
+    put_off_full_collections()  # as the tower does
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     said = diagnose(case)
@@ -64,6 +66,7 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     rank = layout.size // 3
     case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
     bodies = [msgspec.json.encode(batch) for batch in write_batches(case, 1)]
+    put_off_full_collections()
 
     def part(words: str, work: Callable[[], _Made]) -> _Made:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
