@@ -23,6 +23,7 @@ from agent.launchers import (
     naming_variables,
 )
 from agent.lineages import Claimant
+from agent.memory_reader import MemoryReader
 from agent.pages import PageFile, find_page
 from agent.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
@@ -47,11 +48,12 @@ class Candidate:
     """The page's identity as it was read last; its other fields are old."""
     _fingerprint: int = 0
 
-    def look_at_environment(self, proc: Proc, match: Mapping[str, str]) -> bool:
+    def look_at_environment(self, memory: MemoryReader, match: Mapping[str, str]) -> bool:
         """Read what the process was started with; True when that changed, by an exec."""
-        pid = self.process.pid
-        raw = proc.try_read(pid, "environ")
-        command = proc.try_read(pid, "cmdline", 4096)
+        started = memory.read(self.process.pid)
+        if started is None:
+            return False  # it does not answer: it is what it was, and asked again at the next look
+        raw, command = started.environ, started.command
         if self._fingerprint and not (raw and command):
             return False  # it is ending and has let go of its memory: it was what it was
         fingerprint = hash((raw, command))

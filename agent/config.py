@@ -74,6 +74,17 @@ ENDED_KEPT_S = 3600.0
 MAX_ENDED = 256
 """Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
 
+MEMORY_WAIT_S = 0.25
+"""To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
+
+MEMORY_WAIT_BURST_S = 1.0
+MEMORY_WAIT_SHARE = 0.1
+"""What such waits may cost at once and, after that, of all time: reports go on meanwhile, however
+many processes hang."""
+
+MAX_STUCK_READS = 64
+"""Threads left behind in such a read; with more of them nothing more is read until one is back."""
+
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms; one that takes this long will not come back."""
 
@@ -94,7 +105,7 @@ MAX_BATCH_THREADS = 50_000
 """In one batch, about 10 MB; the ranks of a node share them evenly."""
 
 MAX_BATCH_FRAMES = 50_000
-"""Frames in one batch, about 6 MB; ranks hang in the same few places: real ones have hundreds."""
+"""Frames in one batch, about 8 MB; ranks hang in the same few places: real ones have hundreds."""
 
 RECORDS_DEADLINE_S = 1.0
 """For all that a process is asked of its collective records: an answer takes a millisecond, a full
@@ -138,11 +149,21 @@ MAX_SOURCE_OUTPUT_BYTES = 1 << 20
 ROUND_DEADLINE_S = 10.0
 """What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
 
+ROUND_GRACE_S = 5.0
+"""After that deadline a py-spy that runs may end; then the round is sent with what there is."""
+
+MAX_ROUNDS_LEFT_BEHIND = 8
+"""Rounds that were sent although they were not over, as something in /proc hangs; with more of
+them no further one is begun."""
+
 ROUND_GAP_S = 1.0
 """Between the two rounds of a dump: equal stacks a second apart mean stuck, not slow."""
 
 DUMPS_AT_ONCE = 4
 """Jobs dumped at the same time on one node."""
+
+DUMP_EXPIRES_S = 60.0
+"""A dump that has not said by then that it is over is over: two rounds take half of it."""
 
 SATISFIED_BY_S = 3.0
 """An order is satisfied by a dump of that job that ended less than this ago."""
@@ -163,7 +184,7 @@ REMEMBERED_ORDERS = 1024
 
 MAX_WAITING_BATCHES = 64
 MAX_WAITING_BYTES = 32 << 20
-"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest about 20 MB."""
+"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest 16 MB."""
 
 MAX_SPOOL_BATCHES = 256
 MAX_SPOOL_BYTES = 64 << 20

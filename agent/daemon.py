@@ -209,9 +209,10 @@ class Agent:
         overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
         for beat in overdue:
             self._watchlist.read_page(beat.key)
-        if not overdue or not self._room():
+        if not overdue:
             return
-        for job, beat in self._deadlines.fire(self._watchlist.beats(), now).items():
+        fired = self._deadlines.fire(self._watchlist.beats(), now, limit=self._room())
+        for job, beat in fired.items():
             if self._ledger.satisfies(job, now):
                 continue
             if self._ledger.is_exhausted(job, now):
@@ -222,7 +223,8 @@ class Agent:
 
     def _room(self) -> int:
         """Return how many more jobs may be dumped at the same time."""
-        running = self._ledger.count() + self._glances.count()
+        now = time.monotonic()
+        running = self._ledger.count(now) + self._glances.count(now)
         return max(0, config.DUMPS_AT_ONCE - running)
 
     def _carry_out(self, order: Order, now: float) -> None:
@@ -240,7 +242,9 @@ class Agent:
 
     def _glance(self, order: Order, now: float) -> None:
         """Look at a job of which no rank beats; a whole dump says the same and more."""
-        is_dumped = self._ledger.satisfies(order.job, now) or self._glances.is_running(order.job)
+        is_dumped = self._ledger.satisfies(order.job, now) or self._glances.is_running(
+            order.job, now
+        )
         if not is_dumped and not self._glances.is_exhausted(order.job, now):
             self._start_dump(order.job, order.id, order.ranks, glance=True)
 

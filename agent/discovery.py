@@ -11,6 +11,7 @@ from agent.found_rank import FoundRank
 from agent.launchers import is_launcher, name_job
 from agent.lineages import choose_ranks
 from agent.look_schedule import LookSchedule
+from agent.memory_reader import MemoryReader
 from agent.process_table import Process, ProcessTable
 from agent.procfs import Proc
 from agent.room import LeftOut, make_room
@@ -32,7 +33,7 @@ class Discovery:
     ) -> None:
         """`host` tells this machine from others; `own_pid` and what it starts are no ranks."""
         self._clock = clock
-        self._proc, self._table = proc, table
+        self._proc, self._table, self._memory = proc, table, MemoryReader(proc)
         self._match, self._host, self._own_pid = dict(match), host, own_pid
         self._unseen: dict[int, Process] = {}
         """Processes not considered yet, in the order in which they came."""
@@ -84,7 +85,7 @@ class Discovery:
             return
         candidate = Candidate(process=process, first_seen=now)
         self._candidates[process.pid] = candidate
-        candidate.look_at_environment(self._proc, self._match)
+        candidate.look_at_environment(self._memory, self._match)
         self._changed |= candidate.claim is not None
         above = (self._candidates.get(each.pid) for each in lineage[1:])
         helper = any(each is not None and each.page is not None for each in above)
@@ -95,7 +96,7 @@ class Discovery:
         if self._candidates.get(candidate.process.pid) is not candidate:
             return -1
         if candidate.looks:
-            self._changed |= candidate.look_at_environment(self._proc, self._match)
+            self._changed |= candidate.look_at_environment(self._memory, self._match)
         closed = candidate.view is not None and candidate.page is None
         if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1

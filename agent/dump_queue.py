@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from agent.batch_size import encode_batch
 from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
 from agent.moments import Moment
 from watchtower.wire.dumps import DumpBatch
@@ -52,7 +53,7 @@ class WaitingDump:
 
 def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
     """Encode a batch, once for the spool and for every try to send it."""
-    body = msgspec.json.encode(batch)
+    body = encode_batch(batch)
     return WaitingDump(id=batch.id, job=batch.job, taken=taken, body=body, is_glance=batch.glance)
 
 

@@ -16,8 +16,10 @@ from agent.batch_contents import GroupSet, StackSet
 from agent.config import (
     CHILD_STACKS_PER_RANK,
     MAX_BATCH_CHILDREN,
+    MAX_ROUNDS_LEFT_BEHIND,
     PY_SPY_AT_ONCE,
     RECORDS_AT_ONCE,
+    ROUND_GRACE_S,
 )
 from agent.dumpers.collectives import RankRecords, look_at_collectives
 from agent.dumpers.kernel_state import read_kernel_wait
@@ -25,7 +27,8 @@ from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, fail
 from agent.dumpers.sockets import SocketTables
 from agent.dumpers.source_loops import SourceLoops
 from agent.launchers import is_python
-from agent.procfs import Proc, printable
+from agent.memory_reader import MemoryReader
+from agent.procfs import Proc, parse_command, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
@@ -35,6 +38,10 @@ from watchtower.wire.stacks import Stack
 log = logging.getLogger(__name__)
 
 LATE_HELP = "the round of dumps had no time left for this process"
+STUCK_HELP = (
+    "its command line cannot be read in time, so that its stacks were not tried: it, or another "
+    "one of this node, holds its memory map, as while it maps a file on a mount that hangs"
+)
 DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
 
 
@@ -95,15 +102,53 @@ class RoundTaker:
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops = loops
         self._turns = threading.Semaphore(PY_SPY_AT_ONCE)
+        self._memory = MemoryReader(proc)
+        self._left_behind: set[threading.Thread] = set()
 
     def take(self, targets: Sequence[Target], *, deadline: float, children: bool = True) -> Round:
         """Dump all targets, with their child processes; what is not reached by the deadline is a
         timeout."""
+        trees: list[_Tree] = []
+        self._fill_in_time(trees, targets, deadline, children)
+        trees += [_unreached(target) for target in targets[len(trees) :]]
+        stacks, groups = StackSet(), GroupSet()
+        dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
+        for dump in dumps:
+            self._count(dump.failure.kind.value if dump.failure else "ok")
+        owned = stacks.owned()
+        return Round(
+            ranks=dumps,
+            stacks=self._loops.fill(owned, deadline) if self._loops else tuple(s for s, _ in owned),
+            groups=groups.groups(),
+            group_logs=groups.logs(),
+        )
+
+    def _fill_in_time(
+        self, into: list[_Tree], targets: Sequence[Target], deadline: float, children: bool
+    ) -> None:
+        """Fill in what is found until the deadline; a thread that hangs in /proc is left behind."""
+        trees: list[_Tree] = []
+        thread = threading.Thread(
+            target=self._fill, args=(trees, targets, deadline, children), name="round", daemon=True
+        )
+        self._left_behind = {each for each in self._left_behind if each.is_alive()}
+        if len(self._left_behind) < MAX_ROUNDS_LEFT_BEHIND:
+            thread.start()
+            thread.join(max(0.0, deadline - time.monotonic()) + ROUND_GRACE_S)
+            if thread.is_alive():
+                log.warning("a round of dumps hangs in /proc: what there is of it is sent")
+                self._left_behind.add(thread)
+        into.extend(trees[: len(targets)])
+
+    def _fill(
+        self, trees: list[_Tree], targets: Sequence[Target], deadline: float, children: bool
+    ) -> None:
         parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
         tables = SocketTables(self._proc)
         room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
-        trees = [self._look(target, parents, ranks, tables, room) for target in targets]
+        for target in targets:
+            trees.append(self._look(target, parents, ranks, tables, room))
         wanted = [tree.process for tree in trees]
         for tree in trees:
             wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])
@@ -118,17 +163,6 @@ class RoundTaker:
         )
         for thread in (*asking, *dumping):
             thread.join()
-        stacks, groups = StackSet(), GroupSet()
-        dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
-        for dump in dumps:
-            self._count(dump.failure.kind.value if dump.failure else "ok")
-        owned = stacks.owned()
-        return Round(
-            ranks=dumps,
-            stacks=self._loops.fill(owned, deadline) if self._loops else tuple(s for s, _ in owned),
-            groups=groups.groups(),
-            group_logs=groups.logs(),
-        )
 
     def _look(
         self,
@@ -153,11 +187,11 @@ class RoundTaker:
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
     def _look_at_child(self, pid: int, tables: SocketTables) -> _Process:
-        return _Process(
-            pid=pid,
-            kernel=read_kernel_wait(self._proc, pid, tables),
-            command=self._proc.command(pid),
-        )
+        kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
+        if started is not None:
+            return _Process(pid=pid, kernel=kernel, command=parse_command(started.command))
+        stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang where we did
+        return _Process(pid=pid, kernel=kernel, command=[self._proc.name(pid)], stacks=stacks)
 
     def _ask(self, tree: _Tree, deadline: float) -> None:
         process = tree.process
@@ -178,6 +212,12 @@ class RoundTaker:
             return self._python_stacks.dump(pid)
         finally:
             self._turns.release()
+
+
+def _unreached(target: Target) -> _Tree:
+    late = failed(FailureKind.TIMEOUT, LATE_HELP)
+    process = _Process(pid=target.pid, kernel=KernelWait(), stacks=late)
+    return _Tree(target=target, view=target.read_page(), process=process, children=[])
 
 
 def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list[threading.Thread]:
@@ -234,24 +274,26 @@ def descendants(pid: int, children: dict[int, list[int]], *, without: set[int]) 
 
 
 def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
+    found = tree.process.stacks  # once: a round that was left behind may still put something here
     dump = RankDump(
         rank=tree.target.rank,
         pid=tree.target.pid,
         start_time=tree.target.start_time,
         kernel=tree.process.kernel,
         step=max(tree.view.step, -1) if tree.view is not None else -1,
-        threads=stacks.add(tree.process.stacks, tree.process.pid),
-        failure=tree.process.stacks.failure,
+        threads=stacks.add(found, tree.process.pid),
+        failure=found.failure,
         collectives=groups.add(tree.records),
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
 
 
 def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
+    found = child.stacks
     return ChildDump(
         pid=child.pid,
         kernel=child.kernel,
         command=printable(" ".join(child.command), MAX_NAME),
-        threads=stacks.add(child.stacks, child.pid),
-        failure=child.stacks.failure,
+        threads=stacks.add(found, child.pid),
+        failure=found.failure,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.config import (
+    DUMP_EXPIRES_S,
     MAX_DUMPS_PER_MINUTE,
     MAX_REPEAT_DUMP_S,
     REMEMBERED_ORDERS,
@@ -64,12 +65,15 @@ class DeadlineWatch:
         """Return when the first of them is overdue."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
-    def fire(self, beats: Iterable[RankBeat], now: float) -> dict[str, RankBeat]:
-        """Return the jobs to dump now, each with a rank that is the reason."""
+    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[str, RankBeat]:
+        """Return up to `limit` jobs to dump now, each with a rank that is the reason.
+
+        The others stay due: a node whose jobs all lose one file system dumps them by turns.
+        """
         jobs: dict[str, RankBeat] = {}
         for beat in beats:
             due = self.due_at(beat)
-            if due is not None and due <= now:
+            if due is not None and due <= now and (beat.job in jobs or len(jobs) < limit):
                 jobs.setdefault(beat.job, beat)
                 self._fired[beat.key] = self._note(beat, now)
         return jobs
@@ -93,13 +97,13 @@ class DumpLedger:
 
     def __init__(self, per_minute: int = MAX_DUMPS_PER_MINUTE) -> None:
         self._per_minute = per_minute
-        self._running: set[str] = set()
+        self._running: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
         self._began_at: dict[str, list[float]] = {}
 
     def begin(self, job: str, now: float) -> None:
         """Note that a dump of the job began."""
-        self._running.add(job)
+        self._running[job] = now
         recent = {name: _within_a_minute(times, now) for name, times in self._began_at.items()}
         self._began_at = {name: times for name, times in recent.items() if times}
         self._began_at.setdefault(job, []).append(now)
@@ -110,22 +114,23 @@ class DumpLedger:
 
     def end(self, job: str, now: float) -> None:
         """Note that it ended."""
-        self._running.discard(job)
+        self._running.pop(job, None)
         recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
         self._ended_at = {**recent, job: now}
 
-    def count(self) -> int:
+    def count(self, now: float) -> int:
         """Return how many jobs are being dumped now."""
-        return len(self._running)
-
-    def is_running(self, job: str) -> bool:
-        """Say whether the job is being dumped now."""
-        return job in self._running
+        return sum(self.is_running(job, now) for job in self._running)
 
     def satisfies(self, job: str, now: float) -> bool:
         """Say whether a dump of the job is under way or just ended."""
         ended_at = self._ended_at.get(job)
-        return job in self._running or (ended_at is not None and now - ended_at < SATISFIED_BY_S)
+        just_ended = ended_at is not None and now - ended_at < SATISFIED_BY_S
+        return just_ended or self.is_running(job, now)
+
+    def is_running(self, job: str, now: float) -> bool:
+        """One that hangs for ever is over too, so that the job can be dumped again."""
+        return now - self._running.get(job, float("-inf")) < DUMP_EXPIRES_S
 
 
 class OrderInbox:

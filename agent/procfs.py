@@ -1,4 +1,8 @@
-"""Reading /proc: parsers by value, and one small reader that knows where /proc is."""
+"""Reading /proc: parsers by value, and one small reader that knows where /proc is.
+
+What it reads comes from the kernel's own tables, at once. Only `environ` and `cmdline` come from
+the process's memory, and may hang with it: `agent.memory_reader` reads them.
+"""
 
 from __future__ import annotations
 
@@ -129,9 +133,9 @@ class Proc:
         except OSError:
             return ""
 
-    def command(self, pid: int) -> list[str]:
-        """Arguments the process was started with (the first 4 kB)."""
-        return parse_command(self.try_read(pid, "cmdline", 4096))
+    def name(self, pid: int) -> str:
+        """Name of the main thread: the program's, or what it calls itself."""
+        return self.try_read(pid, "comm", 64).decode("utf-8", "replace").strip()
 
     def namespaced_pid(self, pid: int) -> int:
         """Process id as the process itself sees it: the last field of NSpid."""

@@ -192,13 +192,7 @@ class DumpSender:
         dump = self._queue.first()
         if dump is None:
             return None
-        try:
-            done = self._send(dump)
-        except Exception:
-            log.exception("dump %s cannot be sent and is dropped", dump.id)
-            self._count_loss(Loss.DAMAGED)
-            done = True
-        if done:
+        if self._send(dump):
             self._queue.remove(dump.id)
             is_old = age_s(dump.taken, self._read_moment()) > OLD_DUMP_S
             return JITTER.uniform(0, BACKLOG_SPREAD_S) if is_old else 0.0
@@ -213,8 +207,13 @@ class DumpSender:
             self._count_loss(Loss.TOO_OLD)
             return True
         try:
-            answer = self._client.post(DUMPS_PATH, dump.message(held_s))
-            self._check(answer, dump.id)
+            message = dump.message(held_s)
+        except Exception:  # it says something of this dump only
+            log.exception("dump %s of %s cannot be read and is dropped", dump.id, dump.job)
+            self._count_loss(Loss.DAMAGED)
+            return True
+        try:
+            self._check(self._client.post(DUMPS_PATH, message), dump.id)
         except TowerError as error:
             return self._failed(dump, error)
         if self._failures:

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import stat
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from itertools import islice
 
 import msgspec
 
-from agent.config import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
+from agent.config import MAX_HELD_S, MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
 from agent.dump_queue import CountLoss, Loss, WaitingDump
 from agent.moments import Moment
 
@@ -53,14 +54,15 @@ class _Head(msgspec.Struct):
 
 _OF_THIS_FILE = (
     errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
     errno.ELOOP,
     errno.EISDIR,
     errno.ENXIO,
 )
-"""Errors that say something of one file, and not of the disk or of us."""
+"""Errors that say for good that a file is not what was written."""
+
+_FOR_NOW = (errno.EACCES, errno.EPERM, errno.EIO)
+"""Errors that may be the disk's, and then of every file: a path that fails over says EIO for a
+minute. The file stays and is tried again until it is too old to be sent."""
 
 
 class _Damaged(Exception):
@@ -79,6 +81,8 @@ class Spool:
         self._lock = -1
         self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._bytes = 0
+        self._unreadable: set[str] = set()
+        """Files that could not be read, and of which that was said."""
 
     def open(self) -> None:
         """Make the folder ours and read what it holds; nothing when it is open already."""
@@ -136,25 +140,45 @@ class Spool:
         self._bytes += len(content)
 
     def first(self) -> WaitingDump | None:
-        """Read the oldest dump that can be read; those that cannot are removed, and it is said."""
+        """Read the oldest dump that can be read; damaged ones are removed, and it is said."""
         for dump_id, (name, _) in sorted(self._files.items(), key=lambda item: item[1]):
             try:
-                return _read(os.path.join(self.path, name), dump_id)
+                dump = _read(os.path.join(self.path, name), dump_id)
             except OSError as error:
-                if error.errno not in _OF_THIS_FILE:
+                if error.errno in _FOR_NOW:
+                    self._leave(dump_id, error)
+                elif error.errno in _OF_THIS_FILE:
+                    self._give_up(dump_id, f"is damaged: {error.strerror}", Loss.DAMAGED)
+                else:
                     raise
-                said = error.strerror
             except (_Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                said = str(error)
-            log.warning("%s in the spool is damaged and removed: %s", name, said)
-            self._count_loss(Loss.DAMAGED)
-            self.remove(dump_id)
+                self._give_up(dump_id, f"is damaged: {error}", Loss.DAMAGED)
+            else:
+                self._unreadable.discard(dump_id)
+                return dump
         return None
+
+    def _leave(self, dump_id: str, error: OSError) -> None:
+        """Try this one again later, and say so once."""
+        name, _ = self._files[dump_id]
+        if time.time() - int(name.partition("-")[0]) / 1000 > MAX_HELD_S:
+            self._give_up(
+                dump_id, f"could not be read for too long: {error.strerror}", Loss.TOO_OLD
+            )
+        elif dump_id not in self._unreadable:
+            self._unreadable.add(dump_id)
+            log.warning("%s in the spool cannot be read now: %s", name, error.strerror)
+
+    def _give_up(self, dump_id: str, why: str, loss: Loss) -> None:
+        log.warning("%s in the spool %s; it is removed", self._files[dump_id][0], why)
+        self._count_loss(loss)
+        self.remove(dump_id)
 
     def remove(self, dump_id: str) -> None:
         """Let go of a dump; one that is not here is no error."""
         if dump_id not in self._files:
             return
+        self._unreadable.discard(dump_id)
         name, size = self._files.pop(dump_id)
         self._bytes -= size
         with contextlib.suppress(FileNotFoundError):

@@ -89,6 +89,7 @@ class SpoolKeeper:
 
     def _bring_up_to_date(self) -> None:
         self._spool.open()
+        self._unlink_removed()  # first: on a full disk that makes the room for what waits
         waiting = [dump for dump in self._queue.all() if not dump.is_glance]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
@@ -96,14 +97,22 @@ class SpoolKeeper:
             if dump.id not in self._written and dump.id not in self._spool.ids():
                 self._spool.put(dump)
             self._written.add(dump.id)
-        while self._removed:  # not forgotten before it is gone: it would be sent again and again
-            self._spool.remove(self._removed[0])
-            self._removed.popleft()
         self._ids = self._spool.ids()
         if not self._queue.all() and (oldest := self._spool.first()) is not None:
             self._written.add(oldest.id)
             self._queue.put(oldest)
             self._ring()
+
+    def _unlink_removed(self) -> None:
+        while self._removed:
+            dump_id = self._removed.popleft()
+            try:
+                self._spool.remove(dump_id)
+            except OSError:
+                # Not forgotten before it is gone: it would be sent again and again.
+                self._removed.appendleft(dump_id)
+                raise
+        self._ids = self._spool.ids()
 
     def _give_up(self, why: str) -> None:
         """Begin anew next time: the folder may be another one then."""

@@ -74,6 +74,7 @@ class TowerConnection:
         self._host, self._port = parts.hostname or "", parts.port
         self._prefix = parts.path.rstrip("/")
         self._token = address.token
+        self._shown: dict[str, str] = {}
         self._ca_file = address.ca_file
         self._connection: http.client.HTTPConnection | None = None
 
@@ -87,6 +88,17 @@ class TowerConnection:
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         try:
+            return self._exchange_or_renew_token(method, path, body)
+        except TowerError:
+            raise
+        except Exception as error:
+            # Such as UnicodeError of a host name with an empty label. Whatever it is, it is no word
+            # of the tower's about this message, which is kept.
+            self.close()
+            raise TowerError(_explain(error)) from error
+
+    def _exchange_or_renew_token(self, method: str, path: str, body: bytes | None) -> bytes:
+        try:
             return self._exchange_or_reconnect(method, path, body)
         except _UnknownTokenError:
             if not self._has_new_token():
@@ -96,7 +108,7 @@ class TowerConnection:
     def _has_new_token(self) -> bool:
         """Whether the token's file holds another one than was just refused."""
         try:
-            return self._token.renew()
+            return self._token.renew(self._shown)
         except TokenError as error:
             raise TowerError(str(error)) from None
 
@@ -127,7 +139,8 @@ class TowerConnection:
     def _exchange_once(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connection = self._connection or self._connect()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        headers |= self._token.headers()
+        self._shown = self._token.headers()  # another thread may read a new one meanwhile
+        headers |= self._shown
         connection.request(method, self._prefix + path, body=body, headers=headers)
         with connection.getresponse() as response:
             answer = response.read(MAX_REPLY_BYTES + 1)

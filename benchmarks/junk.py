@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from watchtower.wire.bounds import MAX_FRAMES
 from watchtower.wire.stacks import Frame, make_stack
 
 REPORT, DUMPS = "/ingest/v1/report", "/ingest/v1/dumps"
@@ -35,9 +36,10 @@ def dumps(job: str, number: int, *, stacks: list[dict], ranks: list[dict] | None
 
 
 def stack(number: int, frames: int) -> dict:
-    """Make a stack under its right name: what is misnamed would not even be kept."""
+    """Make a stack, up to what is allowed under its right name: misnamed it would not be kept."""
     frame = Frame(function="f" * 100, file="g" * 100, line=number)
-    return asdict(make_stack((frame,) * frames))
+    named = make_stack((frame,) * min(frames, MAX_FRAMES))
+    return {"digest": named.digest, "frames": [asdict(frame)] * frames}
 
 
 HOSTILE_NAMES = (

@@ -133,10 +133,11 @@ class TowerClient:
         return self._ask(path, "GET", None)
 
     def _ask(self, path: str, method: str, said: object) -> str:
+        shown = self._token.headers()
         try:
             return self._ask_once(path, method, said)
         except UnknownTokenError:
-            if not self._token.renew():
+            if not self._token.renew(shown):
                 raise
         return self._ask_once(path, method, said)  # the file holds another token than before
 

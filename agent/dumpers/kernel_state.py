@@ -107,4 +107,4 @@ def _tracer_of(proc: Proc, pid: int) -> int:
 def _name_of(proc: Proc, pid: int) -> str:
     if pid <= 0:
         return ""
-    return printable(proc.try_read(pid, "comm", 64).decode("utf-8", "replace").strip(), MAX_NAME)
+    return printable(proc.name(pid), MAX_NAME)

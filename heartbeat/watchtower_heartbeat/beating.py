@@ -21,6 +21,8 @@ hot = NO_PAGE  # words: 0 step, 1 time in ns, 2 step begun
 def beat(step: int, loss: object = None) -> None:
     """Say that this rank has reached `step`; call it once per step, from one thread.
 
+    Give it a plain `int`: for the value of a tensor on a device Python waits for that device.
+
     A `loss` that is NaN or infinite is counted and becomes evidence. It is only looked at when
     that costs nothing: a number, or a tensor on the CPU.
     """

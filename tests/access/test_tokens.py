@@ -12,6 +12,7 @@ from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tokens import (
     MAX_FILE_BYTES,
     MIN_TOKEN,
+    VARIABLE,
     TokenError,
     find_client_token,
     make_token,
@@ -147,3 +148,19 @@ def test_a_file_that_became_unusable_leaves_the_tokens_as_they_were(token_file, 
         book.renew()
     assert book.scope_of(OLD.encode()) is Scope.AGENT
     assert not book.renew()  # and that is told once
+
+
+def test_a_client_token_renewed_by_one_thread_is_new_to_the_other_that_was_refused(tmp_path):
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text("the-first-token-of-all")
+    token = find_client_token(str(file), {})
+    shown = token.headers()
+    assert not token.renew(shown)
+    file.write_text("the-second-token-of-all")
+    assert token.renew(shown)
+    assert token.renew(shown)
+    assert not token.renew(token.headers())
+    assert not find_client_token("", {VARIABLE: "s3cret-s3cret-s3cret"}).renew(
+        {"Authorization": "Bearer s3cret-s3cret-s3cret"}
+    )

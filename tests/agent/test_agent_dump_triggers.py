@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from agent.config import MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
+from agent.config import DUMP_EXPIRES_S, MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
 from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
 
@@ -23,18 +24,18 @@ def watch() -> DeadlineWatch:
 
 
 def test_nothing_is_due_before_the_deadline(watch: DeadlineWatch) -> None:
-    assert watch.fire([a_beat()], now=104.9) == {}
+    assert watch.fire([a_beat()], now=104.9, limit=9) == {}
     assert watch.next_due([a_beat(), a_beat(1, at=99.0)]) == 104.0
 
 
 def test_a_rank_without_a_beat_for_that_long_is_due_at_once(watch: DeadlineWatch) -> None:
-    assert watch.fire([a_beat()], now=105.0) == {"j": a_beat()}
+    assert watch.fire([a_beat()], now=105.0, limit=9) == {"j": a_beat()}
 
 
 def test_a_stall_fires_once_and_again_after_growing_pauses(watch: DeadlineWatch) -> None:
     fired, now = [], 105.0
     while now < 105.0 + 8 * MAX_REPEAT_DUMP_S:
-        if watch.fire([a_beat()], now=now):
+        if watch.fire([a_beat()], now=now, limit=9):
             fired.append(now - 105.0)
         now += 1.0
     gaps = [later - earlier for earlier, later in pairwise(fired)]
@@ -42,10 +43,22 @@ def test_a_stall_fires_once_and_again_after_growing_pauses(watch: DeadlineWatch)
     assert max(gaps) == MAX_REPEAT_DUMP_S
 
 
+def test_no_more_jobs_are_dumped_at_once_than_there_is_room_for() -> None:
+    watch = DeadlineWatch()
+    jobs = [f"j{number}" for number in range(30)]
+    watch.replace([Deadline(job=job, rank=rank, after_s=5.0) for job in jobs for rank in (0, 1)])
+    beats = [a_beat(rank, job=job) for rank in (0, 1) for job in jobs]
+    beats = [replace(beat, key=(number, 1)) for number, beat in enumerate(beats)]
+    assert watch.fire(beats, now=105.0, limit=0) == {}
+    fired = [list(watch.fire(beats, now=105.0, limit=4)) for _ in range(9)]
+    assert [len(each) for each in fired] == [4] * 7 + [2, 0]
+    assert sorted(job for each in fired for job in each) == sorted(jobs)
+
+
 def test_a_beat_arms_the_rank_again(watch: DeadlineWatch) -> None:
-    watch.fire([a_beat()], now=105.0)
+    watch.fire([a_beat()], now=105.0, limit=9)
     assert watch.due_at(a_beat(at=106.0)) == 111.0
-    assert watch.fire([a_beat(at=106.0)], now=111.0)
+    assert watch.fire([a_beat(at=106.0)], now=111.0, limit=9)
 
 
 def test_a_deadline_holds_only_in_its_phase(watch: DeadlineWatch) -> None:
@@ -62,7 +75,7 @@ def test_a_rank_without_a_deadline_is_never_due(watch: DeadlineWatch) -> None:
 
 
 def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
-    watch.fire([a_beat()], now=105.0)
+    watch.fire([a_beat()], now=105.0, limit=9)
     watch.keep_only(set())
     assert watch.due_at(a_beat()) == 105.0
 
@@ -70,7 +83,7 @@ def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
 def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
     ledger = DumpLedger()
     assert not ledger.satisfies("j", 10.0)
-    ledger.begin("j", 0.0)
+    ledger.begin("j", 50.0)
     assert ledger.satisfies("j", 99.0)
     assert not ledger.satisfies("other", 99.0)
     ledger.end("j", 100.0)
@@ -83,11 +96,21 @@ def test_a_job_is_dumped_only_so_often_in_a_minute() -> None:
     for at in (0.0, 20.0):
         assert not ledger.is_exhausted("j", at)
         ledger.begin("j", at)
-        assert ledger.is_running("j")
+        assert ledger.is_running("j", at)
         ledger.end("j", at + 1)
-        assert not ledger.is_running("j")
+        assert not ledger.is_running("j", at + 1)
     assert ledger.is_exhausted("j", 59.0)
     assert not ledger.is_exhausted("j", 61.0)
+
+
+def test_a_dump_that_never_ends_satisfies_nobody_for_ever_and_takes_no_place() -> None:
+    ledger = DumpLedger()
+    ledger.begin("j", 0.0)
+    assert ledger.count(DUMP_EXPIRES_S - 0.1) == 1
+    assert ledger.count(DUMP_EXPIRES_S) == 0
+    assert not ledger.satisfies("j", DUMP_EXPIRES_S)
+    ledger.begin("j", 100.0)
+    assert ledger.satisfies("j", 100.0 + DUMP_EXPIRES_S - 0.1)
 
 
 def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:

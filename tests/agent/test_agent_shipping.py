@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_scene import RecordingTower, wait_until
+from agent_scene import RecordingTower, a_dump, wait_until
 
 from agent.config import (
     BACKLOG_SPREAD_S,
@@ -289,6 +289,26 @@ def test_a_name_that_does_not_exist_is_an_error_in_words() -> None:
         client.post("/x", b"")
     assert raised.value.reason
     assert not raised.value.permanent
+
+
+def test_whatever_goes_wrong_on_the_way_to_the_tower_costs_no_dump() -> None:
+    LOST.clear()
+    queue = DumpQueue(LOST.append)
+    name_with_an_empty_label = TowerAddress(url="http://tower..example:1")
+    sender = DumpSender(TowerConnection(name_with_an_empty_label), queue, LOST.append)
+    queue.put(a_dump())
+    pause_s = sender.send_first()
+    assert pause_s
+    assert (queue.count(), LOST) == (1, [])
+
+
+def test_a_dump_that_is_damaged_is_dropped_and_the_next_one_is_sent(tower: RecordingTower) -> None:
+    LOST.clear()
+    queue = DumpQueue(LOST.append)
+    sender = DumpSender(TowerConnection(TowerAddress(url=tower.url)), queue, LOST.append)
+    queue.put(a_dump(b"["))
+    assert sender.send_first() == 0.0
+    assert (queue.count(), LOST) == (0, [Loss.DAMAGED])
 
 
 def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(

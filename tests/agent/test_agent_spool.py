@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -134,6 +135,31 @@ def test_one_changed_byte_is_noticed(
     assert spool.first() is None
     assert losses == {Loss.DAMAGED: 1}
     spool.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EPERM])
+def test_a_disk_that_cannot_be_read_for_a_while_costs_no_dump(
+    spool: Spool,
+    losses: Losses,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old, first, second = a_dump(at=1e9), a_dump(at=1.8e9), a_dump(at=1.9e9)
+    for dump in (old, first, second):
+        spool.put(dump)
+
+    def fail(path: str, *_: object) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agent.spool.os.open", fail)
+        assert spool.first() is None
+        assert spool.first() is None
+    assert losses == {Loss.TOO_OLD: 1}  # nobody would send it any more
+    assert spool.first() == first
+    assert len(files(spool)) == 2
+    assert sum("cannot be read now" in line for line in caplog.messages) == 2
 
 
 def test_what_others_put_there_is_left_alone_and_blocks_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -140,6 +141,24 @@ def test_a_disk_that_hangs_delays_nobody_and_is_said(
     kept.queue.remove(dump.id)
     monkeypatch.undo()
     gate.set()
+
+
+def test_what_was_delivered_is_unlinked_although_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path)
+    delivered = a_dump()
+    kept.queue.put(delivered)
+    wait_until(lambda: kept.keeper.ids() == {delivered.id}, "it is written")
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("agent.spool._write", no_room)
+    kept.queue.put(a_dump())
+    wait_until(kept.keeper.trouble, "the disk is full")
+    kept.queue.remove(delivered.id)
+    wait_until(lambda: os.listdir(tmp_path / "dumps") == ["lock"], "it is unlinked")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system: run it as root")

@@ -17,7 +17,7 @@ import uvicorn
 from benchmarks import junk
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
-from watchtower.api import allowances, connections, ingest
+from watchtower.api import connections, ingest
 from watchtower.api.connections import Crowd, connection_class
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
@@ -234,7 +234,7 @@ def test_one_address_gets_half_of_the_connections_and_others_the_rest(tmp_path):
 
 
 def test_bodies_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(allowances.HeldBytes.__init__, "__defaults__", (160_000,))
+    monkeypatch.setattr(ingest, "MAX_HELD_REPORTS_BYTES", 160_000)
     server = Server(tmp_path)
     try:
         start = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from benchmarks import junk
 from tests.tower.test_api import assert_problem, recorded
 from watchtower import asking
-from watchtower.api.ingest import MAX_DUMPS_BYTES, RefusedError, decode
+from watchtower.api.ingest import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.core.fleet import fleet as fleet_bounds
 from watchtower.core.policy import Policy
@@ -26,6 +26,7 @@ from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
+from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Cause, Evidence, Status, Suspect, Verdict

@@ -169,7 +169,8 @@ def test_the_file_does_not_grow_without_bound(keep, path):
 def test_pruning_starts_by_itself_when_much_is_written(keep, path):
     store = keep(dumps_mb=1.0)
     for number in range(40):
-        store.save_dumps(a_large_batch(f"{number:02}", 500_000), NOW + number)
+        saving = store.save_dumps(a_large_batch(f"{number:02}", 500_000), NOW + number)
+    saving.result()
     store.close()
     assert len(ids(path, "dumps")) < 40
 

@@ -1,6 +1,8 @@
 """The store on a real file."""
 
 import sqlite3
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -121,6 +123,23 @@ def test_a_batch_that_arrives_twice_is_kept_once(store, path):
     db.close()
 
 
+def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):
+    monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 0)
+    gate = threading.Event()
+    store._thread.submit(gate.wait)
+    saving = store.save_dumps(a_batch("b1"), 5.0)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    while not store._thread._is_stopped:
+        time.sleep(0.001)
+    gate.set()
+    closing.join(30)
+    assert saving.result(30) is None
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
+    db.close()
+
+
 def test_a_file_of_another_version_is_refused_and_left_alone(path):
     SqliteStore(path).close()
     db = sqlite3.connect(path)
@@ -135,9 +154,41 @@ def test_a_second_tower_on_the_same_folder_is_refused(store, path):
         SqliteStore(path)
 
 
-def test_a_damaged_file_is_named_with_what_to_do(store):
+def change(store: SqliteStore, statement: str) -> None:
+    store._thread.submit(lambda: store._db.execute(statement)).result()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("verdict", "{"),
+        ("verdict", '{"job": "llama", "cause": "a cause of another release"}'),
+        ("evidence", "{"),
+        ("evidence", "[[[]]]"),
+        ("status", "a status of another release"),
+    ],
+)
+def test_an_incident_of_another_release_is_kept_with_what_can_be_read(store, column, value):
     store.save_incident(an_incident(case=a_case())).result()
-    store._thread.submit(lambda: store._db.execute("UPDATE incidents SET verdict = '{'")).result()
+    store.save_incident(an_incident(id="01B", case=a_case())).result()
+    change(store, f"UPDATE incidents SET {column} = '{value}' WHERE id = '01A'")
+    odd, whole = store.recall().incidents
+    assert (whole.case, whole.verdict) == (a_case(), an_incident().verdict)
+    assert (odd.id, odd.job, odd.opened_at) == ("01A", whole.job, whole.opened_at)
+    assert (odd.case is None) == (column == "evidence")
+    assert ("cannot be read" in odd.verdict.summary) == (column == "verdict")
+    assert {one.id for one in store.incidents().result()} == {"01A", "01B"}
+    assert store.incident("01A").result().id == "01A"
+
+
+def test_processes_that_cannot_be_read_are_nobody(store):
+    store.save_generation("llama", PastGeneration(number=3), 5.0).result()
+    change(store, "UPDATE generations SET processes = '[7]'")
+    assert store.recall().generations == {"llama": PastGeneration(number=3)}
+
+
+def test_a_damaged_file_is_named_with_what_to_do(store):
+    change(store, "DROP TABLE mutes")
     with pytest.raises(StoreError, match=r"is damaged: .*; move it away"):
         store.recall()
 

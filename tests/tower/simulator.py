@@ -66,7 +66,7 @@ class Simulation:
         for task in self.tower._tasks:
             task.cancel()
         await asyncio.gather(*self.tower._tasks, return_exceptions=True)
-        self.tower._thinker.stop(patience_s=0)
+        self.tower.thinker.stop(patience_s=0)
         self.store.close()
         self._start()
 

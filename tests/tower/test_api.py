@@ -1,16 +1,21 @@
 """The API in process: what agents post and what people read, with a real store on disk."""
 
 import json
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from watchtower.api import ingest
 from watchtower.api.ingest import MAX_REPORT_BYTES
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
+from watchtower.tower import archive
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.orders import ReportReply
@@ -53,6 +58,61 @@ def test_a_report_is_answered_and_makes_a_job(client):
     assert view["world_size"] == 512
     assert [rank["rank"] for rank in view["ranks"]] == [37, 38]
     assert view["ranks"][1]["ended"]["exception_type"] == "ValueError"
+
+
+@pytest.fixture
+def gate(tower, monkeypatch) -> Iterator[threading.Event]:
+    """A disk that hangs until this is set: the store's own thread waits."""
+    monkeypatch.setattr(archive, "STORE_WAIT_S", 0.3)
+    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 0.3)
+    gate = threading.Event()
+    tower.archive.store._thread.submit(gate.wait)
+    yield gate
+    gate.set()
+
+
+def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
+    tower, gate, monkeypatch, caplog
+):
+    monkeypatch.setattr(ingest, "MAX_HELD_DUMPS_BYTES", 3 * len(recorded("dumps.json")))
+    with TestClient(make_app(tower)) as client:
+        assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
+        for number in range(9):
+            body = recorded("dumps.json", id=f"b{number % 3}")
+            said = client.post("/ingest/v1/dumps", content=body)
+            assert_problem(said, 503, "the dumps could not be stored")
+        assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
+        assert (
+            len(tower.archive.store._thread._work) < 9
+        )  # it keeps no more of them than it waits for
+        assert client.get("/readyz").json()["store"].startswith("fails since")
+        gate.set()
+        for number in range(3):
+            deadline = time.monotonic() + 30
+            body = recorded("dumps.json", id=f"b{number}")
+            while client.post("/ingest/v1/dumps", content=body).status_code != 200:
+                assert time.monotonic() < deadline
+
+
+def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, monkeypatch):
+    size = len(recorded("dumps.json"))
+    monkeypatch.setattr(archive, "STORE_WAIT_S", 30)
+    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 30)
+    monkeypatch.setattr(ingest, "MAX_HELD_DUMPS_BYTES", 2 * size + 1)  # of which one address: half
+    with TestClient(make_app(tower)) as client:
+        body, answers = recorded("dumps.json"), []
+        wait = threading.Thread(
+            target=lambda: answers.append(client.post("/ingest/v1/dumps", content=body))
+        )
+        wait.start()
+        deadline = time.monotonic() + 30
+        while not tower.archive._dump_writes._writes:
+            assert time.monotonic() < deadline
+        assert_problem(client.post("/ingest/v1/dumps", content=body), 503, "too much to receive")
+        assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
+        gate.set()
+        wait.join(30)
+        assert answers[0].status_code == 200
 
 
 def test_a_report_of_a_newer_release_is_taken(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
+from watchtower.core.fleet.pace import Pause
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.health import check_health
 from watchtower.tower.history import get_incident, list_incidents
@@ -104,5 +106,69 @@ def test_a_mute_that_cannot_be_kept_is_refused(tell):
         with no_room(), pytest.raises(StoreFailedError, match="the mute could not be stored"):
             await sim.tower.paging.mute(JOB, 60, "x" * 1000)
         assert sim.tower.paging.mutes() == []
+
+    tell(story)
+
+
+def test_what_waits_for_the_store_can_be_read_while_it_hangs(tell, monkeypatch):
+    monkeypatch.setattr("watchtower.tower.archive.READ_S", 0.1)
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            await hang_without_a_store(sim)
+        ident = sim.verdict.incident
+        gate = threading.Event()
+        sim.store._thread.submit(gate.wait)
+        try:
+            assert (await get_incident(sim.tower, ident)).stacks
+            assert [one.id for one in await list_incidents(sim.tower, JOB, 10)] == [ident]
+            with pytest.raises(StoreFailedError, match="could not be read"):
+                await get_incident(sim.tower, "another")
+            with pytest.raises(StoreFailedError, match="could not be read"):
+                await list_incidents(sim.tower, "another", 10)
+        finally:
+            gate.set()
+
+    tell(story)
+
+
+def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell):
+    pause = Pause(phase="", frame_class="user", length_s=40.0)
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with no_room():
+            sim.live.pauses.learn(pause)
+            sim.tower.archive.keep_pause(JOB, pause)
+            await until(sim, lambda: check_health(sim.tower).store != "works")
+        await until(sim, lambda: check_health(sim.tower).store == "works")
+        await sim.step(2)
+        await sim.restart_tower()
+        await sim.report(1)
+        assert pause in sim.live.pauses.all()
+
+    tell(story)
+
+
+def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        gate = threading.Event()
+        sim.store._thread.submit(gate.wait)
+        sim.tower.archive._others._patience_s = 0.05
+        sim.tower.archive.fade_pauses(1.0)
+        try:
+            await asyncio.sleep(0.1)
+            await sim.step(1)
+            assert "has not answered for" in check_health(sim.tower).store
+            for number in range(100):
+                sim.tower.archive.keep_pause(
+                    JOB, Pause(phase=f"p{number}", frame_class="", length_s=9)
+                )
+            assert len(sim.store._thread._work) < 10
+        finally:
+            gate.set()
+        await until(sim, lambda: check_health(sim.tower).store == "works")
 
     tell(story)

@@ -1,4 +1,4 @@
-"""Which order of a job a node gets when several are placed before it reports."""
+"""Orders wait for their node's next report, and not for ever; which one a node gets of several."""
 
 from __future__ import annotations
 
@@ -25,3 +25,21 @@ def test_a_glance_replaces_no_whole_dump_that_still_counts():
     assert collected(placed(("a", 0.0, False), ("b", 1.0, True)), 2.0) == ["a"]
     late = placed(("a", 0.0, False), ("b", EXPIRES_S, True))
     assert collected(late, EXPIRES_S + 1) == ["b"]
+
+
+def test_an_order_is_handed_out_once_with_the_time_it_has_left():
+    book = OrderBook()
+    book.place(["n0"], "llama", "o1", now=100.0, glance=False)
+    (order,) = book.collect("n0", now=103.0)
+    assert (order.id, order.job, order.expires_s) == ("o1", "llama", EXPIRES_S - 3.0)
+    assert book.collect("n0", now=103.0) == ()
+
+
+def test_orders_of_nodes_that_never_report_again_are_forgotten():
+    book = OrderBook()
+    book.place([f"n{number}" for number in range(1000)], "llama", "o1", now=100.0, glance=False)
+    book.place(["n0"], "llama", "o2", now=100.0 + EXPIRES_S, glance=False)
+    assert list(book._pending) == ["n0"]
+    book.drop("llama")
+    book.place([], "gpt", "o3", now=101.0 + EXPIRES_S, glance=False)
+    assert book._pending == {}

@@ -6,6 +6,7 @@ import pytest
 
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation, hang
+from watchtower.core.fleet.pace import Pause
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Cause
 
@@ -246,5 +247,22 @@ def test_what_remains_of_ranks_that_moved_is_not_of_the_generation_that_is_known
         await sim.report(2)
         assert sim.live.generation == 2
         assert all(r.is_live for r in sim.tower.fleet.jobs[JOB].generation.ranks.values())
+
+    tell(story)
+
+
+def test_a_learned_pause_fades_once_a_day_and_durably(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.live.pauses.learn(pause := Pause(phase="", frame_class="user", length_s=100.0))
+        sim.tower.archive.keep_pause(JOB, pause)
+        await sim.incidents()  # the store has written what came before
+        sim.world.now += 86_400
+        await sim.report(3)
+        assert sim.live.pauses.longest("", "user") == pytest.approx(95.0)
+        await sim.restart_tower()
+        sim.world.now += 2 * 86_400
+        await sim.report(3)
+        assert sim.live.pauses.longest("", "user") == pytest.approx(100 * 0.95**3)
 
     tell(story)

@@ -80,6 +80,22 @@ def test_one_replaced_rank_leaves_no_rank_unwatched(tell):
     tell(story)
 
 
+def test_dumps_of_a_second_look_are_diagnosed_at_once(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(1)
+        for number in (1, 2):
+            diagnosed = sim.tower.counters.diagnoses
+            sim.world.now += 0.5
+            await sim.dump(behind=2, rounds=1)  # as many as there were: only their time is new
+            await sim.report()
+            assert sim.tower.counters.diagnoses == diagnosed + 1, number
+
+    tell(story)
+
+
 def test_a_diagnosis_that_fails_is_told_and_asked_for_again(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -122,12 +122,12 @@ class ClientToken:
         """Whether there is a token at all."""
         return bool(self._value)
 
-    def renew(self) -> bool:
-        """Read the file again; True when it holds another token now. Raises TokenError."""
-        if not self.path:
-            return False
-        before, self._value = self._value, read_token_file(self.path)[0]
-        return before != self._value
+    def renew(self, refused: Mapping[str, str]) -> bool:
+        """Read the file again; True when it holds another token than these headers, which were
+        refused. Raises TokenError."""
+        if self.path:
+            self._value = read_token_file(self.path)[0]
+        return self.headers() != refused
 
 
 def find_client_token(path: str, environment: Mapping[str, str]) -> ClientToken:
@@ -136,9 +136,7 @@ def find_client_token(path: str, environment: Mapping[str, str]) -> ClientToken:
     The first token of a file counts. Raises TokenError.
     """
     if path := path or environment.get(FILE_VARIABLE, ""):
-        token = ClientToken(path)
-        token.renew()
-        return token
+        return ClientToken(path, read_token_file(path)[0])
     if not environment.get(VARIABLE, "").strip():
         return ClientToken()
     return ClientToken("", parse_tokens(environment[VARIABLE], f"${VARIABLE}")[0])

@@ -17,8 +17,12 @@ WASTE_BURST_S = 2.0
 MAX_ADDRESSES = 4096
 """Addresses with a spent allowance that are remembered; beyond it the oldest are forgiven."""
 
-MAX_HELD_BYTES = 128 * 1024 * 1024
+MAX_HELD_DUMPS_BYTES = 128 * 1024 * 1024
 """Bodies in memory at once: dumps of two thousand nodes that hang together are a third of it."""
+
+MAX_HELD_REPORTS_BYTES = 64 * 1024 * 1024
+"""Of their own, so that dumps that wait for a slow store never keep reports out: those of two
+thousand nodes of eight ranks are 10 MB, if all of them came at one moment."""
 
 ONE_ADDRESS = 0.5
 """One address may hold this share of them."""
@@ -51,7 +55,7 @@ class WasteAllowance:
 class HeldBytes:
     """Bytes of bodies that are being received, or stored."""
 
-    def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held = 0
         self._by_address: Counter[str] = Counter()

@@ -17,21 +17,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from watchtower.api.allowances import HeldBytes, WasteAllowance
+from watchtower.api.allowances import (
+    MAX_HELD_DUMPS_BYTES,
+    MAX_HELD_REPORTS_BYTES,
+    HeldBytes,
+    WasteAllowance,
+)
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Report
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
 """A node of 1024 ranks at about 1 KB each, doubled."""
-
-MAX_DUMPS_BYTES = 16 * 1024 * 1024
-"""An agent puts at most 50,000 frames into a batch, some 6 MB."""
 
 BODY_S = 30.0
 """From the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
@@ -59,12 +62,10 @@ class RefusedError(Exception):
 
 
 class Intake:
-    """Receives and decodes bodies, within what their address is allowed to cost."""
+    """Receives and decodes bodies of one kind, within what their address is allowed to cost."""
 
-    def __init__(self, refusals: Refusals) -> None:
-        self._refusals = refusals
-        self._waste = WasteAllowance()
-        self._held = HeldBytes()
+    def __init__(self, refusals: Refusals, waste: WasteAllowance, held: HeldBytes) -> None:
+        self._refusals, self._waste, self._held = refusals, waste, held
 
     @contextlib.asynccontextmanager
     async def receive(
@@ -116,11 +117,13 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     """Routes for agents."""
     reports, dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
     encode = msgspec.json.Encoder().encode
-    intake = Intake(refusals)
+    waste = WasteAllowance()
+    report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES))
+    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
 
     async def post_report(request: Request) -> Response:
         try:
-            async with intake.receive(request, reports, MAX_REPORT_BYTES) as report:
+            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as report:
                 reply = tower.take_report(report)
         except RefusedError as error:
             return _answer(error)
@@ -130,7 +133,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
     async def post_dumps(request: Request) -> Response:
         try:
-            async with intake.receive(request, dumps, MAX_DUMPS_BYTES) as batch:
+            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as batch:
                 receipt = await tower.take_dumps(batch)
         except RefusedError as error:
             return _answer(error)

@@ -69,6 +69,9 @@ class Policy:
     learned_factor: float = _setting(
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
     )
+    learned_max_s: float = _setting(
+        1800, 0.1, 86400, "... but never, by what was seen, to more than this."
+    )
 
     unbeaten_look_s: float = _setting(
         30, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."

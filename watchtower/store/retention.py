@@ -1,7 +1,8 @@
 """How much the store keeps, and the removal of what is too much, a bite at a time.
 
 The file is as large as what is kept was at its largest: SQLite uses the pages of what was removed
-again. Nothing of an open incident is removed.
+again. An open incident stays, with its case. Dumps are removed by age and amount alone: those of an
+open incident go too when other jobs send that many more.
 """
 
 from __future__ import annotations

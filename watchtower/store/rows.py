@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
 
 from watchtower.core.case import Case
+from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.records import Incident
 from watchtower.wire.dumps import DumpBatch
-from watchtower.wire.verdict import Status, Verdict
+from watchtower.wire.verdict import Cause, Status, Verdict
+
+log = logging.getLogger("watchtower.store")
 
 _T = TypeVar("_T")
+_Read = TypeVar("_Read")
+
+UNREADABLE = "what was said of this incident cannot be read: another release may have written it"
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
@@ -99,24 +108,58 @@ def save_dumps(db: sqlite3.Connection, batch: DumpBatch, received_at: float) -> 
 
 
 def read_incident(row: tuple[object, ...]) -> Incident:
-    """Read the columns of `INCIDENT` and the evidence. Raises msgspec.MsgspecError, ValueError."""
+    """Read the columns of `INCIDENT` and the evidence.
+
+    What another release wrote into verdict and evidence may make no sense to this one: then the
+    incident goes on without. Raises msgspec.MsgspecError when not even the columns make sense.
+    """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
     acked_at, acked_by, ack_note, case = rest
+    stands = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
             "id": ident,
             "job": job,
             "generation": generation,
-            "status": Status(status),
+            "status": stands,
             "opened_at": opened_at,
             "updated_at": updated_at,
             "closed_at": closed_at,
-            "verdict": decode(verdict, Verdict),
-            "case": None if case is None else decode(case, Case),
+            "verdict": _try_read(ident, "verdict", lambda text: decode(text, Verdict), verdict)
+            or Verdict(
+                job=str(job),
+                generation=int(str(generation)),
+                status=stands,
+                summary=UNREADABLE,
+                incident=str(ident),
+                cause=Cause.UNKNOWN,
+            ),
+            "case": case and _try_read(ident, "case", lambda text: decode(text, Case), case),
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,
     )
+
+
+def read_processes(job: str, text: object) -> frozenset[ProcessKey]:
+    """Read who the ranks of a generation were; nobody when that makes no sense."""
+    keys = _try_read(job, "processes", lambda raw: decode(raw, frozenset[ProcessKey]), text)
+    return keys or frozenset()
+
+
+def _try_read(
+    whose: object, what: str, read: Callable[[object], _Read], value: object
+) -> _Read | None:
+    try:
+        return read(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        _say_once(str(whose), what, str(error))
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _say_once(whose: str, what: str, error: str) -> None:
+    log.warning("the %s of %s in the store cannot be read and is left out: %s", what, whose, error)
 
 
 def encode(value: object) -> str:

@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file
@@ -83,14 +83,15 @@ class SqliteStore:
     def save_dumps(self, batch: DumpBatch, received_at: float) -> Future[None]:
         """Keep a batch; one that is there already stays as it is."""
 
-        def save(db: sqlite3.Connection) -> None:
-            size_bytes = rows.save_dumps(db, batch, received_at)
-            self._unpruned_bytes += size_bytes
+        def save() -> None:
+            with self._db:
+                self._unpruned_bytes += rows.save_dumps(self._db, batch, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
-                self.prune(received_at)
+                with contextlib.suppress(RuntimeError):  # the tower stops
+                    self.prune(received_at)
 
-        return self._write(save)
+        return self._thread.submit(save)
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: StoredDumps | None = None
@@ -109,6 +110,11 @@ class SqliteStore:
         """Remember the longest pause of a kind."""
         row = (job, pause.phase, pause.frame_class, pause.length_s)
         return self._write(lambda db: db.execute(rows.SAVE_PAUSE, row))
+
+    def fade_pauses(self, share: float) -> Future[None]:
+        """Keep this share of the length of every pause."""
+        fade = "UPDATE pauses SET length_s = length_s * ?"
+        return self._write(lambda db: db.execute(fade, (share,)))
 
     def save_generation(self, job: str, past: PastGeneration, seen_at: float) -> Future[None]:
         """Remember a job's last generation."""
@@ -188,7 +194,7 @@ class SqliteStore:
                 job: PastGeneration(
                     number=number,
                     typical_step_s=typical_step_s,
-                    processes=rows.decode(processes, frozenset[ProcessKey]),
+                    processes=rows.read_processes(job, processes),
                 )
                 for job, number, typical_step_s, processes in self._db.execute(
                     f"SELECT {columns} FROM generations"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from watchtower.core.fleet.generation import Generation, PastGeneration
@@ -15,6 +16,7 @@ from watchtower.store.records import Incident, Memory, StoredDumps
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
+from watchtower.tower.writes import STORE_HANGS_S, STORE_WAIT_S, Writes
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status
 
@@ -102,7 +104,7 @@ class Archive:
         self._recoveries = 0
         self._unsaved: dict[str, Incident] = {}
         self._saving: dict[str, _Saving] = {}
-        self._others: list[Future[None]] = []
+        self._dump_writes, self._others = Writes(STORE_WAIT_S), Writes(STORE_HANGS_S)
         self._left: dict[str, Incident] = {}
         for incident in memory.incidents:
             older = self._left.pop(incident.job, None)
@@ -111,14 +113,23 @@ class Archive:
             self._left[incident.job] = incident
 
     async def keep_dumps(self, batch: DumpBatch) -> None:
-        """Store a batch. Raises StoreFailedError."""
-        await self.wait(self.store.save_dumps(batch, self._clock.wall()), "the dumps")
+        """Store a batch. Raises StoreFailedError, at once while an earlier batch hangs."""
+        self._dump_writes.take_done()
+        save = partial(self.store.save_dumps, batch, self._clock.wall())
+        future = self._dump_writes.begin(batch.id, save)
+        if future is None:
+            raise StoreFailedError("the dumps could not be stored: the store hangs")
+        await self.wait(future, "the dumps")
 
     async def wait(self, future: Future[_T], what: str) -> _T:
-        """Wait until something is stored. Raises StoreFailedError."""
+        """Wait until something is stored. Raises StoreFailedError, also when that takes too long:
+        then it may be stored later all the same."""
         try:
-            result = await asyncio.wrap_future(future)
+            stored = asyncio.shield(asyncio.wrap_future(future))
+            result = await asyncio.wait_for(stored, STORE_WAIT_S)
         except Exception as error:
+            if isinstance(error, TimeoutError):
+                error = TimeoutError(f"the store has not answered for {STORE_WAIT_S:g} s")
             self._note(error)
             raise StoreFailedError(f"{what} could not be stored: {error}") from error
         self._note(None)
@@ -153,8 +164,12 @@ class Archive:
             self._save(incident)
 
     def keep_pause(self, job: str, pause: Pause) -> None:
-        """Store a learned pause."""
-        self._others.append(self.store.save_pause(job, pause))
+        """Store a learned pause; one that fails is stored again when the store works."""
+        self._give(lambda: self.store.save_pause(job, pause))
+
+    def fade_pauses(self, share: float) -> None:
+        """Let all learned pauses fade, those of jobs that are not live too."""
+        self._give(lambda: self.store.fade_pauses(share))
 
     def remember(self, gen: Generation, live: LiveJob) -> None:
         """Store who the ranks are and how fast they step, when that has changed, and once a day."""
@@ -162,12 +177,17 @@ class Archive:
         known = (len(gen.ranks), gen.is_paced, int(wall // DAY_S), self._recoveries)
         differs = not 1 / PACE_DIFFERS <= step_s / (live.remembered_step_s or 1e-9) <= PACE_DIFFERS
         if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
+            if not self._give(lambda: self.store.save_generation(gen.job, gen.remember(), wall)):
+                return
+            if live.remembered is not None and live.remembered[-1] != self._recoveries:
+                for pause in live.pauses.all():
+                    self.keep_pause(gen.job, pause)
             live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
-            self._others.append(self.store.save_generation(gen.job, gen.remember(), wall))
 
     def forget(self, job: str, past: PastGeneration) -> None:
         """Store of a job that is over only how many generations it had."""
-        self._others.append(self.store.save_generation(job, past, self._clock.wall()))
+        wall = self._clock.wall()
+        self._give(lambda: self.store.save_generation(job, past, wall))
 
     async def read_dumps(self, job: str, since: float) -> AsyncIterator[StoredDumps]:
         """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
@@ -201,19 +221,21 @@ class Archive:
             self._give_up_left()
         for ident in list(self._saving):
             self._settle(ident)
-        others, self._others = self._others, []
-        for future in others:
-            if future.done():
-                self._note(future.exception())
-            else:
-                self._others.append(future)
+        for future in self._others.take_done():
+            self._note(future.exception())
+        if hanging_s := self._others.hanging_s():
+            self._note(TimeoutError(f"it has not answered for {hanging_s:.0f} s"))
         if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
             self._tried_at = now
-            self._others.append(self.store.probe())
+            self._give(self.store.probe)
             self._retry()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
-            self.store.prune(self._clock.wall())
+            self._give(lambda: self.store.prune(self._clock.wall()))
+
+    def _give(self, save: Callable[[], Future[None]]) -> bool:
+        """Begin a write that nobody waits for; False when the store hangs."""
+        return self._others.begin(object(), save) is not None
 
     def _give_up_left(self) -> None:
         for incident in self._left.values():

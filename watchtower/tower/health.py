@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.tower.archive import Archive
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.thinking import BEHIND_S
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -34,10 +35,9 @@ class Health:
 
 
 def check_health(tower: Tower) -> Health:
-    """Look at the ticks and at what the agents said of themselves."""
+    """Look at the ticks, the diagnoses, and at what the agents said of themselves."""
     now = tower.clock.now()
-    late_s = now - tower.counters.last_tick_at
-    ready = late_s < TICK_IS_LATE_S
+    trouble = _find_trouble(tower, now)
     nodes = tower.fleet.nodes
     said: dict[str, list[str]] = {}
     for name, node in sorted(nodes.items()):
@@ -49,17 +49,26 @@ def check_health(tower: Tower) -> Health:
         limits.append(_with_nodes("two agents report under this name: give each its own", shared))
     if tower.fleet.refused_jobs:
         limits.append("too many jobs or ranks were reported: further ones are left out")
+    limits += [f"the diagnosis of job {job} does not come back" for job in tower.thinker.hanging()]
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:
         limits = [*limits[:MAX_LIMITS_SHOWN], f"and {hidden} more"]
     return Health(
-        ready=ready,
-        detail="able to decide" if ready else f"the last look at the jobs was {late_s:.0f} s ago",
+        ready=not trouble,
+        detail=trouble or "able to decide",
         store=_say_store(tower.archive),
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
     )
+
+
+def _find_trouble(tower: Tower, now: float) -> str:
+    """Say why the tower cannot decide; empty when it can."""
+    late_s, behind_s = now - tower.counters.last_tick_at, tower.thinker.behind_s()
+    if late_s >= TICK_IS_LATE_S:
+        return f"the last look at the jobs was {late_s:.0f} s ago"
+    return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""
 
 
 def say_state(tower: Tower) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
 from watchtower.store.records import Incident
+from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
@@ -91,17 +92,33 @@ async def last_verdict(tower: Tower, job: str) -> Verdict | None:
 
 async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
     """Read one incident as it is, written or not; None when there is none of that id."""
-    stored = await tower.archive.read(tower.archive.store.incident(incident_id))
-    for unsaved in tower.archive.unsaved(None):
-        if unsaved.id == incident_id:
-            return unsaved if unsaved.case or stored is None else replace(unsaved, case=stored.case)
-    return stored
+    unsaved = next((one for one in tower.archive.unsaved(None) if one.id == incident_id), None)
+    if unsaved is not None and unsaved.case is not None:
+        return unsaved
+    try:
+        stored = await tower.archive.read(tower.archive.store.incident(incident_id))
+    except StoreFailedError:
+        if unsaved is None:
+            raise
+        return unsaved
+    if unsaved is not None and stored is not None:
+        return replace(unsaved, case=stored.case)
+    return unsaved or stored
 
 
 async def _read_incidents(tower: Tower, job: str | None, limit: int) -> list[Incident]:
-    """Read incidents, newest first; while the store fails there are some only in memory."""
-    stored = await tower.archive.read(tower.archive.store.incidents(job, limit))
-    known = {one.id: one for one in (*stored, *tower.archive.unsaved(job))}
+    """Read incidents, newest first; while the store fails there are some only in memory.
+
+    Those are given when it cannot be read either. Raises StoreFailedError when there is none.
+    """
+    unsaved = tower.archive.unsaved(job)
+    try:
+        stored = await tower.archive.read(tower.archive.store.incidents(job, limit))
+    except StoreFailedError:
+        if not unsaved:
+            raise
+        stored = []
+    known = {one.id: one for one in (*stored, *unsaved)}
     return sorted(known.values(), key=lambda one: one.opened_at, reverse=True)[:limit]
 
 

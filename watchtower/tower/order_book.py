@@ -23,6 +23,7 @@ class OrderBook:
     ) -> None:
         """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one,
         but a glance no whole dump."""
+        self._expire(now)
         order = Order(id=order_id, job=job, expires_s=EXPIRES_S, glance=glance)
         for node in nodes:
             pending = self._pending.setdefault(node, {})
@@ -44,6 +45,14 @@ class OrderBook:
         """Forget the orders of a job that is over."""
         for pending in self._pending.values():
             pending.pop(job, None)
+
+    def _expire(self, now: float) -> None:
+        """Forget nodes that nobody hears of any more; what still waits there has expired."""
+        self._pending = {
+            node: pending
+            for node, pending in self._pending.items()
+            if any(now - placed_at < EXPIRES_S for placed_at, _ in pending.values())
+        }
 
 
 def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:

@@ -23,28 +23,28 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import Sketch, dumps_since, sketch_case
+from watchtower.core.detection.snapshot import Sketch, dumps_since, make_case, sketch_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
+from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
-from watchtower.core.fleet.pace import Pauses
+from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Memory
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.archive import Archive, recall_dumps
+from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
-from watchtower.tower.concluding import conclude
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
+from watchtower.tower.thinking import Thinker
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
-from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.tower")
 
@@ -89,8 +89,9 @@ class Tower:
         self.live: dict[str, LiveJob] = {}
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        self._faded_on = int(clock.wall() // DAY_S)
         self._orders = OrderBook()
-        self._thinker = Worker("diagnose")
+        self.thinker = Thinker(clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -102,7 +103,7 @@ class Tower:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thinker.stop(patience_s=0)
+        self.thinker.stop(patience_s=0)
         self.archive.close()
 
     def take_report(self, report: Report) -> ReportReply:
@@ -151,6 +152,7 @@ class Tower:
             self._tick_job(job, now)
             self._forget_old(job, now)
         self.fleet.drop_old_nodes(now)
+        self._fade_pauses()
         self.archive.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
@@ -307,8 +309,12 @@ class Tower:
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
         asked, earlier = live.question(), live.earlier
         try:
-            concluded = self._thinker.submit(lambda: conclude(sketch, earlier))
-            case, diagnosis = await asyncio.wrap_future(concluded)
+            case = await self.thinker.think(live.name, lambda: make_case(sketch, earlier))
+            try:
+                diagnosis = await self.thinker.think(live.name, lambda: diagnose(case))
+            except Exception as error:
+                log.exception("job %s: the diagnosis failed", live.name)
+                diagnosis = failed_diagnosis(case, error)
         except Exception:
             log.exception("job %s: no case could be made", live.name)
             return
@@ -338,6 +344,15 @@ class Tower:
             self._orders.drop(job.name)
             self._keep_pauses(job.name)
             del self.live[job.name]
+
+    def _fade_pauses(self) -> None:
+        """Once a day believe a little less that learned pauses come again."""
+        days = int(self.clock.wall() // DAY_S) - self._faded_on
+        if days > 0:
+            self._faded_on += days
+            for pauses in self._pauses.values():
+                pauses.fade(FADE_A_DAY**days)
+            self.archive.fade_pauses(FADE_A_DAY**days)
 
     def _keep_pauses(self, name: str) -> None:
         """Keep what was learned of a job that is over, as the newest; the oldest make room."""

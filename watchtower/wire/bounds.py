@@ -21,6 +21,10 @@ MAX_CHILDREN = 64
 MAX_STACKS = 4096
 """Distinct stacks in one batch of dumps."""
 
+MAX_DUMPS_BYTES = 16 * 1024 * 1024
+"""One batch of dumps as JSON. Those of real hangs have 100 kB; an agent cuts longer ones to this,
+and a tower takes no more."""
+
 MAX_LOOPS = 8
 """Loops around one line, from the innermost outwards; code nested deeper is not training code."""
 

@@ -121,3 +121,22 @@ def test_what_is_named_no_more_makes_room(monkeypatch):
 
 def test_members_of_a_described_group_are_readable():
     assert parse_members(WORLD.members, MAX_WORLD_SIZE) == (0, 1, 2, 3)
+
+
+def test_what_is_named_is_not_looked_for_at_every_batch_when_it_is_more_than_the_bound(monkeypatch):
+    monkeypatch.setattr(module, "MAX_STACKS", 10)
+    contents, dumps, looks = DumpContents(), [], 0
+    for number in range(1000):
+        dumps.append(a_dump(f"d{number}"))
+        contents.keep(a_batch(dumps[-1], stacks=[a_stack(f"d{number}")]), dumps[-1:])
+        if contents.is_full:
+            contents.keep_only(dumps)
+            looks += 1
+    assert looks == 7  # at 11, 23, 47 ... stacks
+    contents.keep_only(dumps[:1])
+    assert list(contents.stacks.values()) == [a_stack("d0")]
+    for number in range(11):
+        contents.keep(
+            a_batch(a_dump(f"e{number}"), stacks=[a_stack(f"e{number}")]), [a_dump(f"e{number}")]
+        )
+    assert contents.is_full

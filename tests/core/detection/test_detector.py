@@ -82,6 +82,13 @@ def test_a_learned_phase_is_suspect_after_some_of_its_lengths():
     assert world.report(2).kind is Kind.STALLED
 
 
+def test_a_learned_phase_is_suspect_in_time_however_long_it_once_took():
+    world = running()
+    world.pauses.learn(Pause(phase="checkpoint", frame_class="user", length_s=7200.0))
+    deadline_s = world.detector.deadline_s(world.gen, "checkpoint", world.pauses)
+    assert deadline_s == world.policy.learned_max_s
+
+
 def test_silence_of_every_agent_is_no_stall():
     world = running()
     world.silent = {"n0", "n1"}

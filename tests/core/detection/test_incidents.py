@@ -17,7 +17,7 @@ from watchtower.core.detection.incidents import NEXT, JobWatch
 from watchtower.core.detection.patience import patience_for
 from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.fleet.pace import Pauses
+from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status, Suspect
 
@@ -181,13 +181,22 @@ def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_o
     assert story.watch.diagnosis is None
 
 
-def test_a_suspect_that_worked_all_along_teaches_a_pause_after_its_incident_too():
+def test_an_incident_teaches_no_pause_however_it_ended():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis(suspects_moving=True))
-    story.see(stalled(), seconds=45)
+    story.see(stalled(), seconds=10_800)
     effects = story.see(plain(Kind.STEPPING))
-    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed, PauseLearned]
+    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed]
+    assert not story.watch.pauses
+
+
+def test_however_long_a_pause_was_seen_patience_has_an_end():
+    around = Surroundings(typical_s=1.0)
+    pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
+    patience = patience_for(a_diagnosis(), around, pauses, Policy())
+    assert patience.length_s == Policy().learned_max_s
+    assert patience.reason == "a pause of 10800 s was seen here before"
 
 
 def test_a_job_cancelled_during_a_suspicion_opens_no_incident():

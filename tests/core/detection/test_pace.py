@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.fleet.pace import LEARNED_AFTER, MAX_PAUSES, Pace, Pause, Pauses
+from watchtower.core.fleet.pace import FADE_A_DAY, LEARNED_AFTER, MAX_PAUSES, Pace, Pause, Pauses
 
 
 def paced(*samples: float) -> Pace:
@@ -133,6 +133,20 @@ def test_the_longest_pause_of_a_kind_is_remembered():
     assert pauses.longest("", "user") == 30.0
     assert pauses.longest("", "dataloader") == 0.0
     assert pauses.longest_in("") == 30.0
+
+
+def test_a_pause_that_does_not_come_again_fades():
+    pauses = Pauses((Pause(phase="", frame_class="user", length_s=100.0),))
+    for _ in range(7):
+        pauses.fade(FADE_A_DAY)
+    assert 1.5 * pauses.longest("", "user") > 100.0
+    for _ in range(7):
+        pauses.fade(FADE_A_DAY)
+    assert pauses.longest("", "user") < 50.0
+    assert pauses.learn(Pause(phase="", frame_class="user", length_s=60.0))
+    for _ in range(100):
+        pauses.fade(FADE_A_DAY)
+    assert not pauses
 
 
 def test_of_many_kinds_of_pauses_the_longest_are_remembered():

@@ -158,8 +158,9 @@ class Detector:
             return max(floor, factor * pace.typical_s, again)
         if not phase:
             return None
-        learned = pauses.longest_in(phase)
-        return max(floor, factor * learned) if learned else self.policy.phase_patience_s
+        if learned := pauses.longest_in(phase):
+            return max(floor, min(factor * learned, self.policy.learned_max_s))
+        return self.policy.phase_patience_s
 
     def _is_left_by_the_silent(
         self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float

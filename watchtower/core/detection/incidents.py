@@ -127,7 +127,7 @@ class JobWatch:
     """What was seen of ranks that do not beat."""
     _phase: str = ""
     _asked_at: float = float("-inf")
-    _asked_for: tuple[int, ...] | None = None
+    _asked_for: tuple[float, ...] | None = None
     _looked_again: bool = False
     _is_resumed: bool = False
 
@@ -232,9 +232,7 @@ class JobWatch:
         if status is Status.HUNG:
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
-            effects.append(IncidentClosed())
-            if status is Status.RECOVERED and self.diagnosis and self.diagnosis.suspects_moving:
-                effects += self._learn_pause(now)  # it had worked all along
+            effects.append(IncidentClosed())  # and no pause: what paged somebody once pages again
         elif status is Status.ENDED:
             self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
             effects.append(DiagnosisWanted())

@@ -52,9 +52,10 @@ def patience_for(
     judge = _without_beats if around.unbeaten else _by_movement
     patience = judge(diagnosis, around, policy)
     seen = pauses.longest(around.phase, diagnosis.suspect_class)
-    if policy.learned_factor * seen > patience.length_s:
+    learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
+    if learned_s > patience.length_s:
         return Patience(
-            length_s=policy.learned_factor * seen,
+            length_s=learned_s,
             reason=f"a pause of {seen:.0f} s was seen here before",
         )
     return patience

@@ -76,8 +76,13 @@ def sketch_case(
     )
 
 
-def make_case(sketch: Sketch) -> Case:
-    """Make the case of a sketch."""
+def make_case(sketch: Sketch, earlier: Case | None = None) -> Case:
+    """Make the case of a sketch. `earlier` is what the tower's last run knew of the same stall."""
+    case = _make_case(sketch)
+    return case if earlier is None else carry_over(case, earlier)
+
+
+def _make_case(sketch: Sketch) -> Case:
     now, nodes = sketch.now, sketch.nodes
     by_rank = {record.vitals.rank: record for record in sketch.records}
     known = sorted([*by_rank, *sketch.missing])

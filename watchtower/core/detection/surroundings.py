@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.detection.snapshot import dumps_since
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
 
@@ -32,7 +32,7 @@ class Surroundings:
     """Live ranks with at least one dump of this stall."""
     dumps_want: int = 0
     """Live ranks whose agents report."""
-    evidence: tuple[int, ...] = ()
+    evidence: tuple[float, ...] = ()
     """Changes whenever evidence came in that could change a diagnosis."""
 
     @property
@@ -51,7 +51,9 @@ def view_surroundings(
 ) -> Surroundings:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
     live = detector.find_seen(gen.live(), nodes, now)
-    rounds = [len(dumps_since(record, stall.since)) for record in live]
+    # Of each rank the newest: only the last dumps are kept, so that their number stands still.
+    dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
+    dumped_at = [at for at in dumped_at if at >= stall.since]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
     return Surroundings(
@@ -60,9 +62,9 @@ def view_surroundings(
         starting=stall.why is Why.STARTUP,
         unbeaten=stall.why is Why.UNCHANGED,
         all_still=len(live) > 1 and max(r.moved_at for r in live) < now - STILL_AFTER_S,
-        dumps_have=len(rounds) - rounds.count(0),
+        dumps_have=len(dumped_at),
         dumps_want=len(live),
-        evidence=(sum(rounds), ended, len(live), len(gen.ranks)),
+        evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),
     )
 
 

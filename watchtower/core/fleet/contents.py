@@ -14,7 +14,9 @@ from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.stacks import Stack, make_stack
 
 MAX_STACKS = 8192
-"""Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay."""
+"""Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay. If
+those are more, it is looked again when there are twice as many: that takes time with every dump
+there is, and must not be done for every batch."""
 
 MAX_GROUP_LOGS = 1_048_576
 """Distinct logs of a generation in memory, likewise: eight for each rank of the largest job."""
@@ -35,6 +37,9 @@ class DumpContents:
     group_logs: dict[str, GroupLog] = field(default_factory=dict)
     weight: int = 0
     """Memory they take, counted in frames of some 200 bytes."""
+    _stacks_left: int = 0
+    _logs_left: int = 0
+    """How many stayed when it was last looked for what nobody names any more."""
 
     def keep(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
         """Keep what these dumps of a batch name; what nobody names is not kept."""
@@ -70,8 +75,9 @@ class DumpContents:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more than a generation may have."""
-        return len(self.stacks) > MAX_STACKS or len(self.group_logs) > MAX_GROUP_LOGS
+        """Whether it is time to let go of what no dump names any more."""
+        too_many_stacks = len(self.stacks) > max(MAX_STACKS, 2 * self._stacks_left)
+        return too_many_stacks or len(self.group_logs) > max(MAX_GROUP_LOGS, 2 * self._logs_left)
 
     def keep_only(self, dumps: Iterable[RankDump]) -> None:
         """Let go of everything that these dumps do not name."""
@@ -80,6 +86,7 @@ class DumpContents:
         logs = {digest for dump in dumps for digest in logs_of(dump)}
         self.stacks = {d: stack for d, stack in self.stacks.items() if d in stacks}
         self.group_logs = {d: log for d, log in self.group_logs.items() if d in logs}
+        self._stacks_left, self._logs_left = len(self.stacks), len(self.group_logs)
         groups = {log.group for log in self.group_logs.values()}
         self.groups = {name: group for name, group in self.groups.items() if name in groups}
         self.weight = (

@@ -154,6 +154,14 @@ MAX_PAUSES = 128
 memory. The shortest make room."""
 
 
+FADE_A_DAY = 0.95
+"""What is left of a learned pause after a day: one that comes once a week is still covered (0.95**7
+times the usual factor of 1.5), one that never came again is half forgotten in two weeks."""
+
+FORGOTTEN_S = 1.0
+"""A pause that faded to less changes no patience."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """A stall that ended by itself: the job may take this long again without an alarm."""
@@ -180,6 +188,18 @@ class Pauses:
     def longest_in(self, phase: str) -> float:
         """Seconds of the longest pause in `phase`, whatever the ranks did."""
         return max((s for (p, _), s in self._longest.items() if p == phase), default=0.0)
+
+    def all(self) -> list[Pause]:
+        """Return what is known."""
+        return [
+            Pause(phase=phase, frame_class=frame_class, length_s=length_s)
+            for (phase, frame_class), length_s in self._longest.items()
+        ]
+
+    def fade(self, share: float) -> None:
+        """Keep this share of every length; a pause seen again is learned anew."""
+        faded = {kind: length_s * share for kind, length_s in self._longest.items()}
+        self._longest = {kind: s for kind, s in faded.items() if s >= FORGOTTEN_S}
 
     def learn(self, pause: Pause) -> bool:
         """Remember a pause; False when a longer one of its kind is known already."""

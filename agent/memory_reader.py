@@ -1,0 +1,112 @@
+"""Reads what the kernel takes out of a process's own memory: its environment and command line.
+
+For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
+(mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
+nobody gets it: the well-known ps that hangs too. So a thread reads, and whoever asks waits for it
+only so long. A thread that does not come back is left behind, until the kernel lets it go.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.config import (
+    MAX_STUCK_READS,
+    MEMORY_WAIT_BURST_S,
+    MEMORY_WAIT_S,
+    MEMORY_WAIT_SHARE,
+)
+from agent.procfs import Proc
+
+log = logging.getLogger(__name__)
+
+MAX_COMMAND_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedWith:
+    """What a process was started with, raw; empty where it may not be read or is gone."""
+
+    environ: bytes
+    command: bytes
+
+
+class MemoryReader:
+    """Reads under a deadline, one process at a time, with one thread that may be left behind."""
+
+    def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._clock = proc, clock
+        self._lock = threading.Lock()
+        self._stuck: set[int] = set()
+        self._thread: _Thread | None = None
+        self._patience_s, self._refilled_at = MEMORY_WAIT_BURST_S, clock()
+
+    def read(self, pid: int) -> StartedWith | None:
+        """Return what a process was started with; None when that does not come in time.
+
+        None comes at once for a process that has not answered before, and when others have used up
+        the time there is for such waits: who asks asks again later.
+        """
+        with self._lock:
+            self._refill()
+            if pid in self._stuck or len(self._stuck) >= MAX_STUCK_READS or self._patience_s <= 0:
+                return None
+            if self._thread is None:
+                self._thread = _Thread(self._proc, self._stuck.discard)
+            answer = self._thread.read(pid)
+            if answer is None:
+                self._leave_behind(self._thread, pid)
+            return answer
+
+    def _leave_behind(self, thread: _Thread, pid: int) -> None:
+        self._thread = None
+        self._patience_s -= MEMORY_WAIT_S
+        self._stuck.add(pid)
+        thread.end()
+        log.warning(
+            "pid %d does not let its command line be read: it holds its memory map, as while it "
+            "maps a file on a mount that hangs (%d such processes)",
+            pid,
+            len(self._stuck),
+        )
+
+    def _refill(self) -> None:
+        now = self._clock()
+        earned = (now - self._refilled_at) * MEMORY_WAIT_SHARE
+        self._patience_s = min(MEMORY_WAIT_BURST_S, self._patience_s + earned)
+        self._refilled_at = now
+
+
+class _Thread:
+    """A thread that reads what it is asked for."""
+
+    def __init__(self, proc: Proc, came_back: Callable[[int], None]) -> None:
+        self._proc, self._came_back = proc, came_back
+        self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StartedWith] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="memory", daemon=True).start()
+
+    def read(self, pid: int) -> StartedWith | None:
+        self._asked.put(pid)
+        try:
+            return self._answers.get(timeout=MEMORY_WAIT_S)
+        except queue.Empty:
+            return None
+
+    def end(self) -> None:
+        """Ask no more: the thread ends when it is back, and says of whom."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        last = 0
+        while (pid := self._asked.get()) is not None:
+            last = pid
+            environ = self._proc.try_read(pid, "environ")
+            command = self._proc.try_read(pid, "cmdline", MAX_COMMAND_BYTES)
+            self._answers.put(StartedWith(environ=environ, command=command))
+        self._came_back(last)
