@@ -2,6 +2,7 @@
 
 Imagined jobs of tensor, data and pipeline parallelism, one rank asleep, records of three groups and
 a pipeline for each rank. Each size runs in a process of its own, so that its memory is its own.
+After each size, what lies between the nodes' dumps and the verdict, each part for all ranks.
 """
 
 from __future__ import annotations
@@ -10,18 +11,31 @@ import argparse
 import multiprocessing
 import resource
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
 
 from tests.synthesis.evidence import Maker, Recording
 from tests.synthesis.faults import LOADING, imagine_cut
 from tests.synthesis.layout import Layout
+from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.program import run
+from watchtower.core.case import Case
+from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.snapshot import make_case, sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.policy import Policy
+from watchtower.garbage import put_off_full_collections
+from watchtower.wire.dumps import DumpBatch
 
 LAYOUTS = {
     "1024": Layout(tensor=8, data=16, pipeline=8),
     "16384": Layout(tensor=8, data=128, pipeline=16),
     "131072": Layout(tensor=8, data=1024, pipeline=16),
 }
+NOW = 1000.0
 LIMITS_S = {"1024": 1.0, "16384": 1.0, "131072": 10.0}
 
 
@@ -34,12 +48,57 @@ def measure(name: str, kept: bool, cut: bool) -> tuple[float, float, str]:
     else:
         rank = layout.size // 3
         case = Maker(layout, recording).make(run(layout, stops={rank: 1}), {rank: LOADING})
+    put_off_full_collections()  # as the tower does
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     said = diagnose(case)
     took_s = time.process_time() - began
     added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     return took_s, added, f"{said.cause.value} of {[each.rank for each in said.suspects]}"
+
+
+_Made = TypeVar("_Made")
+
+
+def measure_parts(name: str) -> list[tuple[str, float, float]]:
+    """Give each part's words, seconds, and megabytes by which it raised the peak."""
+    layout, rows = LAYOUTS[name], []
+    rank = layout.size // 3
+    case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
+    bodies = [msgspec.json.encode(batch) for batch in write_batches(case, 1)]
+    put_off_full_collections()
+
+    def part(words: str, work: Callable[[], _Made]) -> _Made:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.process_time()
+        made = work()
+        took_s = time.process_time() - began
+        added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        rows.append((words, took_s, added))
+        return made
+
+    size_mb = sum(map(len, bodies)) / 1e6
+    decoder = msgspec.json.Decoder(DumpBatch)
+    words = f"decode {len(bodies)} batches, {size_mb:.1f} MB"
+    batches = part(words, lambda: [decoder.decode(body) for body in bodies])
+    fleet = _fleet_of(case)
+    part("take them in", lambda: [fleet.take_dumps(batch, NOW) for batch in batches])
+    gen, detector = fleet.jobs[case.job].generation, Detector(Policy())
+    stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
+    sketch = part(
+        "hold the evidence still",
+        lambda: sketch_case(gen, fleet.nodes, detector, stall, None, NOW),
+    )
+    made = part("make the case", lambda: make_case(sketch))
+    part("diagnose", lambda: diagnose(made))
+    return rows
+
+
+def _fleet_of(case: Case) -> Fleet:
+    fleet = Fleet(Policy())
+    for report in write_reports([case]):
+        fleet.take_report(report, NOW)
+    return fleet
 
 
 def main() -> int:
@@ -59,6 +118,9 @@ def main() -> int:
                 took_s, added, verdict = pool.apply(measure, (name, kept, cut))
             slow |= took_s > LIMITS_S[name]
             print(f"{name:>7} {words:<22} {took_s:6.2f} {added:6.0f}  {verdict}", flush=True)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            for words, took_s, added in pool.apply(measure_parts, (name,)):
+                print(f"{name:>7} {words:<30} {took_s:6.2f} s {added:6.0f} MB", flush=True)
     return 1 if slow and args.check else 0
 
 

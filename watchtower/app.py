@@ -30,6 +30,7 @@ from watchtower.api.mutes import mute_routes
 from watchtower.api.reference import reference_route
 from watchtower.api.security import Guard, Refusals
 from watchtower.config import TowerConfig
+from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
@@ -115,6 +116,7 @@ def serve(config: TowerConfig) -> None:
         for doubt in find_doubts(config, book):
             log.warning("%s", doubt)
         server = _make_server(config, tower, book, certificate)
+        put_off_full_collections()
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])

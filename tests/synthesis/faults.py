@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.synthesis.evidence import Look, Maker, Recording, own
 from tests.synthesis.layout import Layout
@@ -11,6 +11,7 @@ from tests.synthesis.program import (
     Call,
     Calls,
     Outcome,
+    in_groups,
     indices,
     insert,
     reshape,
@@ -111,6 +112,43 @@ def _reshape(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
     return reshape(reduces[at % len(reduces)])
 
 
+def _own_call(prefix: str, call: Call) -> Callable[[Calls, int], Callable[[Calls], Calls] | None]:
+    """Make one more call in a group of this kind, before one that all of it make."""
+
+    def spoil(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+        found = in_groups(calls, prefix)
+        index = found[at % len(found)]
+        return insert(index, replace(call, group=calls[index].group))
+
+    return spoil
+
+
+def _broadcast_instead(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+    index = in_groups(calls, "dp")[at % 2]
+    return lambda calls: [
+        *calls[:index],
+        replace(calls[index], operation="broadcast"),
+        *calls[index + 1 :],
+    ]
+
+
+def _leave_out(prefix: str) -> Callable[[Calls, int], Callable[[Calls], Calls] | None]:
+    def spoil(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+        found = in_groups(calls, prefix)
+        return skip(found[at % len(found)])
+
+    return spoil
+
+
+def _repeat(prefix: str) -> Callable[[Calls, int], Callable[[Calls], Calls] | None]:
+    def spoil(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+        found = in_groups(calls, prefix)
+        index = found[at % len(found)]
+        return insert(index, calls[index])
+
+    return spoil
+
+
 def _has_majority(layout: Layout) -> bool:
     """Groups of two have none."""
     sizes = (size for size in (layout.tensor, layout.data) if size > 1)
@@ -143,7 +181,53 @@ FAULTS = (
         spoil=_skip_send,
         suits=lambda layout: layout.pipeline > 1,
     ),
+    Fault(
+        "a barrier of its own in a tensor parallel group",
+        ("conditional_collective",),
+        spoil=_own_call("tp", BARRIER),
+        suits=lambda layout: layout.tensor > 2,
+    ),
+    Fault(
+        "a broadcast of its own in a data parallel group",
+        ("conditional_collective",),
+        spoil=_own_call("dp", Call("broadcast", 41, signature="float32[4]")),
+        suits=lambda layout: layout.data > 2,
+    ),
+    Fault(
+        "another operation",
+        ("mismatched_collective",),
+        spoil=_broadcast_instead,
+        suits=lambda layout: layout.data > 2,
+    ),
 )
+
+OFFSETS = (
+    Fault(
+        "a collective left out in a tensor parallel group",
+        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        spoil=_leave_out("tp"),
+        suits=lambda layout: layout.tensor > 2,
+    ),
+    Fault(
+        "a collective left out in a data parallel group",
+        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        spoil=_leave_out("dp"),
+        suits=lambda layout: layout.data > 2,
+    ),
+    Fault(
+        "a collective made twice in a tensor parallel group",
+        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        spoil=_repeat("tp"),
+        suits=lambda layout: layout.tensor > 2,
+    ),
+    Fault(
+        "a collective made twice in a data parallel group",
+        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        spoil=_repeat("dp"),
+        suits=lambda layout: layout.data > 2,
+    ),
+)
+"""Faults by which a rank is one call off while every call looks like the others'."""
 
 
 def imagine(

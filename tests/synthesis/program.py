@@ -210,3 +210,8 @@ def reshape(index: int) -> Spoil:
 def indices(calls: Iterable[Call], *operations: str) -> list[int]:
     """Find the calls of these operations."""
     return [index for index, call in enumerate(calls) if call.operation in operations]
+
+
+def in_groups(calls: Iterable[Call], prefix: str) -> list[int]:
+    """Find the calls in the groups of one kind, such as "tp"."""
+    return [index for index, call in enumerate(calls) if call.group.startswith(prefix)]

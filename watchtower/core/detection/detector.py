@@ -7,7 +7,7 @@ follows from a condition (suspicion, an incident, an alert) is decided in `incid
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,7 +96,7 @@ class Detector:
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
-        seen = [r for r in live if self.is_seen(r, nodes, now)]
+        seen = self.find_seen(live, nodes, now)
         if not seen and self._is_left_by_the_silent(gen, nodes, now):
             return self._judge_end(gen, now)
         if not seen:
@@ -126,10 +126,28 @@ class Detector:
 
     def is_seen(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
         """Whether a rank is reported: its node is, and with it this rank, not only others."""
-        node = nodes.get(record.key.node)
+        return record.seen_at >= self._seen_from(nodes.get(record.key.node), now)
+
+    def find_seen(
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> list[RankRecord]:
+        """Choose those for which `is_seen` holds: what a node says of it is worked out once."""
+        seen_from: dict[str, float] = {}
+        seen = []
+        for record in records:
+            name = record.key.node
+            limit = seen_from.get(name)
+            if limit is None:
+                limit = seen_from[name] = self._seen_from(nodes.get(name), now)
+            if record.seen_at >= limit:
+                seen.append(record)
+        return seen
+
+    def _seen_from(self, node: NodeRecord | None, now: float) -> float:
+        """Say when a rank of this node must have been reported last for it to be seen."""
         if node is None or self.is_silent(node, now):
-            return False
-        return now - record.seen_at <= 2 * max(self.policy.silence_s, 3 * node.interval_s)
+            return float("inf")
+        return now - 2 * max(self.policy.silence_s, 3 * node.interval_s)
 
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
         """Seconds without a beat after which a rank in `phase` is suspect; None: not known yet."""
@@ -194,17 +212,19 @@ class Detector:
         return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
 
     def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
-        # A step that began after a death shows that the others go on without that rank.
-        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
-        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
         dead = {
             rank: record.ended_at
             for rank, record in gen.ranks.items()
             if record.ended_at is not None
             and now - record.ended_at >= self.policy.settle_s
-            and last_step <= record.ended_at + patience
             and has_died(record)
         }
+        if not dead:
+            return None
+        # A step that began after a death shows that the others go on without that rank.
+        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
+        dead = {rank: at for rank, at in dead.items() if last_step <= at + patience}
         if not dead:
             return None
         since = min(dead.values())
@@ -247,6 +267,7 @@ class Detector:
     ) -> Stall | None:
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
+        since_resumed_s, still_s = now - gen.resumed_at, self.policy.phase_still_s
         for record in seen:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:
@@ -254,9 +275,12 @@ class Detector:
             if beat.phase not in deadlines:
                 deadlines[beat.phase] = self.deadline_s(gen, beat.phase, pauses)
             deadline = deadlines[beat.phase]
+            # Of thousands of ranks that step nearly all are told here, without a call.
+            if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
+                continue
             age = record.age_s(now, nodes[record.key.node].interval_s)
-            age = min(age, now - gen.resumed_at)
-            if deadline is not None and self._is_late(record, age, deadline, now):
+            age = min(age, since_resumed_s)
+            if self._is_late(record, age, deadline, now):
                 late[record.vitals.rank] = now - age
         if not late:
             return None

@@ -109,7 +109,9 @@ def _make_case(sketch: Sketch) -> Case:
 
 def dumps_since(record: RankRecord, since: float) -> tuple[RankDump, ...]:
     """Dumps of a rank that were taken during the stall that began at `since`."""
-    return tuple(dump for taken_at, dump in record.dumps if taken_at >= since)
+    if not record.dumps:
+        return ()
+    return tuple([dump for taken_at, dump in record.dumps if taken_at >= since])
 
 
 def carry_over(case: Case, earlier: Case) -> Case:

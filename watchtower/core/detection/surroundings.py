@@ -50,7 +50,7 @@ def view_surroundings(
     now: float,
 ) -> Surroundings:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
-    live = [r for r in gen.live() if detector.is_seen(r, nodes, now)]
+    live = detector.find_seen(gen.live(), nodes, now)
     # Of each rank the newest: only the last dumps are kept, so that their number stands still.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
@@ -61,7 +61,7 @@ def view_surroundings(
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
         unbeaten=stall.why is Why.UNCHANGED,
-        all_still=len(live) > 1 and all(now - r.moved_at > STILL_AFTER_S for r in live),
+        all_still=len(live) > 1 and max(r.moved_at for r in live) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),

@@ -60,7 +60,16 @@ class Standings:
 
     def at(self, *places: Place) -> tuple[Standing, ...]:
         """Give the standings at these places, in ascending order of rank."""
+        if len(places) == 1:
+            return self._by_place.get(places[0], ())
         return tuple(item for item in self.by_rank.values() if item.place in places)
+
+    @cached_property
+    def _by_place(self) -> dict[Place, tuple[Standing, ...]]:
+        found: dict[Place, list[Standing]] = {}
+        for item in self.by_rank.values():
+            found.setdefault(item.place, []).append(item)
+        return {place: tuple(items) for place, items in found.items()}
 
     @cached_property
     def live(self) -> tuple[Standing, ...]:

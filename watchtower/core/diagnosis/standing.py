@@ -50,6 +50,10 @@ class Place(Enum):
     """No stack, a silent node, or a stack that says both."""
 
 
+LIVE_PLACES = (Place.WAITING, Place.BEHIND, Place.HELD)
+"""A tuple: to hash an enum's member takes longer than to compare it with three."""
+
+
 class Shape(Enum):
     """How the stacks of two dumps, taken a moment apart, compare."""
 
@@ -122,7 +126,7 @@ class Standing:
     @property
     def live(self) -> bool:
         """Tell whether its process is there."""
-        return self.place in {Place.WAITING, Place.BEHIND, Place.HELD} or (
+        return self.place in LIVE_PLACES or (
             self.place is Place.UNKNOWN and self.evidence.presence is Presence.LIVE
         )
 

@@ -44,6 +44,8 @@ def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump 
     Some programs train in a thread that main joins. And while main is in backward, hooks run in
     threads of autograd, which begin right in the user's function and not in `threading`.
     """
+    if len(dump.threads) == 1:
+        return dump.threads[0]
     main = next((thread for thread in dump.threads if thread.main), None)
     if main is None:
         return dump.threads[0] if dump.threads else None

@@ -1,0 +1,149 @@
+"""Imagined jobs of drawn layouts: no fault, size or noise makes an innocent the answer."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.synthesis.evidence import Maker, Recording, drop_dumps
+from tests.synthesis.faults import FAULTS, LOADING, LOCKED, OFFSETS, Fault, Truth, imagine
+from tests.synthesis.layout import Layout
+from tests.synthesis.noise import add_noise
+from tests.synthesis.program import run, skip
+from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
+
+SOME = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LARGE = Layout(tensor=8, data=8, pipeline=8)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, limit: int = 72) -> Layout:
+    expert = draw(st.sampled_from([1, 1, 2, 3]))
+    layout = Layout(
+        tensor=draw(st.integers(1, 6)),
+        data=draw(st.integers(1, 6)) * expert,
+        pipeline=draw(st.integers(1, 5)),
+        expert=expert,
+    )
+    assume(4 <= layout.size <= limit)
+    return layout
+
+
+@st.composite
+def truths(draw: st.DrawFn) -> Truth:
+    layout, fault = draw(layouts()), draw(st.sampled_from(FAULTS))
+    assume(fault.suits(layout))
+    rank, at = draw(st.integers(0, layout.size - 1)), draw(st.integers(0, 20))
+    truth = imagine(layout, fault, rank, at, Recording(queued=draw(st.booleans())))
+    assume(is_stuck(truth))
+    return truth
+
+
+def is_stuck(truth: Truth) -> bool:
+    return not any(place.done for place in truth.outcome.places)
+
+
+def suspects_of(diagnosis: Diagnosis) -> list[int]:
+    return [suspect.rank for suspect in diagnosis.suspects]
+
+
+@SOME
+@given(truths())
+def test_whatever_the_layout_the_rank_at_fault_is_named_alone(truth: Truth):
+    diagnosis = diagnose(truth.case)
+    assert suspects_of(diagnosis) == list(truth.ranks)
+    assert diagnosis.cause.value in truth.causes
+
+
+@SOME
+@given(truths(), st.integers(0, 2**32))
+def test_noise_changes_neither_suspects_nor_cause(truth: Truth, seed: int):
+    before = diagnose(truth.case)
+    after = diagnose(add_noise(truth.case, truth.ranks, random.Random(seed)))
+    assert (suspects_of(after), after.cause) == (suspects_of(before), before.cause)
+
+
+@SOME
+@given(truths(), st.integers(0, 2**32), st.floats(0.05, 0.6))
+def test_however_many_dumps_are_missing_no_innocent_is_a_confident_answer(
+    truth: Truth, seed: int, share: float
+):
+    size = truth.case.world_size
+    lost = random.Random(seed).sample(range(size), max(1, round(size * share)))
+    assert set(suspects_of(diagnose(drop_dumps(truth.case, lost)))) <= set(truth.ranks)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("queued", [False, True], ids=["like gloo", "like NCCL"])
+def test_of_512_ranks_the_one_at_fault_is_named(fault: Fault, queued: bool):
+    truth = imagine(LARGE, fault, 317, 3, Recording(queued=queued))
+    assert is_stuck(truth)
+    diagnosis = diagnose(truth.case)
+    assert (suspects_of(diagnosis), diagnosis.cause.value in truth.causes) == ([317], True)
+
+
+@SOME
+@given(layouts(), st.data())
+def test_two_ranks_at_fault_are_the_only_ones_named(layout: Layout, data: st.DataObject):
+    one, other = data.draw(st.lists(st.integers(0, layout.size - 1), min_size=2, max_size=2))
+    assume(one != other)
+    outcome = run(layout, stops={one: 0, other: 0})
+    case = Maker(layout).make(outcome, {one: LOADING, other: LOCKED})
+    named = set(suspects_of(diagnose(case)))
+    assert named
+    assert named <= {one, other}
+
+
+@SOME
+@given(layouts(), st.integers(0, 9), st.booleans())
+def test_a_network_that_is_cut_in_the_middle_of_a_step_is_nobody(
+    layout: Layout, at: int, queued: bool
+):
+    outcome = run(layout, cut_at=at)
+    assume(not any(place.done for place in outcome.places))
+    diagnosis = diagnose(Maker(layout, Recording(queued=queued)).make(outcome, {}))
+    assert suspects_of(diagnosis) == []
+    assert queued or diagnosis.cause.value == "symmetric_hang"
+
+
+@pytest.mark.xfail(
+    strict=False, reason="a cycle accuses all of its ranks, also where one differs from the others"
+)
+@pytest.mark.parametrize("fault", OFFSETS, ids=lambda fault: fault.name)
+def test_a_rank_that_is_one_call_off_is_named_alone(fault: Fault):
+    for layout in (Layout(tensor=4), Layout(data=4), Layout(tensor=4, data=4)):
+        if fault.suits(layout):
+            for at in range(3):
+                truth = imagine(layout, fault, 1, at)
+                assert suspects_of(diagnose(truth.case)) == [1]
+
+
+@pytest.mark.xfail(
+    strict=False, reason="a rank that waits in a collective is taken to be past its next send"
+)
+def test_who_waits_for_the_rank_that_left_a_collective_out_has_not_left_out_a_send():
+    layout = Layout(tensor=2, pipeline=3)
+    outcome = run(layout, spoil={3: skip(1)})
+    assert suspects_of(diagnose(Maker(layout).make(outcome, {}))) != [2]
+
+
+@pytest.mark.xfail(
+    strict=False, reason="without records, lines are compared across groups that never meet"
+)
+def test_without_records_who_waits_in_an_earlier_line_is_not_the_answer():
+    layout = Layout(data=2, pipeline=2)
+    outcome = run(layout, spoil={2: skip(5)})
+    diagnosis = diagnose(Maker(layout, Recording(kept=False)).make(outcome, {}))
+    assert set(suspects_of(diagnosis)) <= {2}
+
+
+@pytest.mark.xfail(
+    strict=False, reason="without records, lines are compared across groups that never meet"
+)
+def test_without_records_a_network_that_is_cut_is_nobody_either():
+    layout = Layout(data=4, pipeline=3)
+    outcome = run(layout, cut_at=8)
+    assert all(place.inside for place in outcome.places)
+    diagnosis = diagnose(Maker(layout, Recording(kept=False)).make(outcome, {}))
+    assert suspects_of(diagnosis) == []

@@ -1,0 +1,44 @@
+"""Full collections are put off, small ones are not."""
+
+import gc
+import weakref
+
+import pytest
+
+from watchtower.garbage import put_off_full_collections
+
+
+@pytest.fixture
+def put_off():
+    before = gc.get_threshold()
+    put_off_full_collections()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+class Node:
+    """Something that a weak reference can watch."""
+
+
+def count_full_collections() -> int:
+    return gc.get_stats()[2]["collections"]
+
+
+@pytest.mark.usefixtures("put_off")
+def test_a_growing_live_state_is_not_walked_through():
+    before = count_full_collections()
+    alive = [[number] for number in range(300_000)]
+    assert count_full_collections() == before
+    assert len(alive) == 300_000
+
+
+@pytest.mark.usefixtures("put_off")
+def test_young_garbage_in_cycles_is_still_collected():
+    node = Node()
+    node.itself = node
+    watched = weakref.ref(node)
+    del node
+    for _ in range(100):
+        _ = [[number] for number in range(1000)]
+    assert watched() is None
