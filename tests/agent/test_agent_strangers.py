@@ -72,7 +72,7 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
 def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
     monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes, every_s: float, said: str
 ) -> None:
-    monkeypatch.setattr("agent.tower_connection.HTTP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("agent.tower_connection.HTTP_TIMEOUT_S", 1.0)
     stranger = Stranger(head, more, every_s)
     client = TowerConnection(TowerAddress(url=stranger.url))
     began = time.monotonic()
