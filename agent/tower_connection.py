@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agent.bounded_reply import BoundedReply
 from agent.config import HTTP_TIMEOUT_S, MAX_REPLY_BYTES
 from agent.procfs import printable
+from watchtower.access.bounded_reply import bounded_reply
 from watchtower.access.tls import TlsError, explain, trust
 from watchtower.access.tokens import ClientToken, TokenError
 
@@ -153,7 +153,7 @@ class TowerConnection:
 
     def _connect(self) -> http.client.HTTPConnection:
         connection = self._make_connection()
-        connection.response_class = BoundedReply
+        connection.response_class = bounded_reply(HTTP_TIMEOUT_S)
         return connection
 
     def _make_connection(self) -> http.client.HTTPConnection:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,11 +15,15 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import IO, Any, cast
 
+from watchtower.access.bounded_reply import bounded_reply
 from watchtower.access.tls import SHOWN_TOKEN, explain, trust, would_show_token
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
 
 TIMEOUT_S = 10.0
 """A tower answers in milliseconds; one that does not for this long is not well."""
+
+REPLY_S = 60.0
+"""For a whole reply, however slowly it drips: the largest one at 10 Mbit/s."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Above the largest job view; a server that sends more is no tower."""
@@ -70,7 +75,7 @@ class TowerClient:
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             _NoRedirects,
-            *([urllib.request.HTTPSHandler(context=trust(ca_file))] if secure else []),
+            _Https(context=trust(ca_file)) if secure else _Http,
         )
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -167,11 +172,14 @@ class TowerClient:
         request = urllib.request.Request(self.url + path, method=method, data=body, headers=headers)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
-                return str(response.read(MAX_BYTES).decode("utf-8", "replace"))
+                answer = response.read(MAX_BYTES + 1)
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ClientError(self._no_answer(error)) from None
+        if len(answer) > MAX_BYTES:
+            raise ClientError(f"{self.url} sends more than {MAX_BYTES} bytes: it is no tower")
+        return str(answer.decode("utf-8", "replace"))
 
     def _no_answer(self, error: Exception) -> str:
         reason = getattr(error, "reason", error)
@@ -188,6 +196,28 @@ class TowerClient:
             f"no tower answers at {self.url} ({reason}); start one with `watchtower serve`, "
             "or name it with --tower or WATCHTOWER_URL"
         )
+
+
+def _bound(connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+    connection.response_class = bounded_reply(REPLY_S)
+    return connection
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open a connection whose replies end in time."""
+        return self.do_open(lambda *to, **how: _bound(http.client.HTTPConnection(*to, **how)), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._trust = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open a connection whose replies end in time."""
+        make = http.client.HTTPSConnection
+        return self.do_open(lambda *to, **how: _bound(make(*to, context=self._trust, **how)), req)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

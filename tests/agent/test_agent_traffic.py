@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
+from agent_scene import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,10 +63,9 @@ def test_a_late_rank_that_transfers_is_seen_to(pair) -> None:
     looked = meter(interval_s=0.6)
     assert looked.look(late_s=2.0) == 0.0
     send(*pair, SIZE)
-    time.sleep(0.7)
-    assert looked.look(late_s=2.7) > 100_000
-    time.sleep(1.3)
-    assert looked.look(late_s=4.0) < 100_000  # other tests of this process may still talk
+    wait_until(lambda: looked.look(late_s=2.7) > 100_000, "the transfer is seen")
+    # Other tests of this process may still talk.
+    wait_until(lambda: looked.look(late_s=4.0) < 100_000, "nothing is sent any more")
     assert looked.look(late_s=0.1) == 0.0
 
 

@@ -9,11 +9,13 @@ import time
 import pytest
 
 from tests.core.detection.scenes import JOB
-from tests.tower.simulator import Simulation
+from tests.tower.simulator import Simulation, hang
+from watchtower.core.diagnosis import diagnosis
 from watchtower.tower import thinking
 from watchtower.tower.clock import Clock
 from watchtower.tower.health import check_health
 from watchtower.tower.thinking import MAX_LEFT_BEHIND, DiagnosisHangsError, Thinker
+from watchtower.wire.verdict import Cause
 
 
 @pytest.fixture
@@ -84,6 +86,17 @@ def test_a_job_whose_diagnosis_hangs_is_hung_all_the_same_and_readyz_says_so(
         assert f"the diagnosis of job {JOB} does not come back" in check_health(sim.tower).limits
         await sim.report(60)
         assert sim.status == "hung"
+
+    tell(story)
+
+
+def test_a_diagnosis_that_hangs_does_not_take_back_an_earlier_one(tell, gate, monkeypatch):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        monkeypatch.setattr(diagnosis, "RULES", (("endless", lambda *_: gate.wait()),))
+        await sim.report(12)
+        assert sim.tower.thinker.hanging() == [JOB]
+        assert sim.verdict.cause is Cause.DATALOADER_STALL
 
     tell(story)
 

@@ -307,14 +307,14 @@ class Tower:
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
-        asked, earlier = live.question(), live.earlier
+        asked, earlier, has_failed = live.question(), live.earlier, False
         try:
             case = await self.thinker.think(live.name, lambda: make_case(sketch, earlier))
             try:
                 diagnosis = await self.thinker.think(live.name, lambda: diagnose(case))
             except Exception as error:
                 log.exception("job %s: the diagnosis failed", live.name)
-                diagnosis = failed_diagnosis(case, error)
+                diagnosis, has_failed = failed_diagnosis(case, error), True
         except Exception:
             log.exception("job %s: no case could be made", live.name)
             return
@@ -324,7 +324,8 @@ class Tower:
         self.counters.diagnoses += 1
         if self.live.get(live.name) is not live:
             return  # another generation has begun
-        if asked == live.question():  # else it speaks of a stall that is over
+        says_more = not has_failed or live.watch.diagnosis is None
+        if says_more and asked == live.question():  # else it speaks of a stall that is over
             live.case = case
             live.diagnosed_at = self.clock.wall()
             self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis, now), now)

@@ -147,6 +147,17 @@ def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
     assert IncidentOpened not in story.kinds()
 
 
+def test_a_long_start_teaches_no_pause_of_training():
+    story = Story()
+    story.see(stalled(why=Why.STARTUP), starting=True)
+    story.hear(a_diagnosis(suspects_moving=True, suspect_class="user"))
+    story.see(stalled(why=Why.STARTUP), seconds=900, starting=True)
+    assert story.watch.status is Status.SUSPECT
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(effect) for effect in effects] == [StatusChanged]
+    assert not story.watch.pauses
+
+
 def test_a_pause_seen_before_gets_more_patience():
     story = Story()
     for length in (9, 12):

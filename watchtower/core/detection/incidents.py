@@ -264,6 +264,8 @@ class JobWatch:
         """A suspicion that ended in steps was a pause: be more patient with the next like it."""
         if self.diagnosis is None or self.stall is None or self.diagnosis.cause in CANNOT_GO_ON:
             return []
+        if self.stall.why is Why.STARTUP:
+            return []  # that a job takes minutes to start says nothing of its steps
         pause = Pause(
             phase=self._phase,
             frame_class=self.diagnosis.suspect_class,

@@ -12,26 +12,28 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from agent.config import HTTP_TIMEOUT_S
-
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class BoundedReply(http.client.HTTPResponse):
-    """Status, headers and body within HTTP_TIMEOUT_S together; else TimeoutError."""
+def bounded_reply(deadline_s: float) -> type[http.client.HTTPResponse]:
+    """Make a `response_class` for connections: status, headers and body come within `deadline_s`
+    together; else TimeoutError."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        debuglevel: int = 0,
-        method: str | None = None,
-        url: str | None = None,
-    ) -> None:
-        super().__init__(sock, debuglevel, method, url)
-        self.fp.close()
-        until = time.monotonic() + HTTP_TIMEOUT_S
-        self.fp = io.BufferedReader(_UntilDeadline(sock, until))
+    class BoundedReply(http.client.HTTPResponse):
+        def __init__(
+            self,
+            sock: socket.socket,
+            debuglevel: int = 0,
+            method: str | None = None,
+            url: str | None = None,
+        ) -> None:
+            super().__init__(sock, debuglevel, method, url)
+            self.fp.close()
+            until = time.monotonic() + deadline_s
+            self.fp = io.BufferedReader(_UntilDeadline(sock, until))
+
+    return BoundedReply
 
 
 class _UntilDeadline(io.RawIOBase):
@@ -49,11 +51,12 @@ class _UntilDeadline(io.RawIOBase):
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("the reply takes too long")
-        self._sock.settimeout(left)
+        before = self._sock.gettimeout()
+        self._sock.settimeout(left if before is None else min(left, before))
         try:
             return self._raw.readinto(buffer)
         finally:
-            self._sock.settimeout(HTTP_TIMEOUT_S)
+            self._sock.settimeout(before)
 
     def close(self) -> None:
         if not self.closed:
