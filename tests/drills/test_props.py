@@ -208,6 +208,26 @@ def test_a_prop_that_cannot_be_had_says_why(tmp_path):
     prop.end()
 
 
+def test_the_folder_of_a_drill_goes_when_the_drill_is_killed(tmp_path):
+    drill = (
+        "import time\n"
+        "from watchtower.drills.runner import _temporary_folder\n"
+        "with _temporary_folder() as folder:\n"
+        "    while 'ready' not in (folder / 'tidier.out').read_text(): time.sleep(0.01)\n"
+        "    print(folder, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", drill],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as parent:
+        folder = Path(parent.stdout.readline().strip())
+        assert folder.parent == tmp_path
+        parent.kill()
+    until(lambda: not folder.exists())
+
+
 def test_the_sweeper_ends_a_stopped_orphan_when_the_drill_dies(tmp_path):
     word = f"DRILL_TEST={tmp_path}"
     drill = (

@@ -23,6 +23,7 @@ from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.launching import Layout, choose_backend
+from watchtower.drills.parts import start_prop
 from watchtower.drills.result import Result
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
@@ -146,9 +147,11 @@ def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, obj
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="watchtower-drill-"))
+    tidier = start_prop("tidier.py", [str(folder)], folder)  # for a drill that is killed
     try:
         yield folder
     finally:
+        tidier.end()
         shutil.rmtree(folder, ignore_errors=True)
 
 
