@@ -41,19 +41,29 @@ def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():
     assert said_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
 
 
-def test_the_advice_fits_what_the_straggler_is_seen_in():
-    fetching = with_rank(ALIKE, looked(2, 1, stack=FETCHING))
-    assert diagnose(slow_case(*fetching)).next_steps[0] == (
-        "look at the storage that rank 2 reads from on gpu-00: it fetches data"
+def test_what_to_look_at_first_fits_where_the_straggler_was_seen():
+    def first_step(rank, **values):
+        said = diagnose(slow_case(*with_rank(ALIKE, looked(rank, 1, **values))))
+        assert [suspect.rank for suspect in said.suspects] == [rank]
+        return said.next_steps[0]
+
+    assert first_step(2, stack=FETCHING) == (
+        "look at the storage that rank 2 reads from on gpu-00: it was at data.py:31 in read"
     )
-    assert "throttling of its GPU" in diagnose(slow_case(*with_rank(ALIKE, SLOW))).next_steps[0]
+    assert first_step(2, stack=IN_USER_CODE, cpu=0.0) == (
+        "look at what rank 2 waits for at loss.py:17 in score on gpu-00: it does not compute there"
+    )
+    assert "clocks and throttling of its GPU" in first_step(2, stack=IN_USER_CODE, cpu=0.9)
+    assert "clocks and throttling of its GPU" in first_step(2)
 
 
-def test_a_span_of_one_value_is_one_value():
-    others = [looked(rank, 8) for rank in range(8)]
-    said = [item.text for item in diagnose(slow_case(*with_rank(others, SLOW))).evidence]
-    assert any(text.endswith("in 0% of 10 looks, the others in 80%") for text in said)
-    assert "steps take 3.0 times as long as before, nearly all up to 3.1 s" in said
+def test_what_is_counted_is_told_in_plain_words():
+    same = [looked(rank, 8) for rank in range(8)]
+    alike = diagnose(slow_case(*with_rank(same, SLOW))).evidence
+    assert alike[0].text.endswith("looks, the others in 80%")
+    assert alike[1].text == "steps take 3.0 times as long as before (3.1 s now, 1 s before)"
+    unlike = diagnose(slow_case(*with_rank(ALIKE, SLOW))).evidence
+    assert "looks, the others in 60% to 80%" in unlike[0].text
 
 
 def test_two_stragglers_are_named_together():

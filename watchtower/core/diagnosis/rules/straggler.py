@@ -14,16 +14,17 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.standing import Place, Standing, is_moving
 from watchtower.core.diagnosis.testimony import (
     accuse,
     movement_evidence,
     name_rank,
     say_likewise,
     stack_evidence,
+    where_of,
 )
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import clean
+from watchtower.core.phrases import clean, say_slower
 from watchtower.core.ranksets import format_ranks
 from watchtower.wire.verdict import Cause, Evidence
 
@@ -72,10 +73,10 @@ def find(case: Case, standings: Standings) -> Finding | None:
         suspects=tuple(accuse(item, Cause.STRAGGLER, _why(item)) for item in slow),
         summary=(
             f"{name_rank(first)} {_why(first)}{say_likewise(slow)}; the others wait for it, and "
-            f"steps take {case.slowdown:.1f} times as long as before"
+            f"{say_slower(case.slowdown, case.typical_step_s)}"
         ),
         evidence=tuple(evidence),
-        next_steps=_advise(first),
+        next_steps=_advise(case, first),
     )
 
 
@@ -100,24 +101,25 @@ def _why(standing: Standing) -> str:
 
 
 def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evidence:
-    shares = sorted(_share(item) for item in others)
-    span = dict.fromkeys(f"{share:.0%}" for share in (shares[0], shares[-1]))
     return Evidence(
         source="stacks",
         text=(
             f"found waiting for other ranks: rank {slow[0].rank} in {_share(slow[0]):.0%} of "
-            f"{slow[0].evidence.looks} looks, the others in {' to '.join(span)}"
+            f"{slow[0].evidence.looks} looks, the others in {_say_range(others)}"
         ),
         ranks=format_ranks(item.rank for item in slow),
         weight=0.75,
     )
 
 
+def _say_range(others: Sequence[Standing]) -> str:
+    shares = sorted(map(_share, others))
+    least, most = f"{shares[0]:.0%}", f"{shares[-1]:.0%}"
+    return least if least == most else f"{least} to {most}"
+
+
 def _pace_evidence(case: Case) -> Evidence:
-    text = (
-        f"steps take {case.slowdown:.1f} times as long as before, nearly all up to "
-        f"{case.typical_step_s:.1f} s"
-    )
+    text = say_slower(case.slowdown, case.typical_step_s)
     return Evidence(source="heartbeat", text=text, weight=0.3)
 
 
@@ -131,13 +133,26 @@ def _quote_work(standing: Standing) -> tuple[Evidence, ...]:
     )
 
 
-def _advise(first: Standing) -> tuple[str, ...]:
+def _advise(case: Case, first: Standing) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
-    look = f"compare {node} with the others: clocks and throttling of its GPU, CPU load, its disk"
-    if first.frame_class is FrameClass.DATALOADER and not first.spins:
-        look = f"look at the storage that rank {first.rank} reads from on {node}: it fetches data"
     return (
-        look,
+        _say_where_to_look(case, first, node),
         f"`py-spy top --pid {first.evidence.pid}` on {node} shows where rank {first.rank} spends "
         "its time",
     )
+
+
+def _say_where_to_look(case: Case, first: Standing, node: str) -> str:
+    """Name what the last stack shows it busy with; only one that computes may have a slow GPU."""
+    if first.place is not Place.WAITING and first.reading is not None:
+        at = where_of(first)
+        if first.frame_class is FrameClass.DATALOADER:
+            return (
+                f"look at the storage that rank {first.rank} reads from on {node}: it was at {at}"
+            )
+        if not is_moving(case, first.evidence):
+            return (
+                f"look at what rank {first.rank} waits for at {at} on {node}: "
+                "it does not compute there"
+            )
+    return f"compare {node} with the others: clocks and throttling of its GPU, CPU load, its disk"
