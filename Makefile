@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-torch lint format bench clean
+.PHONY: help demo test test-torch lint format bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -41,6 +41,10 @@ bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, ha
 	$(BIN)/python benchmarks/heartbeat.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/harm.py
+
+accuracy: $(VENV)/.ready-torch ## the score: every fault drill 5 times, then docs/accuracy.md (hours, resumes)
+	$(BIN)/python -m benchmarks.accuracy.run
+	$(BIN)/python -m benchmarks.accuracy.report
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

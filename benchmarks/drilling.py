@@ -9,11 +9,14 @@ import sys
 RUN_DEADLINE_S = 600.0
 
 
-def run_drill(name: str, *, ranks: int = 8, backend: str = "stdlib") -> dict:
-    """Run a drill with default settings. Raises SystemExit when it could not run."""
+def run_drill(
+    name: str, *, ranks: int = 8, backend: str = "stdlib", config: str | None = None
+) -> dict:
+    """Run a drill, with default settings or a config file's. SystemExit when it could not run."""
     command = [sys.executable, "-P", "-m", "watchtower", "drill", name, "--json"]
+    settings = ["--config", config] if config else []
     done = subprocess.run(
-        [*command, "--backend", backend, "--ranks", str(ranks)],
+        [*command, "--backend", backend, "--ranks", str(ranks), *settings],
         capture_output=True,
         text=True,
         timeout=RUN_DEADLINE_S,

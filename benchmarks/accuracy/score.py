@@ -1,0 +1,80 @@
+"""Scores of runs: pure, from the rows of the results file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+BUCKETS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01))
+"""Of confidence: from, and below. The last takes 1.0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How watchtower did on the runs of one fault and backend."""
+
+    runs: int
+    rank_right: int
+    cause_right: int
+    accused: float
+    """Mean size of the accused set over the runs that accused somebody; 0.0 when none did."""
+    abstained: int
+    """Runs that named nobody though a rank was injected."""
+    p50_s: float | None
+    p95_s: float | None
+
+
+def score(rows: list[dict[str, Any]]) -> Score:
+    """Score the runs of one fault."""
+    sizes = [len(accused(row)) for row in rows]
+    times = [row["fault_to_verdict_s"] for row in rows if row["fault_to_verdict_s"] is not None]
+    accusing = [size for size in sizes if size]
+    return Score(
+        runs=len(rows),
+        rank_right=sum(row["right_rank"] for row in rows),
+        cause_right=sum(row["right_cause"] for row in rows),
+        accused=sum(accusing) / len(accusing) if accusing else 0.0,
+        abstained=sum(not accused(row) and bool(row["injected"]["ranks"]) for row in rows),
+        p50_s=quantile(times, 0.50),
+        p95_s=quantile(times, 0.95),
+    )
+
+
+def accused(row: dict[str, Any]) -> set[int]:
+    """Give the ranks that the final verdict names."""
+    return {suspect["rank"] for suspect in (row["verdict"] or {}).get("suspects", ())}
+
+
+def quantile(values: list[float], share: float) -> float | None:
+    """Give the smallest value that `share` of the values do not exceed; None of none."""
+    if not values:
+        return None
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def calibrate(rows: list[dict[str, Any]]) -> list[tuple[float, float, int, int]]:
+    """For each bucket of confidence: from, below, runs, runs with rank and cause right."""
+    points = _points(rows)
+    return [
+        (low, high, len(inside), sum(inside))
+        for low, high in BUCKETS
+        for inside in [[right for confidence, right in points if low <= confidence < high]]
+    ]
+
+
+def brier(rows: list[dict[str, Any]]) -> float | None:
+    """Mean square of confidence minus rightness: 0 is perfect, 0.25 a coin; None of no runs."""
+    points = _points(rows)
+    if not points:
+        return None
+    return sum((confidence - right) ** 2 for confidence, right in points) / len(points)
+
+
+def _points(rows: list[dict[str, Any]]) -> list[tuple[float, bool]]:
+    """Confidence and rightness of runs that ended in a diagnosis."""
+    return [
+        (row["verdict"]["confidence"], bool(row["right_rank"] and row["right_cause"]))
+        for row in rows
+        if row["verdict"] and row["verdict"].get("cause")
+    ]

@@ -1,0 +1,92 @@
+"""Scores, resuming and the report of the accuracy benchmark, by value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accuracy.report import render
+from benchmarks.accuracy.results import append_row, count_runs, key_of, read_rows
+from benchmarks.accuracy.run import choose_drills, plan
+from benchmarks.accuracy.score import brier, calibrate, quantile, score
+
+
+def make_row(*, named: tuple[int, ...] = (3,), right: bool = True, **other: Any) -> dict[str, Any]:
+    suspects = [{"rank": rank} for rank in named]
+    verdict = {"suspects": suspects, "cause": "busy_loop", "confidence": 0.9, "status": "hung"}
+    row = {
+        "drill": "busy_loop",
+        "backend": "stdlib",
+        "ranks": 8,
+        "settings": "default",
+        "commit": "abc",
+        "date": "2026-01-02T03:04:05+00:00",
+        "versions": {"python": "3.11.7"},
+        "injected": {"ranks": [3], "cause": "busy_loop"},
+        "verdict": verdict,
+        "fault_to_verdict_s": 5.0,
+        "right_rank": right,
+        "right_cause": right,
+    }
+    return row | other
+
+
+def test_a_score_counts_right_runs_accused_ranks_and_abstentions() -> None:
+    rows = [
+        make_row(),
+        make_row(named=(2, 3), right=False, fault_to_verdict_s=9.0),
+        make_row(named=(), right=False, fault_to_verdict_s=None),
+    ]
+    got = score(rows)
+    assert (got.runs, got.rank_right, got.cause_right) == (3, 1, 1)
+    assert (got.accused, got.abstained) == (1.5, 1)
+    assert (got.p50_s, got.p95_s) == (5.0, 9.0)
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    assert quantile([], 0.5) is None
+    assert quantile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.0
+    assert quantile([4.0, 1.0, 3.0, 2.0], 0.95) == 4.0
+
+
+def test_calibration_sets_confidence_against_rightness() -> None:
+    rows = [make_row(), make_row(right=False)]
+    assert (0.85, 0.95, 2, 1) in calibrate(rows)
+    assert brier(rows) == pytest.approx((0.01 + 0.81) / 2)
+    assert brier([]) is None
+
+
+def test_runs_already_there_are_not_planned_again() -> None:
+    done, other = make_row(), make_row(commit="def")
+    there = count_runs([done, done, other])
+    assert plan([key_of(done)], there, 5) == [key_of(done)] * 3
+    assert plan([key_of(done)], there, 2) == []
+    assert plan([key_of(done)], Counter(), 1) == [key_of(done)]
+
+
+def test_a_line_cut_by_a_kill_is_neither_read_nor_built_upon(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "accuracy.jsonl"
+    append_row(make_row(), path)
+    with path.open("a") as file:
+        file.write('{"drill": "busy')
+    assert read_rows(path) == [make_row()]
+    append_row(make_row(commit="def"), path)
+    assert [row["commit"] for row in read_rows(path)] == ["abc", "def"]
+
+
+def test_an_unknown_drill_is_refused() -> None:
+    assert choose_drills("stdlib", "busy_loop") == ["busy_loop"]
+    with pytest.raises(SystemExit, match="no_such"):
+        choose_drills("stdlib", "no_such")
+
+
+def test_the_report_shows_each_row_and_each_failure_of_the_newest_commit() -> None:
+    old = make_row(commit="old", date="2025-01-01T00:00:00+00:00", drill="sigstop")
+    text = render([old, make_row(), make_row(named=(1,), right=False)])
+    assert "| busy_loop | stdlib | 1/2 | 1/2 | 1.0 | 0 | 5.0 | 5.0 |" in text
+    assert "injected [3] busy_loop; said [1] busy_loop" in text
+    assert "sigstop" not in text
+    assert "| 0.85 to 0.95 | 2 | 50% |" in text
