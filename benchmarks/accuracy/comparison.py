@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -138,19 +139,19 @@ def _why_not(rows: list[Row]) -> Iterable[str]:
 
 
 def _failures(rows: list[Row]) -> str:
-    """Say what a tool that failed said most often."""
+    """Say what a tool that failed said most often, whichever numbers were in it."""
     told: dict[str, Counter[str]] = defaultdict(Counter)
     asked: Counter[str] = Counter()
     for row in rows:
         for name, answer in row.get("peers", {}).items():
             asked[name] += not answer["why_not"]
             if answer.get("failed"):
-                told[name][answer["said"]] += 1
+                told[name][re.sub(r"\d+", "N", answer["said"])] += 1
     lines = []
-    for name, words in told.items():
-        said, runs = words.most_common(1)[0]
-        shown = " ".join(said.replace("`", "'").split())[:120]
-        share = f"{words.total()} of {count(asked[name])}"
+    for name, answers in told.items():
+        words, runs = answers.most_common(1)[0]
+        shown = " ".join(words.replace("`", "'").split())[:120]
+        share = f"{answers.total()} of {count(asked[name])}"
         lines.append(_item(f"{name} failed in {share}, {runs} times with `{shown}`."))
     return "\n".join(["### Failures of the others", "", *(lines or ["None."])])
 

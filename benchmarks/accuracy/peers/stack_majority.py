@@ -44,8 +44,7 @@ PEER = Peer(
     about="Ranks are grouped by the whole stack of their main thread (function, file and line of "
     "every frame), from the last py-spy dump that watchtower took of each; everybody outside of "
     "the largest group is accused, nobody on a tie. Ranks without a stack are a group of their "
-    "own. Grouped by the deepest frame of the user's own code instead, it was right less often "
-    "when both were tried: two collectives of one communication library of the user's look alike.",
+    "own.",
     applies=always,
     judge=judge,
 )
