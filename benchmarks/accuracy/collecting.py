@@ -13,7 +13,7 @@ from agent.dumpers.process_groups import BadGroups, read_groups
 from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
 from agent.pages import find_page
 from agent.procfs import Proc
-from benchmarks.accuracy.evidence import INCIDENT, MISSING
+from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
 from watchtower.client import TowerClient
 from watchtower.drills.scene import Scene
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -61,7 +61,7 @@ def ask_rank(pid: int | None, rank: int, folder: Path) -> str:
         page = find_page(proc, pid, stat.start_time).page
         view = page.read() if page else None
         if view is None or not view.record_socket:
-            return "it has no record socket"
+            return NO_SOCKET
         raw = RecordSocket(pid=pid, path=view.record_socket).ask(proc, HANDLER, deadline)
         groups = read_groups(proc, pid, view.groups_descriptor)
     except (PageError, SocketRefused, NoAnswer, BadGroups, OSError) as error:

@@ -48,7 +48,8 @@ def render_comparison(rows: list[Row]) -> str:
 
 def name_fault(row: Row) -> str:
     """Name the row of a table that a run belongs to: the drill, and what is unusual about it."""
-    unusual = [] if row["settings"] == "default" else [row["settings"]]
+    is_usual = row["settings"] == "default" or "tool" in row
+    unusual = [] if is_usual else [row["settings"]]
     unusual += [f"{row['ranks']} ranks"] if row["ranks"] != 8 else []
     return f"{row['drill']} ({', '.join(unusual)})" if unusual else row["drill"]
 
@@ -107,35 +108,40 @@ def _order_tools(tools: Iterable[str]) -> list[str]:
 
 def _abouts(rows: list[Row]) -> str:
     """Say what each tool is, what it was given and where it does not apply."""
-    live = {
-        row["tool"]: row.get("about", "It runs inside the job.") for row in rows if "tool" in row
-    }
     lines = [_item(f"**{peer.name}**: {peer.about}") for peer in PEERS]
-    lines += [_item(f"**{tool}**: {live[tool]} {_say_times(rows, tool)}") for tool in sorted(live)]
+    live = {row["tool"]: row["settings"] for row in rows if "tool" in row}
+    for tool in sorted(live):
+        settings = live[tool].removeprefix(f"{tool}: ")
+        lines.append(_item(f"**{tool}**: inside the job, {settings}. {_say_times(rows, tool)}"))
     lines += [_item(text) for text in _why_not(rows)]
     return "\n".join(["### What they are, and what they were given", "", GIVEN, "", *lines])
 
 
 def _say_times(rows: list[Row], tool: str) -> str:
-    told = [row.get("fault_to_verdict_s") for row in rows if row.get("tool") == tool]
-    times = [seconds for seconds in told if seconds is not None]
+    said = [row for row in rows if row.get("tool") == tool and row["accused"]]
+    times = [row["fault_to_verdict_s"] for row in said if row["fault_to_verdict_s"] is not None]
     if not times:
-        return "It never spoke up."
+        return "It never named a rank."
     half, most = quantile(times, 0.50), quantile(times, 0.95)
-    return f"From the fault to its word: p50 {half:.1f} s, p95 {most:.1f} s."
+    return f"From the fault to the ranks it named: p50 {half:.1f} s, p95 {most:.1f} s."
 
 
 def _why_not(rows: list[Row]) -> Iterable[str]:
     reasons: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
-        names: dict[str, list[str]] = defaultdict(list)
-        for name, answer in row.get("peers", {}).items():
+        silent_ones: dict[str, list[str]] = defaultdict(list)
+        for name, answer in _told(row).items():
             if answer["why_not"]:
-                names[answer["why_not"]].append(name)
-        for why, silent in names.items():
-            reasons[why, ", ".join(silent), row["backend"]] += 1
+                silent_ones[answer["why_not"]].append(name)
+        for why, names in silent_ones.items():
+            reasons[why, ", ".join(names), row["backend"]] += 1
     for (why, silent, backend), runs in sorted(reasons.items()):
         yield f"In {count(runs)} of {backend} not judged by {silent}: {why}."
+
+
+def _told(row: Row) -> dict[str, Row]:
+    """Give what each tool but watchtower said, or why not, by its name."""
+    return {row["tool"]: {"why_not": None, **row}} if "tool" in row else row.get("peers", {})
 
 
 def _failures(rows: list[Row]) -> str:
@@ -143,7 +149,7 @@ def _failures(rows: list[Row]) -> str:
     told: dict[str, Counter[str]] = defaultdict(Counter)
     asked: Counter[str] = Counter()
     for row in rows:
-        for name, answer in row.get("peers", {}).items():
+        for name, answer in _told(row).items():
             asked[name] += not answer["why_not"]
             if answer.get("failed"):
                 told[name][re.sub(r"\d+", "N", answer["said"])] += 1

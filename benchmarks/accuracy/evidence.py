@@ -20,6 +20,9 @@ from watchtower.core.case import Case
 INCIDENT = "incident.json"
 MISSING = "missing.json"
 
+NO_SOCKET = "it has no record socket"
+"""Nobody outside can ask it: its program lacks the client, or is not that far yet."""
+
 Groups = list[tuple[str, tuple[int, ...]]]
 
 
@@ -48,7 +51,11 @@ def read_evidence(folder: Path, backend: str) -> Evidence | None:
     return Evidence(
         backend=backend,
         case=msgspec.convert(case, Case, strict=True),
-        recorders=_read_ranks(folder, "records"),
+        # The pickle has the key also when there is no entry, the JSON has not.
+        recorders={
+            rank: {"entries": [], **recorder}
+            for rank, recorder in _read_ranks(folder, "records").items()
+        },
         groups={
             rank: [(name, tuple(members)) for name, members in groups]
             for rank, groups in _read_ranks(folder, "groups").items()

@@ -41,7 +41,7 @@ def _line(name: str, rows: list[Row]) -> str:
     incidents = sum(len(row["incidents"]) for row in rows)
     accusations = sum(bool(row["accused"]) for row in rows)
     wrong = sum(not row["right"] for row in rows)
-    return f"| {name} | {len(rows)} | {minutes:.0f} | {incidents} | {accusations} | {wrong} |"
+    return f"| {name} | {len(rows)} | {minutes:.1f} | {incidents} | {accusations} | {wrong} |"
 
 
 def _wrong(rows: list[Row]) -> list[str]:

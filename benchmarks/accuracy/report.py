@@ -6,10 +6,11 @@ commit that it was run at; older runs stay in the file and are not mixed in.
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.comparison import count, mark_few, name_fault, render_comparison
+from benchmarks.accuracy.comparison import WIDTH, count, mark_few, name_fault, render_comparison
 from benchmarks.accuracy.healthy import HEALTHY
 from benchmarks.accuracy.healthy_report import render_healthy
 from benchmarks.accuracy.results import RESULTS, read_rows
@@ -73,7 +74,15 @@ def _table(rows: list[Row]) -> str:
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     for (name, backend), group in _grouped(rows).items():
         lines.append(_line(mark_few(name, len(group)), backend, group))
-    return "\n".join([*lines, _line("**all**", "", rows)])
+    return "\n".join([*lines, _line("**all**", "", rows), "", _say_missing(rows)])
+
+
+def _say_missing(rows: list[Row]) -> str:
+    """Name the faults of the catalogue that have no run, so that none is left out unseen."""
+    run = {(row["drill"], row["backend"]) for row in rows}
+    faults = [(drill.name, name) for drill in DRILLS if drill.is_fault for name in drill.backends]
+    missing = [f"{name} ({backend})" for name, backend in faults if (name, backend) not in run]
+    return textwrap.fill(f"Without a run: {', '.join(missing) or 'none'}.", WIDTH)
 
 
 def _line(name: str, backend: str, rows: list[Row]) -> str:
@@ -118,8 +127,8 @@ def _calibration(rows: list[Row]) -> str:
 def _notes(rows: list[Row]) -> str:
     made = {", ".join(f"{name} {got}" for name, got in row["versions"].items()) for row in rows}
     dates = sorted(row["date"] for row in rows)
-    settings = sorted({row["settings"] for row in rows})
-    beside = sorted({row.get("beside", 1) for row in rows})
+    settings = sorted({row["settings"] for row in rows if "tool" not in row})
+    beside = sorted({row.get("beside", 1) for row in rows if "tool" not in row})
     commits = {row["tool"]: row["commit"] for row in rows if "tool" in row}
     return "\n".join(
         [

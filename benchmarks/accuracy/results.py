@@ -1,7 +1,8 @@
 """The results file: one JSON line a run, only ever appended to.
 
-A row without `tool` is a run judged by watchtower, with what the peers said of the same hung job in
-`peers`. A row with `tool` is a run of a tool that has to live inside the job: whom it accused.
+A row without `tool` is a run judged by watchtower, with what the peers said of the same hung job
+in `peers`. A row with `tool` is a run of a tool that has to live inside the job: whom it accused,
+or in `why_not` why there is none. Its `settings` are the tool's own.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def key_of(row: Row) -> Key:
 
 
 def count_runs(rows: Iterable[Row]) -> Counter[Key]:
-    """Count watchtower's runs of each key."""
-    return Counter(key_of(row) for row in rows if "tool" not in row)
+    """Count the runs of each key."""
+    return Counter(key_of(row) for row in rows)
 
 
 def read_rows(path: Path = RESULTS) -> list[Row]:

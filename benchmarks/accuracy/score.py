@@ -74,7 +74,7 @@ def answers_of(row: dict[str, Any]) -> dict[str, Answer]:
     """Give the answer of each tool that could judge this run, by its name."""
     injected = frozenset(row["injected"]["ranks"])
     if "tool" in row:
-        return {row["tool"]: _as_answer(row, injected)}
+        return {} if row.get("why_not") else {row["tool"]: _as_answer(row, injected)}
     own = Answer(accused=frozenset(accused(row)), injected=injected)
     peers = row.get("peers", {}).items()
     asked = {name: _as_answer(told, injected) for name, told in peers if not told["why_not"]}

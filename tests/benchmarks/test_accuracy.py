@@ -42,7 +42,8 @@ def make_peer(*named: int, why_not: str | None = None, failed: bool = False) -> 
 
 
 def make_live_row(*named: int, **other: Any) -> dict[str, Any]:
-    row = make_row(tool="monitored_barrier", accused=list(named), said="")
+    settings = "monitored_barrier: timeout 10 s"
+    row = make_row(tool="monitored_barrier", accused=list(named), said="", settings=settings)
     del row["verdict"], row["right_rank"], row["right_cause"]
     return row | other
 
@@ -81,7 +82,9 @@ def test_runs_already_there_are_not_planned_again() -> None:
 
 
 def test_a_run_of_another_tool_is_none_of_watchtowers() -> None:
-    assert count_runs([make_live_row()]) == Counter()
+    there = count_runs([make_live_row(3)])
+    assert plan([key_of(make_row())], there, 1) == [key_of(make_row())]
+    assert plan([key_of(make_live_row())], there, 1) == []
 
 
 def test_a_line_cut_by_a_kill_is_neither_read_nor_built_upon(tmp_path: Path) -> None:
@@ -106,7 +109,8 @@ def test_the_report_shows_each_row_and_each_failure_of_the_newest_commit() -> No
     few = "| busy_loop **(2 runs only)** | stdlib |"
     assert f"{few} 1/2 | 1/2 | 1.0 | 0 | 5.0 | 5.0 |" in text
     assert "injected [3] busy_loop; said [1] busy_loop" in text
-    assert "sigstop" not in text
+    assert "| sigstop" not in text
+    assert "sigstop (stdlib)" in text.partition("Without a run: ")[2]
     assert "| 0.85 to 0.95 | 2 | 50% |" in text
 
 
@@ -118,6 +122,7 @@ def test_the_tools_stand_side_by_side_in_one_row_a_fault() -> None:
     assert "| busy_loop | 5/5 ×1.0 | 0/5 ×2.0 | 0/5 –5 | 1/2 ×1.0 –1 |" in text
     assert "| watchtower on the same faults | 5/5 ×1.0 |" in text
     assert "torchfrtrace failed in 5 of 5 runs, 5 times with `it failed: KeyError`" in text
+    assert "- **monitored_barrier**: inside the job, timeout 10 s. From the fault" in text
     assert LEGEND in text
 
 
@@ -126,6 +131,14 @@ def test_a_tool_that_does_not_apply_has_no_score_and_a_reason() -> None:
     text = render_comparison([make_row(peers=peers)])
     assert "| fault | watchtower |\n" in text
     assert "In 1 run of stdlib not judged by torchfrtrace: this backend keeps no records." in text
+
+
+def test_an_excuse_of_a_tool_is_no_run_of_it() -> None:
+    excuse = make_live_row(why_not="no barrier is reached", fault_to_verdict_s=None)
+    text = render_comparison([make_row(), excuse])
+    assert "| fault | watchtower |\n" in text
+    assert "not judged by monitored_barrier: no barrier is reached." in " ".join(text.split())
+    assert "It never named a rank." in text
 
 
 def test_where_nobody_is_to_blame_silence_is_right_and_failing_is_not() -> None:

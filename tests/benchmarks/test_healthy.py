@@ -48,7 +48,7 @@ def test_incidents_and_accusations_of_the_newest_commit_are_counted() -> None:
     wrong = make_row(incidents=["rank 3 hangs"], accused=[3], status="hung", right=False)
     text = render_healthy([make_row(commit="old", date="2025"), make_row(), wrong])
     assert "3 minutes of drills with nothing wrong" in text
-    assert "| eval_loop | 2 | 3 | 1 | 1 | 1 |" in text
+    assert "| eval_loop | 2 | 3.0 | 1 | 1 | 1 |" in text
     assert "- eval_loop, torch, 5 ranks, 2026-01-02T03:04:05+00:00: status hung" in text
 
 

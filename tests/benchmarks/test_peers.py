@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from benchmarks.accuracy.asking import NOT_ASKED, ask_peers
-from benchmarks.accuracy.evidence import Evidence, read_evidence
+from benchmarks.accuracy.evidence import NO_SOCKET, Evidence, read_evidence
 from benchmarks.accuracy.peers import PEERS, count_below_leader, frtrace, stack_majority
 from benchmarks.accuracy.peers.peer import Opinion, Peer, always
 from tests.core.builders import (
@@ -214,6 +214,23 @@ def test_a_backend_without_records_is_judged_by_its_stacks_only() -> None:
     assert answers["stack_majority"]["accused"] == [2]
     asked = [name for name, answer in answers.items() if not answer["why_not"]]
     assert asked == ["stack_majority"]
+
+
+def test_a_job_whose_recorders_nobody_can_ask_is_judged_by_its_stacks_only() -> None:
+    mute = evidence_of(cascade(), missing={0: NO_SOCKET, 1: "its process is gone"})
+    answers = ask_peers(mute)
+    asked = [name for name, answer in answers.items() if not answer["why_not"]]
+    assert asked == ["stack_majority"]
+    assert frtrace.judge_as_shipped(evidence_of(cascade())).failed
+
+
+def test_a_recorder_without_entries_is_empty_and_not_unreadable(tmp_path: Path) -> None:
+    bundle = {"case": msgspec.to_builtins(cascade())}
+    (tmp_path / "incident.json").write_text(json.dumps(bundle))
+    (tmp_path / "records_0.json").write_text('{"version": "2.10", "pg_config": {}}')
+    evidence = read_evidence(tmp_path, "torch")
+    assert evidence
+    assert evidence.recorders[0]["entries"] == []
 
 
 def test_evidence_is_read_from_its_folder(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ AS_SHIPPED = Peer(
     about="`torchfrtrace --prefix rank_ FOLDER` of the installed torch, on the flight recorder "
     "dump of every rank, asked from the ranks while they hung. Accused is whoever it calls a "
     "missing rank or a culprit; of a rank whose dump is missing it says itself that it cannot "
-    "decide.",
+    "decide. Where ranks called different operations it calls those culprits that differ from the "
+    "rank whose file it happens to read first.",
     applies=applies,
     judge=judge_as_shipped,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.accuracy.evidence import Evidence
+from benchmarks.accuracy.evidence import NO_SOCKET, Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,4 +41,8 @@ def always(_: Evidence) -> str | None:
 
 def needs_records(evidence: Evidence) -> str | None:
     """Of a peer that reads collective records, which only torch keeps."""
-    return None if evidence.backend == "torch" else "this backend keeps no collective records"
+    if evidence.backend != "torch":
+        return "this backend keeps no collective records"
+    if not evidence.recorders and NO_SOCKET in evidence.missing.values():
+        return "no rank serves its flight recorder, for lack of watchtower's client"
+    return None
