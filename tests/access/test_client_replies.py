@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from watchtower import client
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands import client
+from watchtower.commands.client import ClientError, TowerClient
 
 Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
 
