@@ -25,7 +25,7 @@ from pathlib import Path
 
 from imagined import NODES, RANKS, Job, Node
 
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands.client import ClientError, TowerClient
 
 DETECTION = """[detection]
 suspect_floor_s = 1.0

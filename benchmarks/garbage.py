@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import junk
 from benchmarks.imagined_job import ImaginedJob
 from tests.towers import RunningTower, running_tower
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands.client import ClientError, TowerClient
 
 WARMUP_S = 14.0
 VERDICT_DEADLINE_S = 120.0

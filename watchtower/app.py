@@ -27,7 +27,7 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.mutes import mute_routes
-from watchtower.api.reference import reference_route
+from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.config import TowerConfig
 from watchtower.garbage import put_off_full_collections
@@ -76,7 +76,7 @@ def make_app(
     app.router.routes += [
         *ingest_routes(tower, refusals),
         metrics_route(tower, refusals),
-        reference_route(app),
+        *reference_routes(app),
     ]
     for routes in (job_routes, mute_routes, incident_routes, health_routes):
         app.include_router(routes(tower))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from watchtower import __version__, asking, paging
+from watchtower import __version__
 from watchtower.access.tls import CA_VARIABLE, TlsError
 from watchtower.access.tokens import (
     FILE_VARIABLE,
@@ -19,7 +19,8 @@ from watchtower.access.tokens import (
     make_token,
     write_token,
 )
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands import asking, muting
+from watchtower.commands.client import ClientError, TowerClient
 from watchtower.config import DEFAULT_PORT, ConfigError, TowerConfig, load_config
 
 Run = Callable[[argparse.Namespace], int]
@@ -140,7 +141,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print both verdicts as JSON")
 
     def run(args: argparse.Namespace) -> int:
-        from watchtower.replaying import replay
+        from watchtower.commands.replaying import replay
 
         return replay(args)
 
@@ -152,20 +153,20 @@ def _add_mute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="for_s",
-        type=paging.duration,
+        type=muting.duration,
         required=True,
         metavar="DURATION",
         help="how long, such as 30m, 2h or 1d",
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the job")
     _add_tower(parser)
-    parser.set_defaults(run=lambda args: paging.mute(_client(args), args))
+    parser.set_defaults(run=lambda args: muting.mute(_client(args), args))
 
 
 def _add_unmute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", help="name of the job")
     _add_tower(parser)
-    parser.set_defaults(run=lambda args: paging.unmute(_client(args), args))
+    parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
 
 
 def _add_ack(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +174,7 @@ def _add_ack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", default="", metavar="NAME", help="who looks after it")
     parser.add_argument("--note", default="", metavar="TEXT", help="kept with the incident")
     _add_tower(parser)
-    parser.set_defaults(run=lambda args: paging.ack(_client(args), args))
+    parser.set_defaults(run=lambda args: muting.ack(_client(args), args))
 
 
 def _add_asking(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from watchtower import client
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands import client
+from watchtower.commands.client import ClientError, TowerClient
 
 Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
 
@@ -59,7 +59,7 @@ def drip_headers(handler: BaseHTTPRequestHandler) -> None:
 def test_a_reply_that_drips_ends_at_its_deadline(serve, monkeypatch, answer):
     monkeypatch.setattr(client, "REPLY_S", 0.3)
     began = time.monotonic()
-    with pytest.raises(ClientError, match=r"the reply takes too long|timed out"):
+    with pytest.raises(ClientError, match="did not answer in time"):
         TowerClient(serve(answer)).jobs()
     assert time.monotonic() - began < 5
 

@@ -64,7 +64,7 @@ def shared_python(folder: Path) -> Path | None:
             python,
             "-P",
             "-c",
-            "import agent.daemon, watchtower.client",
+            "import agent.daemon, watchtower.commands.client",
         ]
         try:
             tried = subprocess.run(words, capture_output=True, check=False, timeout=60, cwd="/")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.client import NotFoundError, TowerClient
+from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.launching import MARK, free_port, node_mark
 from watchtower.drills.settings import read_config
 from watchtower.drills.stage import Stage

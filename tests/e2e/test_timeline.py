@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.client import NotFoundError, TowerClient
+from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.settings import read_config

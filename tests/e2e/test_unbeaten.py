@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.client import NotFoundError, TowerClient
+from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.launching import MARK, free_port, node_mark
 from watchtower.drills.stage import Stage
 

@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from benchmarks import junk
 from tests.tower.test_api import assert_problem, recorded
-from watchtower import asking
 from watchtower.api.ingest import RefusedError, decode
 from watchtower.app import make_app
+from watchtower.commands import asking
 from watchtower.core.fleet import fleet as fleet_bounds
 from watchtower.core.policy import Policy
 from watchtower.core.wording import render_markdown, render_slack, render_text

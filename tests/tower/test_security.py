@@ -219,6 +219,11 @@ def test_the_reference_page_loads_nothing_and_lists_every_call(client):
             assert f"{method.upper()} {path}" in response.text
 
 
+def test_the_address_alone_leads_to_the_reference_page(client):
+    response = call(client, "GET", "/", TOKENS["reader"], follow_redirects=False)
+    assert (response.status_code, response.headers["location"]) == (307, "docs")
+
+
 def test_the_openapi_document_declares_the_bearer_scheme(client):
     document = call(client, "GET", "/openapi.json", TOKENS["reader"]).json()
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"

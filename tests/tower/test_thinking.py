@@ -75,7 +75,7 @@ def test_an_error_of_the_diagnosis_is_its_own(gate):
 def test_a_job_whose_diagnosis_hangs_is_hung_all_the_same_and_readyz_says_so(
     tell, gate, monkeypatch
 ):
-    monkeypatch.setattr("watchtower.tower.tower.diagnose", lambda case: gate.wait())
+    monkeypatch.setattr("watchtower.tower.diagnosing.diagnose", lambda case: gate.wait())
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)
@@ -86,6 +86,25 @@ def test_a_job_whose_diagnosis_hangs_is_hung_all_the_same_and_readyz_says_so(
         assert f"the diagnosis of job {JOB} does not come back" in check_health(sim.tower).limits
         await sim.report(60)
         assert sim.status == "hung"
+
+    tell(story)
+
+
+def test_a_job_of_which_no_case_can_be_made_is_hung_all_the_same(tell, monkeypatch):
+    def fail(sketch, earlier):
+        raise ValueError("two of one rank")
+
+    monkeypatch.setattr("watchtower.tower.diagnosing.make_case", fail)
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(1)
+        assert sim.verdict.missing_evidence == ("the diagnosis failed (ValueError)",)
+        await sim.report(60)
+        assert sim.status == "hung"
+        assert sim.verdict.suspects == ()
 
     tell(story)
 

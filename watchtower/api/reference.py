@@ -1,4 +1,4 @@
-"""/docs: the API on one plain page. No script, nothing loaded from elsewhere."""
+"""/docs: the API on one plain page. No script, nothing loaded from elsewhere. / leads there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -25,14 +25,17 @@ _OUTSIDE = {
 }
 
 
-def reference_route(app: FastAPI) -> Route:
-    """The /docs route of an app."""
+def reference_routes(app: FastAPI) -> list[Route]:
+    """The /docs route of an app, and the one for who types no more than its address."""
 
     async def get_reference(_: Request) -> Response:
         page = "".join(_write(app.openapi()))
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
-    return Route("/docs", get_reference)
+    async def go_to_reference(_: Request) -> Response:
+        return RedirectResponse("docs")
+
+    return [Route("/docs", get_reference), Route("/", go_to_reference)]
 
 
 def _write(document: dict[str, Any]) -> Iterator[str]:

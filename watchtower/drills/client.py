@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from watchtower import client
+from watchtower.commands import client
 
 TIMEOUT_S = 5.0
 

@@ -23,10 +23,9 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import Sketch, dumps_since, make_case, sketch_case
+from watchtower.core.detection.snapshot import Sketch, dumps_since, sketch_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
-from watchtower.core.diagnosis.diagnosis import diagnose, failed_diagnosis
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation, Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
@@ -36,6 +35,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.deadlines import find_deadlines
+from watchtower.tower.diagnosing import conclude
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
@@ -307,28 +307,20 @@ class Tower:
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
-        asked, earlier, has_failed = live.question(), live.earlier, False
+        asked = live.question()
         try:
-            case = await self.thinker.think(live.name, lambda: make_case(sketch, earlier))
-            try:
-                diagnosis = await self.thinker.think(live.name, lambda: diagnose(case))
-            except Exception as error:
-                log.exception("job %s: the diagnosis failed", live.name)
-                diagnosis, has_failed = failed_diagnosis(case, error), True
-        except Exception:
-            log.exception("job %s: no case could be made", live.name)
-            return
+            conclusion = await conclude(self.thinker, sketch, live.earlier)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
         self.counters.diagnoses += 1
         if self.live.get(live.name) is not live:
             return  # another generation has begun
-        says_more = not has_failed or live.watch.diagnosis is None
+        says_more = not conclusion.has_failed or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
-            live.case = case
+            live.case = conclusion.case
             live.diagnosed_at = self.clock.wall()
-            self._carry_out(live, gen, live.watch.take_diagnosis(diagnosis, now), now)
+            self._carry_out(live, gen, live.watch.take_diagnosis(conclusion.diagnosis, now), now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
 

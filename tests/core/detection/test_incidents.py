@@ -3,7 +3,8 @@
 import pytest
 
 from tests.core.detection.scenes import World
-from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from tests.core.detection.story import Story, a_diagnosis, plain, stalled
+from watchtower.core.detection.detector import Kind, Why
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -16,66 +17,9 @@ from watchtower.core.detection.effects import (
 from watchtower.core.detection.incidents import NEXT, JobWatch
 from watchtower.core.detection.patience import patience_for
 from watchtower.core.detection.surroundings import Surroundings
-from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.fleet.pace import Pause, Pauses
+from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.wire.verdict import Cause, Status, Suspect
-
-
-def a_diagnosis(cause=Cause.DATALOADER_STALL, **changes) -> Diagnosis:
-    suspect = Suspect(rank=2, node="n1", cause=cause, why="it sleeps")
-    fields = {
-        "cause": cause,
-        "confidence": 0.9,
-        "suspects": (suspect,),
-        "waiting": "0-1,3",
-        "step": 9,
-        "stalled_for_s": 6.0,
-        "summary": "rank 2 sleeps",
-        "evidence": (),
-        "missing_evidence": (),
-        "alternatives": (),
-        "next_steps": (),
-        "suspects_moving": False,
-        "peers_waiting": True,
-        "suspect_class": "dataloader",
-    }
-    return Diagnosis(**(fields | changes))
-
-
-def stalled(since: float = 100.0, why: Why = Why.OVERDUE) -> Condition:
-    stall = Stall(why=why, since=since, ranks=frozenset({2}))
-    return Condition(kind=Kind.STALLED, reason="rank 2 has not stepped", stall=stall)
-
-
-def plain(kind: Kind) -> Condition:
-    return Condition(kind=kind, reason=kind.value)
-
-
-class Story:
-    """One watch and its effects, told second by second from 106 s on."""
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self.watch = JobWatch(policy=policy or Policy(), pauses=Pauses())
-        self.now = 106.0
-        self.effects: list[object] = []
-
-    def see(self, condition: Condition, seconds: float = 0.0, **around) -> list[object]:
-        around = Surroundings(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | around))
-        effects = list(self.watch.step(condition, around, self.now))
-        for _ in range(round(seconds)):
-            self.now += 1
-            effects += self.watch.step(condition, around, self.now)
-        self.effects += effects
-        return effects
-
-    def hear(self, diagnosis: Diagnosis) -> list[object]:
-        effects = self.watch.take_diagnosis(diagnosis, self.now)
-        self.effects += effects
-        return effects
-
-    def kinds(self) -> list[type]:
-        return [type(effect) for effect in self.effects]
+from watchtower.wire.verdict import Cause, Status
 
 
 def test_the_table_answers_every_status_and_condition():
@@ -135,48 +79,6 @@ def test_without_a_diagnosis_nothing_becomes_an_incident():
     assert story.watch.status is Status.SUSPECT
 
 
-def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
-    story = Story()
-    story.see(stalled())
-    story.hear(a_diagnosis())
-    story.see(stalled(), seconds=5)
-    effects = story.see(plain(Kind.STEPPING))
-    assert story.watch.status is Status.HEALTHY
-    learned = [effect.pause for effect in effects if isinstance(effect, PauseLearned)]
-    assert [(pause.frame_class, pause.length_s) for pause in learned] == [("dataloader", 11.0)]
-    assert IncidentOpened not in story.kinds()
-
-
-def test_a_long_start_teaches_no_pause_of_training():
-    story = Story()
-    story.see(stalled(why=Why.STARTUP), starting=True)
-    story.hear(a_diagnosis(suspects_moving=True, suspect_class="user"))
-    story.see(stalled(why=Why.STARTUP), seconds=900, starting=True)
-    assert story.watch.status is Status.SUSPECT
-    effects = story.see(plain(Kind.STEPPING))
-    assert [type(effect) for effect in effects] == [StatusChanged]
-    assert not story.watch.pauses
-
-
-def test_a_pause_seen_before_gets_more_patience():
-    story = Story()
-    for length in (9, 12):
-        story.see(stalled(since=story.now - 6))
-        story.hear(a_diagnosis())
-        story.see(stalled(since=story.now - 6), seconds=length)
-        story.see(plain(Kind.STEPPING))
-    assert story.watch.status is Status.HEALTHY
-    assert IncidentOpened not in story.kinds()
-
-
-def test_a_death_that_peers_survive_teaches_no_pause():
-    story = Story()
-    story.see(stalled(why=Why.DEATH))
-    story.hear(a_diagnosis(Cause.PROCESS_DIED))
-    effects = story.see(plain(Kind.STEPPING))
-    assert [type(effect) for effect in effects] == [StatusChanged]
-
-
 def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_one():
     story = Story()
     story.see(stalled())
@@ -190,24 +92,6 @@ def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_o
     story.see(stalled(since=story.now - 6))
     assert story.watch.status is Status.SUSPECT
     assert story.watch.diagnosis is None
-
-
-def test_an_incident_teaches_no_pause_however_it_ended():
-    story = Story()
-    story.see(stalled())
-    story.hear(a_diagnosis(suspects_moving=True))
-    story.see(stalled(), seconds=10_800)
-    effects = story.see(plain(Kind.STEPPING))
-    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed]
-    assert not story.watch.pauses
-
-
-def test_however_long_a_pause_was_seen_patience_has_an_end():
-    around = Surroundings(typical_s=1.0)
-    pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
-    patience = patience_for(a_diagnosis(), around, pauses, Policy())
-    assert patience.length_s == Policy().learned_max_s
-    assert patience.reason == "a pause of 10800 s was seen here before"
 
 
 def test_a_job_cancelled_during_a_suspicion_opens_no_incident():

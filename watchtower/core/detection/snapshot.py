@@ -42,6 +42,11 @@ class Sketch:
     """Dumps from before the trouble are left out."""
     now: float
 
+    @property
+    def stalled_for_s(self) -> float:
+        """For how long the job has not moved."""
+        return max(0.0, self.now - self.since)
+
 
 def sketch_case(
     gen: Generation,
@@ -97,7 +102,7 @@ def _make_case(sketch: Sketch) -> Case:
         generation=sketch.generation,
         world_size=sketch.world_size,
         typical_step_s=sketch.typical_step_s,
-        stalled_for_s=max(0.0, now - sketch.since),
+        stalled_for_s=sketch.stalled_for_s,
         settle_s=sketch.detector.policy.settle_s,
         moving_cpu_cores=sketch.detector.policy.moving_cpu_cores,
         ranks=ranks,

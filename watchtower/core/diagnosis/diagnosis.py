@@ -83,7 +83,7 @@ def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Dia
     )
 
 
-def failed_diagnosis(case: Case, error: Exception) -> Diagnosis:
+def failed_diagnosis(stalled_for_s: float, error: Exception) -> Diagnosis:
     """What is left to say when `diagnose` itself failed: that, and that the job stands still."""
     return Diagnosis(
         cause=Cause.UNKNOWN,
@@ -92,7 +92,7 @@ def failed_diagnosis(case: Case, error: Exception) -> Diagnosis:
         summary="no diagnosis: it failed, its traceback is in the tower's log",
         waiting="",
         step=None,
-        stalled_for_s=case.stalled_for_s,
+        stalled_for_s=stalled_for_s,
         missing_evidence=(f"the diagnosis failed ({type(error).__name__})",),
     )
 

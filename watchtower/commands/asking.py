@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from watchtower.client import ClientError, TowerClient
+from watchtower.commands.client import ClientError, TowerClient
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""

@@ -187,8 +187,8 @@ class TowerClient:
             return f"cannot talk to the tower at {self.url}: {said}"
         if isinstance(error, TimeoutError):  # of a connection that was made: urllib wraps others
             return (
-                f"the tower at {self.url} took the connection and did not answer within "
-                f"{self._timeout_s:g} s: it is stopped or overloaded, look at its log"
+                f"the tower at {self.url} took the connection and did not answer in time: "
+                "it is stopped or overloaded, look at its log"
             )
         if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
             reason = "no HTTP: is its address https:// instead of http://?"

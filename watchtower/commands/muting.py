@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-from watchtower.asking import MAX_NAMED, clean, say_ack
-from watchtower.client import TowerClient
+from watchtower.commands.asking import MAX_NAMED, clean, say_ack
+from watchtower.commands.client import TowerClient
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from watchtower import __version__
-from watchtower.client import ClientError
+from watchtower.commands.client import ClientError
 from watchtower.core.case import CASE_SCHEMA
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.wording import render_text

@@ -1,0 +1,65 @@
+"""One watch over a job, told second by second: for tests of statuses, incidents and pauses."""
+
+from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.pace import Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.verdict import Cause, Suspect
+
+
+def a_diagnosis(cause=Cause.DATALOADER_STALL, **changes) -> Diagnosis:
+    suspect = Suspect(rank=2, node="n1", cause=cause, why="it sleeps")
+    fields = {
+        "cause": cause,
+        "confidence": 0.9,
+        "suspects": (suspect,),
+        "waiting": "0-1,3",
+        "step": 9,
+        "stalled_for_s": 6.0,
+        "summary": "rank 2 sleeps",
+        "evidence": (),
+        "missing_evidence": (),
+        "alternatives": (),
+        "next_steps": (),
+        "suspects_moving": False,
+        "peers_waiting": True,
+        "suspect_class": "dataloader",
+    }
+    return Diagnosis(**(fields | changes))
+
+
+def stalled(since: float = 100.0, why: Why = Why.OVERDUE) -> Condition:
+    stall = Stall(why=why, since=since, ranks=frozenset({2}))
+    return Condition(kind=Kind.STALLED, reason="rank 2 has not stepped", stall=stall)
+
+
+def plain(kind: Kind) -> Condition:
+    return Condition(kind=kind, reason=kind.value)
+
+
+class Story:
+    """One watch and its effects, told second by second from 106 s on."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.watch = JobWatch(policy=policy or Policy(), pauses=Pauses())
+        self.now = 106.0
+        self.effects: list[object] = []
+
+    def see(self, condition: Condition, seconds: float = 0.0, **around) -> list[object]:
+        around = Surroundings(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | around))
+        effects = list(self.watch.step(condition, around, self.now))
+        for _ in range(round(seconds)):
+            self.now += 1
+            effects += self.watch.step(condition, around, self.now)
+        self.effects += effects
+        return effects
+
+    def hear(self, diagnosis: Diagnosis) -> list[object]:
+        effects = self.watch.take_diagnosis(diagnosis, self.now)
+        self.effects += effects
+        return effects
+
+    def kinds(self) -> list[type]:
+        return [type(effect) for effect in self.effects]

@@ -1,0 +1,75 @@
+"""Pauses that a job came back from: which are remembered, and what patience they earn."""
+
+from tests.core.detection.story import Story, a_diagnosis, plain, stalled
+from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.effects import (
+    IncidentClosed,
+    IncidentOpened,
+    PauseLearned,
+    StatusChanged,
+)
+from watchtower.core.detection.patience import patience_for
+from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.fleet.pace import Pause, Pauses
+from watchtower.core.policy import Policy
+from watchtower.wire.verdict import Cause, Status
+
+
+def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=5)
+    effects = story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+    learned = [effect.pause for effect in effects if isinstance(effect, PauseLearned)]
+    assert [(pause.frame_class, pause.length_s) for pause in learned] == [("dataloader", 11.0)]
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_long_start_teaches_no_pause_of_training():
+    story = Story()
+    story.see(stalled(why=Why.STARTUP), starting=True)
+    story.hear(a_diagnosis(suspects_moving=True, suspect_class="user"))
+    story.see(stalled(why=Why.STARTUP), seconds=900, starting=True)
+    assert story.watch.status is Status.SUSPECT
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(effect) for effect in effects] == [StatusChanged]
+    assert not story.watch.pauses
+
+
+def test_a_pause_seen_before_gets_more_patience():
+    story = Story()
+    for length in (9, 12):
+        story.see(stalled(since=story.now - 6))
+        story.hear(a_diagnosis())
+        story.see(stalled(since=story.now - 6), seconds=length)
+        story.see(plain(Kind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+    assert IncidentOpened not in story.kinds()
+
+
+def test_a_death_that_peers_survive_teaches_no_pause():
+    story = Story()
+    story.see(stalled(why=Why.DEATH))
+    story.hear(a_diagnosis(Cause.PROCESS_DIED))
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(effect) for effect in effects] == [StatusChanged]
+
+
+def test_an_incident_teaches_no_pause_however_it_ended():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(suspects_moving=True))
+    story.see(stalled(), seconds=10_800)
+    effects = story.see(plain(Kind.STEPPING))
+    assert [type(e) for e in effects] == [StatusChanged, IncidentClosed]
+    assert not story.watch.pauses
+
+
+def test_however_long_a_pause_was_seen_patience_has_an_end():
+    around = Surroundings(typical_s=1.0)
+    pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
+    patience = patience_for(a_diagnosis(), around, pauses, Policy())
+    assert patience.length_s == Policy().learned_max_s
+    assert patience.reason == "a pause of 10800 s was seen here before"
