@@ -14,7 +14,7 @@ from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
 from agent.pages import find_page
 from agent.procfs import Proc
 from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
-from watchtower.client import TowerClient
+from watchtower.commands.client import TowerClient
 from watchtower.drills.scene import Scene
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import parse_members
