@@ -5,23 +5,36 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 RUN_DEADLINE_S = 600.0
 
 
 def run_drill(
-    name: str, *, ranks: int = 8, backend: str = "stdlib", config: str | None = None
+    name: str,
+    *,
+    ranks: int = 8,
+    backend: str = "stdlib",
+    config: str | None = None,
+    evidence: Path | None = None,
 ) -> dict:
-    """Run a drill, with default settings or a config file's. SystemExit when it could not run."""
-    command = [sys.executable, "-P", "-m", "watchtower", "drill", name, "--json"]
-    settings = ["--config", config] if config else []
+    """Run a drill, with default settings or a config file's. SystemExit when it could not run.
+
+    `evidence` is an empty folder for that of a job that was hung; the result has `incidents` then.
+    """
+    words = [name, "--ranks", str(ranks), "--backend", backend]
+    words += ["--config", config] if config else []
+    if evidence is None:
+        command = ["-P", "-m", "watchtower", "drill", *words, "--json"]
+    else:
+        command = ["-m", "benchmarks.accuracy.one", *words, "--evidence", str(evidence)]
     done = subprocess.run(
-        [*command, "--backend", backend, "--ranks", str(ranks), *settings],
+        [sys.executable, *command],
         capture_output=True,
         text=True,
         timeout=RUN_DEADLINE_S,
         check=False,
     )
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1) or not done.stdout.strip():
         raise SystemExit(f"{name} could not run:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,75 +1,111 @@
-"""Write docs/accuracy.md, from the results file alone.
+"""Write docs/accuracy.md, from the results files alone.
 
-Shows the newest commit's runs for each drill, backend, ranks and settings; older runs stay in the
-file and are not mixed in.
+Shows the runs of the newest commit of watchtower, and of each other tool the runs of the newest
+commit that it was run at; older runs stay in the file and are not mixed in.
 """
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.comparison import WIDTH, count, mark_few, name_fault, render_comparison
+from benchmarks.accuracy.healthy import HEALTHY
+from benchmarks.accuracy.healthy_report import render_healthy
 from benchmarks.accuracy.results import RESULTS, read_rows
-from benchmarks.accuracy.score import accused, brier, calibrate, score
+from benchmarks.accuracy.score import WATCHTOWER, accused, brier, calibrate, score
+from watchtower.drills.catalogue import DRILLS
 
 REPORT = Path("docs/accuracy.md")
 HEAD = "| fault | backend | rank right | cause right | accused | abstained | p50 s | p95 s |"
+
+Row = dict[str, Any]
 
 
 def main() -> None:
     rows = read_rows()
     if not rows:
         raise SystemExit(f"{RESULTS} has no runs: python -m benchmarks.accuracy.run makes them")
-    REPORT.write_text(render(rows), encoding="utf-8")
+    REPORT.write_text(render(rows, read_rows(HEALTHY)), encoding="utf-8")
     print(f"wrote {REPORT} from {len(rows)} runs")
 
 
-def render(rows: list[dict[str, Any]]) -> str:
+def render(rows: list[Row], healthy: list[Row]) -> str:
     """Render the report of these runs."""
-    commit = max(rows, key=lambda row: row["date"])["commit"]
-    shown = [row for row in rows if row["commit"] == commit]
-    parts = (_head(shown, commit), _table(shown), _failures(shown), _calibration(shown))
-    return "\n\n".join([*parts, _notes(shown)]) + "\n"
+    shown = choose_rows(rows)
+    own = [row for row in shown if "tool" not in row]
+    parts = [_head(own), _table(own), render_comparison(shown), _failures(own), _calibration(own)]
+    return "\n\n".join([*parts, render_healthy(healthy), _notes(shown)]) + "\n"
 
 
-def _head(rows: list[dict[str, Any]], commit: str) -> str:
+def choose_rows(rows: list[Row]) -> list[Row]:
+    """Of each tool, watchtower among them, the rows of the commit it was last run at."""
+    newest: dict[str, Row] = {}
+    for row in rows:
+        tool = row.get("tool", WATCHTOWER)
+        if tool not in newest or row["date"] > newest[tool]["date"]:
+            newest[tool] = row
+    shown = [row for row in rows if row["commit"] == newest[row.get("tool", WATCHTOWER)]["commit"]]
+    return sorted(shown, key=_place)
+
+
+def _place(row: Row) -> tuple[int, str, str, str]:
+    """Order rows as the catalogue does, whatever order they were run in."""
+    names = [drill.name for drill in DRILLS]
+    known = row["drill"] in names
+    at = names.index(row["drill"]) if known else len(names)
+    return at, row["drill"], name_fault(row), row["backend"]
+
+
+def _head(rows: list[Row]) -> str:
+    commits = ", ".join(sorted({f"`{row['commit']}`" for row in rows}))
     return (
         "# Accuracy\n\n"
-        "Written by `make accuracy` from `benchmarks/results/accuracy.jsonl`; do not edit.\n\n"
-        f"{len(rows)} runs of real hung jobs, product at commit `{commit}`. Right means: the named "
-        "ranks are exactly\nthe injected ones. Accused: mean ranks named when any were. "
-        "Times are from the fault to the first published verdict.\n"
-        "Other tools were not run on these jobs: the harness does not collect their evidence yet."
+        "Written by `make accuracy` from `benchmarks/results/`; do not edit.\n\n"
+        f"{count(len(rows))} of real hung jobs, product at commit {commits}.\nThe rank is random. "
+        "Right means: the named ranks are exactly the injected ones. Accused: mean\nranks named "
+        "when any were. Abstained: nobody named though somebody is to blame. Times are from the\n"
+        "fault to the first published verdict.\n\n## watchtower"
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[Row]) -> str:
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
-    for (drill, backend, settings), group in _grouped(rows).items():
-        got = score(group)
-        name = drill if settings == "default" else f"{drill} ({settings})"
-        lines.append(
-            f"| {name} | {backend} | {got.rank_right}/{got.runs} | {got.cause_right}/{got.runs} "
-            f"| {got.accused:.1f} | {got.abstained} | {_time(got.p50_s)} | {_time(got.p95_s)} |"
-        )
-    return "\n".join(lines)
+    for (name, backend), group in _grouped(rows).items():
+        lines.append(_line(mark_few(name, len(group)), backend, group))
+    return "\n".join([*lines, _line("**all**", "", rows), "", _say_missing(rows)])
 
 
-def _grouped(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+def _say_missing(rows: list[Row]) -> str:
+    """Name the faults of the catalogue that have no run, so that none is left out unseen."""
+    run = {(row["drill"], row["backend"]) for row in rows}
+    faults = [(drill.name, name) for drill in DRILLS if drill.is_fault for name in drill.backends]
+    missing = [f"{name} ({backend})" for name, backend in faults if (name, backend) not in run]
+    return textwrap.fill(f"Without a run: {', '.join(missing) or 'none'}.", WIDTH)
+
+
+def _line(name: str, backend: str, rows: list[Row]) -> str:
+    got = score(rows)
+    return (
+        f"| {name} | {backend} | {got.rank_right}/{got.runs} | {got.cause_right}/{got.runs} "
+        f"| {got.accused:.1f} | {got.abstained} | {_time(got.p50_s)} | {_time(got.p95_s)} |"
+    )
+
+
+def _grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        settings = f"{row['settings']}, {row['ranks']} ranks" if row["ranks"] != 8 else ""
-        key = (row["drill"], row["backend"], settings or row["settings"])
-        groups.setdefault(key, []).append(row)
+        groups.setdefault((name_fault(row), row["backend"]), []).append(row)
     return groups
 
 
-def _failures(rows: list[dict[str, Any]]) -> str:
+def _failures(rows: list[Row]) -> str:
     lines = [_failure(row) for row in rows if not (row["right_rank"] and row["right_cause"])]
-    return "## Failures\n\n" + ("\n".join(lines) or "None.")
+    return "## Failures of watchtower\n\n" + ("\n".join(lines) or "None.")
 
 
-def _failure(row: dict[str, Any]) -> str:
+def _failure(row: Row) -> str:
     verdict, injected = row["verdict"] or {}, row["injected"]
     return (
         f"- {row['drill']}, {row['backend']}, {row['date']}: injected {injected['ranks']} "
@@ -78,7 +114,7 @@ def _failure(row: dict[str, Any]) -> str:
     )
 
 
-def _calibration(rows: list[dict[str, Any]]) -> str:
+def _calibration(rows: list[Row]) -> str:
     lines = ["## Calibration", "", "| confidence | runs | right |", "|---|---|---|"]
     for low, high, runs, right in calibrate(rows):
         share = f"{right / runs:.0%}" if runs else "-"
@@ -88,16 +124,20 @@ def _calibration(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", f"Brier score (0 is perfect): {told}."])
 
 
-def _notes(rows: list[dict[str, Any]]) -> str:
+def _notes(rows: list[Row]) -> str:
     made = {", ".join(f"{name} {got}" for name, got in row["versions"].items()) for row in rows}
     dates = sorted(row["date"] for row in rows)
-    settings = sorted({row["settings"] for row in rows})
+    settings = sorted({row["settings"] for row in rows if "tool" not in row})
+    beside = sorted({row.get("beside", 1) for row in rows if "tool" not in row})
+    commits = {row["tool"]: row["commit"] for row in rows if "tool" in row}
     return "\n".join(
         [
             "## Machine and settings",
             "",
             f"- Runs from {dates[0]} to {dates[-1]}.",
             f"- Settings: {', '.join(settings)}.",
+            f"- Drills at the same time: {', '.join(map(str, beside))}.",
+            *(f"- Runs of {tool} at commit `{commits[tool]}`." for tool in sorted(commits)),
             *(f"- Made with {text}." for text in sorted(made)),
         ]
     )

@@ -1,4 +1,9 @@
-"""The results file: one JSON line a run, only ever appended to."""
+"""The results file: one JSON line a run, only ever appended to.
+
+A row without `tool` is a run judged by watchtower, with what the peers said of the same hung job
+in `peers`. A row with `tool` is a run of a tool that has to live inside the job: whom it accused,
+or in `why_not` why there is none. Its `settings` are the tool's own.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,25 @@
 """Run every fault drill several times, random ranks, and append each result; resumes.
 
-A run already in the results file for the same drill, backend, settings and commit is not repeated.
+Each hung job is also judged by the peers, from evidence taken while it hung. A run already in the
+results file for the same drill, backend, settings and commit is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
 
+from benchmarks.accuracy.asking import ask_peers
 from benchmarks.accuracy.circumstances import name_settings, read_commit, read_versions
+from benchmarks.accuracy.evidence import read_evidence
 from benchmarks.accuracy.results import Key, Row, append_row, count_runs, read_rows
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import DRILLS
@@ -27,12 +36,34 @@ def main() -> None:
         for name in choose_drills(backend, args.only)
     ]
     there: Counter[Key] = Counter() if args.again else count_runs(read_rows())
+    keys = plan(rows, there, args.runs)
+    how = How(config=args.config, beside=args.beside, keep=args.keep)
     stop_at = time.monotonic() + args.minutes * 60
-    for key in plan(rows, there, args.runs):
+
+    def run(key: Key) -> bool:
         if time.monotonic() >= stop_at:
-            print(f"stopped after {args.minutes:g} minutes; run it again to go on")
-            return
-        _run_once(key, args.config)
+            return False
+        _run_once(key, how)
+        return True
+
+    with ThreadPoolExecutor(args.beside) as pool:
+        begun = sum(pool.map(run, keys))
+    if begun < len(keys):
+        print(f"stopped after {args.minutes:g} minutes; run it again to go on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How drills are run, whichever they are."""
+
+    config: str | None
+    beside: int
+    """Drills at the same time: each is then slower, and the row says so."""
+    keep: Path | None
+    """Where evidence stays; else it goes when it has been judged."""
+
+
+_APPENDING = Lock()
 
 
 def choose_drills(backend: str, only: str) -> list[str]:
@@ -52,7 +83,7 @@ def plan(rows: list[Key], there: Counter[Key], runs: int) -> list[Key]:
     return [key for key in rows for _ in range(runs - there[key])]
 
 
-def _run_once(key: Key, config: str | None) -> None:
+def _run_once(key: Key, how: How) -> None:
     name, backend, ranks, settings, commit = key
     circumstances: Row = {
         "ranks": ranks,
@@ -60,15 +91,38 @@ def _run_once(key: Key, config: str | None) -> None:
         "commit": commit,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": read_versions(),
+        "beside": how.beside,
     }
-    try:
-        result = run_drill(name, ranks=ranks, backend=backend, config=config)
-    except SystemExit as reason:
-        print(f"{name:<24} {backend:<7} {reason}", flush=True)
-        return
-    append_row({**result, "drill": name, "backend": backend, **circumstances})
-    rank, cause = (("wrong", "right")[bool(result[part])] for part in ("right_rank", "right_cause"))
-    print(f"{name:<24} {backend:<7} rank {rank}, cause {cause}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="watchtower-evidence-") as own:
+        folder = _make_folder(how.keep, f"{name}-{backend}") if how.keep else Path(own)
+        try:
+            result = run_drill(
+                name, ranks=ranks, backend=backend, config=how.config, evidence=folder
+            )
+        except (SystemExit, subprocess.TimeoutExpired) as reason:
+            print(f"{name:<24} {backend:<7} {reason}", flush=True)
+            return
+        peers = ask_peers(read_evidence(folder, backend))
+    row = {**result, "drill": name, "backend": backend, "peers": peers, **circumstances}
+    with _APPENDING:
+        append_row(row)
+    print(_tell(row), flush=True)
+
+
+def _make_folder(keep: Path, name: str) -> Path:
+    keep.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep))
+
+
+def _tell(row: dict) -> str:
+    rank, cause = (("wrong", "right")[bool(row[part])] for part in ("right_rank", "right_cause"))
+    peers = ", ".join(
+        f"{name} {answer['accused']}"
+        for name, answer in row["peers"].items()
+        if not answer["why_not"]
+    )
+    told = f"{row['drill']:<24} {row['backend']:<7} rank {rank}, cause {cause}"
+    return f"{told}; injected {row['injected']['ranks']}: {peers}" if peers else told
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -79,6 +133,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--backends", default=",".join(BACKENDS), help="with commas (both)")
     parser.add_argument("--config", metavar="FILE", help="settings (the defaults)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start none after")
+    parser.add_argument("--beside", type=int, default=1, help="drills at the same time (1)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the evidence there")
     parser.add_argument("--again", action="store_true", help="also runs that are there already")
     return parser.parse_args()
 

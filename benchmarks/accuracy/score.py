@@ -41,6 +41,64 @@ def score(rows: list[dict[str, Any]]) -> Score:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolScore:
+    """How any tool did on the runs of one fault that it could judge."""
+
+    runs: int
+    rank_right: int
+    accused: float
+    """Mean size of the accused set over the runs that accused somebody; 0.0 when none did."""
+    abstained: int
+    """Runs that named nobody though a rank was injected, or that the tool failed in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Whom one tool accused in one run."""
+
+    accused: frozenset[int]
+    injected: frozenset[int]
+    failed: bool = False
+
+    @property
+    def is_right(self) -> bool:
+        """Exactly the injected ranks; a tool that broke is not right where nobody is to blame."""
+        return not self.failed and self.accused == self.injected
+
+
+WATCHTOWER = "watchtower"
+
+
+def answers_of(row: dict[str, Any]) -> dict[str, Answer]:
+    """Give the answer of each tool that could judge this run, by its name."""
+    injected = frozenset(row["injected"]["ranks"])
+    if "tool" in row:
+        return {} if row.get("why_not") else {row["tool"]: _as_answer(row, injected)}
+    own = Answer(accused=frozenset(accused(row)), injected=injected)
+    peers = row.get("peers", {}).items()
+    asked = {name: _as_answer(told, injected) for name, told in peers if not told["why_not"]}
+    return {WATCHTOWER: own, **asked}
+
+
+def _as_answer(told: dict[str, Any], injected: frozenset[int]) -> Answer:
+    failed = bool(told.get("failed"))
+    return Answer(accused=frozenset(told["accused"]), injected=injected, failed=failed)
+
+
+def score_answers(answers: list[Answer]) -> ToolScore:
+    """Score one tool's answers."""
+    sizes = [len(answer.accused) for answer in answers if answer.accused]
+    return ToolScore(
+        runs=len(answers),
+        rank_right=sum(answer.is_right for answer in answers),
+        accused=sum(sizes) / len(sizes) if sizes else 0.0,
+        abstained=sum(
+            not answer.accused and bool(answer.injected or answer.failed) for answer in answers
+        ),
+    )
+
+
 def accused(row: dict[str, Any]) -> set[int]:
     """Give the ranks that the final verdict names."""
     return {suspect["rank"] for suspect in (row["verdict"] or {}).get("suspects", ())}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy.comparison import LEGEND, render_comparison
 from benchmarks.accuracy.report import render
 from benchmarks.accuracy.results import append_row, count_runs, key_of, read_rows
 from benchmarks.accuracy.run import choose_drills, plan
@@ -31,6 +32,19 @@ def make_row(*, named: tuple[int, ...] = (3,), right: bool = True, **other: Any)
         "right_rank": right,
         "right_cause": right,
     }
+    return row | other
+
+
+def make_peer(*named: int, why_not: str | None = None, failed: bool = False) -> dict[str, Any]:
+    said = "it failed: KeyError" if failed else ""
+    told = {"accused": list(named), "cause": None, "said": said}
+    return told | {"why_not": why_not, "failed": failed}
+
+
+def make_live_row(*named: int, **other: Any) -> dict[str, Any]:
+    settings = "monitored_barrier: timeout 10 s"
+    row = make_row(tool="monitored_barrier", accused=list(named), said="", settings=settings)
+    del row["verdict"], row["right_rank"], row["right_cause"]
     return row | other
 
 
@@ -67,6 +81,12 @@ def test_runs_already_there_are_not_planned_again() -> None:
     assert plan([key_of(done)], Counter(), 1) == [key_of(done)]
 
 
+def test_a_run_of_another_tool_is_none_of_watchtowers() -> None:
+    there = count_runs([make_live_row(3)])
+    assert plan([key_of(make_row())], there, 1) == [key_of(make_row())]
+    assert plan([key_of(make_live_row())], there, 1) == []
+
+
 def test_a_line_cut_by_a_kill_is_neither_read_nor_built_upon(tmp_path: Path) -> None:
     path = tmp_path / "results" / "accuracy.jsonl"
     append_row(make_row(), path)
@@ -85,8 +105,51 @@ def test_an_unknown_drill_is_refused() -> None:
 
 def test_the_report_shows_each_row_and_each_failure_of_the_newest_commit() -> None:
     old = make_row(commit="old", date="2025-01-01T00:00:00+00:00", drill="sigstop")
-    text = render([old, make_row(), make_row(named=(1,), right=False)])
-    assert "| busy_loop | stdlib | 1/2 | 1/2 | 1.0 | 0 | 5.0 | 5.0 |" in text
+    text = render([old, make_row(), make_row(named=(1,), right=False)], [])
+    few = "| busy_loop **(2 runs only)** | stdlib |"
+    assert f"{few} 1/2 | 1/2 | 1.0 | 0 | 5.0 | 5.0 |" in text
     assert "injected [3] busy_loop; said [1] busy_loop" in text
-    assert "sigstop" not in text
+    assert "| sigstop" not in text
+    assert "sigstop (stdlib)" in text.partition("Without a run: ")[2]
     assert "| 0.85 to 0.95 | 2 | 50% |" in text
+
+
+def test_the_tools_stand_side_by_side_in_one_row_a_fault() -> None:
+    peers = {"count_below_leader": make_peer(2, 3), "torchfrtrace": make_peer(failed=True)}
+    rows = [make_row(peers=peers)] * 5 + [make_live_row(3), make_live_row()]
+    text = render_comparison(rows)
+    assert "| fault | watchtower | count_below_leader | torchfrtrace | monitored_barrier |" in text
+    assert "| busy_loop | 5/5 ×1.0 | 0/5 ×2.0 | 0/5 –5 | 1/2 ×1.0 –1 |" in text
+    assert "| watchtower on the same faults | 5/5 ×1.0 |" in text
+    assert "torchfrtrace failed in 5 of 5 runs, 5 times with `it failed: KeyError`" in text
+    assert "- **monitored_barrier**: inside the job, timeout 10 s. From the fault" in text
+    assert LEGEND in text
+
+
+def test_a_tool_that_does_not_apply_has_no_score_and_a_reason() -> None:
+    peers = {"torchfrtrace": make_peer(why_not="this backend keeps no records")}
+    text = render_comparison([make_row(peers=peers)])
+    assert "| fault | watchtower |\n" in text
+    assert "In 1 run of stdlib not judged by torchfrtrace: this backend keeps no records." in text
+
+
+def test_an_excuse_of_a_tool_is_no_run_of_it() -> None:
+    excuse = make_live_row(why_not="no barrier is reached", fault_to_verdict_s=None)
+    text = render_comparison([make_row(), excuse])
+    assert "| fault | watchtower |\n" in text
+    assert "not judged by monitored_barrier: no barrier is reached." in " ".join(text.split())
+    assert "It never named a rank." in text
+
+
+def test_where_nobody_is_to_blame_silence_is_right_and_failing_is_not() -> None:
+    injected = {"ranks": [], "cause": "symmetric_hang"}
+    peers = {"stack_majority": make_peer(), "torchfrtrace": make_peer(failed=True)}
+    text = render_comparison([make_row(named=(), injected=injected, peers=peers)])
+    assert "| busy_loop **(1 run only)** | 1/1 | 1/1 | 0/1 –1 |" in text
+
+
+def test_a_tool_shows_the_runs_of_the_commit_it_was_last_run_at() -> None:
+    live = make_live_row(3, commit="older", date="2025-01-01T00:00:00+00:00")
+    text = render([make_row(), live], [])
+    assert "Runs of monitored_barrier at commit `older`" in text
+    assert "1 run of real hung jobs, product at commit `abc`" in text

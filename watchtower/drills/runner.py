@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -60,8 +60,13 @@ class Request:
             raise DrillError(f"--rank {self.rank}: allowed is 0 to {self.ranks - 1}")
 
 
-def run_drill(request: Request, display: Display) -> Result:
-    """Run a drill and judge the verdict."""
+def run_drill(
+    request: Request, display: Display, before_end: Callable[[Scene], None] | None = None
+) -> Result:
+    """Run a drill and judge the verdict.
+
+    `before_end` gets to look at the job after the verdict is final, before the job is ended.
+    """
     drill, config = request.drill, request.config
     backend = choose_backend(request.backend, drill.backends, networked=drill.networked)
     overridden = dict(drill.detection(config.drill))
@@ -80,7 +85,7 @@ def run_drill(request: Request, display: Display) -> Result:
         )
         with stage:
             scene, watch = _set_scene(request, backend, stage, display)
-            _play(scene)
+            _play(scene, before_end)
             watch.look_at_incidents()
         result = _judged(request, backend, scene, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
@@ -118,9 +123,11 @@ def _set_scene(
     return Scene(drill, variables, stage, job, watch, display), watch
 
 
-def _play(scene: Scene) -> None:
+def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
     try:
         scene.drill.act(scene)
+        if before_end:
+            before_end(scene)
     finally:
         scene.end()
 

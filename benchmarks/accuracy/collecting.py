@@ -1,0 +1,74 @@
+"""Takes the evidence of a drilled job while it hangs: after the verdict, before the job ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from watchtower_heartbeat.page import PageError
+
+from agent.dumpers.process_groups import BadGroups, read_groups
+from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
+from agent.pages import find_page
+from agent.procfs import Proc
+from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
+from watchtower.commands.client import TowerClient
+from watchtower.drills.scene import Scene
+from watchtower.wire.bounds import MAX_WORLD_SIZE
+from watchtower.wire.collectives import parse_members
+
+HANDLER = "fr_trace_json"
+"""What gloo records. A CPU build of torch has no handler for the pickle; its values are the same,
+but for the call stacks, which nothing here reads."""
+
+RANK_DEADLINE_S = 3.0
+"""A rank that lives answers in a millisecond; a stopped or dead one never does."""
+
+
+def collect(scene: Scene, folder: Path) -> None:
+    """Write down the incident and, of a torch job, every rank's flight recorder.
+
+    Without an incident (a slow job, a status) nothing is written: there is nothing to judge.
+    """
+    client = TowerClient(scene.stage.tower_url)
+    incidents = client.incidents(scene.sight.job)
+    if not incidents:
+        return
+    (folder / INCIDENT).write_text(client.export(str(incidents[0]["id"])), encoding="utf-8")
+    if scene.job.backend == "torch":
+        _collect_records(scene, folder)
+
+
+def _collect_records(scene: Scene, folder: Path) -> None:
+    ranks = range(scene.job.layout.ranks)
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        pids = scene.job.log.pids
+        asked = pool.map(lambda rank: ask_rank(pids.get(rank), rank, folder), ranks)
+        missing = {rank: why for rank, why in zip(ranks, asked, strict=True) if why}
+    (folder / MISSING).write_text(json.dumps(missing), encoding="utf-8")
+
+
+def ask_rank(pid: int | None, rank: int, folder: Path) -> str:
+    """Write a rank's dump; return why not, else ""."""
+    proc = Proc()
+    stat = proc.stat(pid) if pid is not None else None
+    if pid is None or stat is None:
+        return "its process is gone"
+    deadline = time.monotonic() + RANK_DEADLINE_S
+    try:
+        page = find_page(proc, pid, stat.start_time).page
+        view = page.read() if page else None
+        if view is None or not view.record_socket:
+            return NO_SOCKET
+        raw = RecordSocket(pid=pid, path=view.record_socket).ask(proc, HANDLER, deadline)
+        groups = read_groups(proc, pid, view.groups_descriptor)
+    except (PageError, SocketRefused, NoAnswer, BadGroups, OSError) as error:
+        return f"no answer: {error}"
+    if raw is None:
+        return f"its torch has no handler {HANDLER}"
+    members = [(group.name, parse_members(group.members, MAX_WORLD_SIZE)) for group in groups]
+    (folder / f"records_{rank}.json").write_bytes(raw)
+    (folder / f"groups_{rank}.json").write_text(json.dumps(members), encoding="utf-8")
+    return ""

@@ -1,0 +1,60 @@
+"""Runs one drill as `watchtower drill --json` does, and keeps the evidence of its hung job.
+
+The object that is printed last has `incidents` besides, the summaries of all that were opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from pathlib import Path
+
+from benchmarks.accuracy.collecting import collect
+from watchtower.drills.catalogue import find_drill
+from watchtower.drills.display import choose_display
+from watchtower.drills.errors import DrillError
+from watchtower.drills.runner import Request, run_drill
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import read_config
+
+
+def main() -> int:
+    args = _parse_arguments()
+
+    def before_end(scene: Scene) -> None:
+        try:
+            if args.evidence:
+                collect(scene, args.evidence)
+        except Exception:  # the run counts all the same: the row says that peers had nothing
+            traceback.print_exc()
+
+    try:
+        request = Request(
+            drill=find_drill(args.name),
+            ranks=args.ranks,
+            backend=args.backend,
+            config=read_config(args.config),
+        )
+        result = run_drill(request, choose_display(sys.stderr, plain=True), before_end)
+    except DrillError as error:
+        print(f"{error}\n{error.help_text}", file=sys.stderr)
+        return 2
+    incidents = [str(one.get("summary")) for one in result.sight.incidents]
+    print(json.dumps({**result.to_json(), "incidents": incidents}), flush=True)
+    return 0
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--evidence", type=Path, metavar="FOLDER", help="an empty folder")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
