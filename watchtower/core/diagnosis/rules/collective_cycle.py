@@ -7,7 +7,8 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
-from watchtower.core.diagnosis.waiting.graph import End, EndKind, WaitPoint
+from watchtower.core.diagnosis.waiting.graph import End, EndKind
+from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point

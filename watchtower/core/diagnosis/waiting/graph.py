@@ -12,53 +12,14 @@ Time and memory are linear in ranks, groups and edges; nothing here recurses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
 from watchtower.core.diagnosis.waiting.components import find_components
-from watchtower.core.diagnosis.waiting.records import (
-    Entered,
-    Group,
-    Records,
-    find_open_call,
-    has_entered,
-    record_of,
-)
-
-
-class PointKind(Enum):
-    """What a wait point is about."""
-
-    COLLECTIVE = "collective"
-    RECEIVE = "receive"
-    """A receiver waits for the sender's message."""
-    SEND = "send"
-    """A sender waits for its receiver to take the message."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitPoint:
-    """Something that ranks are blocked in, and the ranks that have not come to it."""
-
-    kind: PointKind
-    number: int
-    operation: str
-    waiting: tuple[int, ...]
-    missing: tuple[int, ...]
-    """Ranks that are known not to have entered."""
-    unknown: tuple[int, ...]
-    """Ranks of which it is not known."""
-    group: Group | None = None
-    """Null for messages between two ranks."""
-    certain: bool = True
-    """Those who wait are known to have entered, not only to have called."""
-
-    @property
-    def held_up_by(self) -> tuple[int, ...]:
-        """Ranks it waits for: those known to be missing, else those of which nothing is known."""
-        return self.missing or self.unknown
+from watchtower.core.diagnosis.waiting.points import WaitPoint, collective_points, transfer_points
+from watchtower.core.diagnosis.waiting.records import Records
 
 
 class EndKind(Enum):
@@ -146,8 +107,8 @@ def build_wait_graph(
     absent = frozenset(absent)
     free = absent.union(elsewhere)
     points = [
-        *_collective_points(records, free, absent),
-        *_transfer_points(records, free, absent),
+        *collective_points(records, free, absent),
+        *transfer_points(records, free, absent),
     ]
     blocked_in: dict[int, list[int]] = {}
     for index, point in enumerate(points):
@@ -158,107 +119,6 @@ def build_wait_graph(
         blocked_in={rank: tuple(indices) for rank, indices in blocked_in.items()},
     )
     return WaitGraph(points=graph.points, blocked_in=graph.blocked_in, ends=_find_ends(graph))
-
-
-def _collective_points(
-    records: Records, free: frozenset[int], absent: frozenset[int]
-) -> Iterator[WaitPoint]:
-    for name, by_log in records.in_group.items():
-        group = records.groups[name]
-        opened: dict[int, list[str]] = {}
-        for digest in by_log:
-            number = find_open_call(records.logs[digest])
-            if number is not None:
-                opened.setdefault(number, []).append(digest)
-        silent: tuple[int, ...] | None = None
-        for number, digests in sorted(opened.items()):
-            waiting = [r for digest in digests for r in by_log[digest] if r not in free]
-            if not waiting:
-                continue
-            if silent is None:
-                heard = {rank for ranks in by_log.values() for rank in ranks}
-                silent = tuple(rank for rank in group.members if rank not in heard)
-            yield _collective_point(records, group, number, waiting, silent, absent)
-
-
-def _collective_point(
-    records: Records,
-    group: Group,
-    number: int,
-    waiting: Sequence[int],
-    silent: Sequence[int],
-    absent: frozenset[int],
-) -> WaitPoint:
-    missing: list[int] = []
-    unknown: list[int] = []
-    there = frozenset(waiting)
-    certain, operation = True, ""
-    for digest, ranks in records.in_group[group.id].items():
-        log = records.logs[digest]
-        entered = has_entered(log, number)
-        if ranks[0] in there or there.intersection(ranks):
-            operation = operation or record_of(log, number).operation
-            certain = certain and entered is Entered.YES
-        if entered is Entered.NO:
-            missing += ranks
-        elif entered is Entered.UNKNOWN:
-            unknown += [rank for rank in ranks if rank not in there]
-    for rank in silent:
-        (missing if rank in absent else unknown).append(rank)
-    return WaitPoint(
-        kind=PointKind.COLLECTIVE,
-        number=number,
-        operation=operation,
-        waiting=tuple(sorted(waiting)),
-        missing=tuple(sorted(missing)),
-        unknown=tuple(sorted(unknown)),
-        group=group,
-        certain=certain,
-    )
-
-
-def _transfer_points(
-    records: Records, free: frozenset[int], absent: frozenset[int]
-) -> Iterator[WaitPoint]:
-    for rank, rows in records.transfers.items():
-        if rank in free:
-            continue
-        for row in rows:
-            if row.peer < 0:
-                continue
-            theirs = records.transfers_with(row.peer, rank)
-            heard = row.peer in records.transfers
-            if row.receives_begun > row.receives_done:
-                came = theirs.sends_begun if theirs else 0 if heard else -1
-                yield _transfer_point(
-                    PointKind.RECEIVE, "recv", rank, row.peer, row.receives_begun, came, absent
-                )
-            if row.sends_begun > row.sends_done:
-                came = theirs.receives_begun if theirs else 0 if heard else -1
-                yield _transfer_point(
-                    PointKind.SEND, "send", rank, row.peer, row.sends_begun, came, absent
-                )
-
-
-def _transfer_point(
-    kind: PointKind,
-    operation: str,
-    rank: int,
-    peer: int,
-    number: int,
-    came: int,
-    absent: frozenset[int],
-) -> WaitPoint:
-    """Make the point of one message; `came` counts the peer's calls, -1 when it is not known."""
-    known = came >= 0 or peer in absent
-    return WaitPoint(
-        kind=kind,
-        number=number,
-        operation=operation,
-        waiting=(rank,),
-        missing=(peer,) if known and came < number else (),
-        unknown=() if known else (peer,),
-    )
 
 
 def _find_ends(graph: WaitGraph) -> tuple[End, ...]:

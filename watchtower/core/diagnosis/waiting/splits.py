@@ -15,7 +15,8 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
-from watchtower.core.diagnosis.waiting.graph import EndKind, WaitPoint
+from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Call, Records, compared
 from watchtower.core.diagnosis.waiting.wording import name_group
 from watchtower.wire.stacks import Frame

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.waiting.graph import EndKind, PointKind, WaitPoint
+from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers

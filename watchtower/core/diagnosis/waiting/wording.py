@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.waiting.graph import End, PointKind, WaitPoint
+from watchtower.core.diagnosis.waiting.graph import End
+from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Group
 from watchtower.core.phrases import clean
 from watchtower.core.ranksets import format_ranks, name_ranks

@@ -1,0 +1,188 @@
+"""Wait points: the collectives and messages that ranks are blocked in, and who has not come there.
+
+Whether somebody has come is known, not known, or known to be not so. What the counts of a rank
+cannot cover is not known: it then holds nobody up for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from watchtower.core.diagnosis.waiting.records import (
+    Entered,
+    Group,
+    Records,
+    find_open_call,
+    has_entered,
+    record_of,
+)
+from watchtower.wire.collectives import ANY_PEER, MAX_PEERS, PeerTransfers
+
+UNCOUNTED = -1
+
+
+class PointKind(Enum):
+    """What a wait point is about."""
+
+    COLLECTIVE = "collective"
+    RECEIVE = "receive"
+    """A receiver waits for the sender's message."""
+    SEND = "send"
+    """A sender waits for its receiver to take the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPoint:
+    """Something that ranks are blocked in, and the ranks that have not come to it."""
+
+    kind: PointKind
+    number: int
+    operation: str
+    waiting: tuple[int, ...]
+    missing: tuple[int, ...]
+    """Ranks that are known not to have entered."""
+    unknown: tuple[int, ...]
+    """Ranks of which it is not known."""
+    group: Group | None = None
+    """Null for messages between two ranks."""
+    certain: bool = True
+    """Those who wait are known to have entered, not only to have called."""
+
+    @property
+    def held_up_by(self) -> tuple[int, ...]:
+        """Ranks it waits for: those known to be missing, else those of which nothing is known."""
+        return self.missing or self.unknown
+
+
+def collective_points(
+    records: Records, free: frozenset[int], absent: frozenset[int]
+) -> Iterator[WaitPoint]:
+    for name, by_log in records.in_group.items():
+        group = records.groups[name]
+        opened: dict[int, list[str]] = {}
+        for digest in by_log:
+            number = find_open_call(records.logs[digest])
+            if number is not None:
+                opened.setdefault(number, []).append(digest)
+        silent: tuple[int, ...] | None = None
+        for number, digests in sorted(opened.items()):
+            waiting = [r for digest in digests for r in by_log[digest] if r not in free]
+            if not waiting:
+                continue
+            if silent is None:
+                heard = {rank for ranks in by_log.values() for rank in ranks}
+                silent = tuple(rank for rank in group.members if rank not in heard)
+            yield _collective_point(records, group, number, waiting, silent, absent)
+
+
+def _collective_point(
+    records: Records,
+    group: Group,
+    number: int,
+    waiting: Sequence[int],
+    silent: Sequence[int],
+    absent: frozenset[int],
+) -> WaitPoint:
+    missing: list[int] = []
+    unknown: list[int] = []
+    there = frozenset(waiting)
+    certain, operation = True, ""
+    for digest, ranks in records.in_group[group.id].items():
+        log = records.logs[digest]
+        entered = has_entered(log, number)
+        if ranks[0] in there or there.intersection(ranks):
+            operation = operation or record_of(log, number).operation
+            certain = certain and entered is Entered.YES
+        if entered is Entered.NO:
+            missing += ranks
+        elif entered is Entered.UNKNOWN:
+            unknown += [rank for rank in ranks if rank not in there]
+    for rank in silent:
+        (missing if rank in absent else unknown).append(rank)
+    return WaitPoint(
+        kind=PointKind.COLLECTIVE,
+        number=number,
+        operation=operation,
+        waiting=tuple(sorted(waiting)),
+        missing=tuple(sorted(missing)),
+        unknown=tuple(sorted(unknown)),
+        group=group,
+        certain=certain,
+    )
+
+
+def transfer_points(
+    records: Records, free: frozenset[int], absent: frozenset[int]
+) -> Iterator[WaitPoint]:
+    """Make the points of all messages that somebody is blocked in.
+
+    `free` ranks are blocked in nothing, `absent` ones enter nothing any more.
+    """
+    for rank, rows in records.transfers.items():
+        if rank in free:
+            continue
+        for row in rows:
+            if row.peer < 0:
+                continue
+            if row.receives_begun > row.receives_done:
+                came = _count_sends(records, row, rank)
+                yield _transfer_point(
+                    PointKind.RECEIVE, "recv", rank, row.peer, row.receives_begun, came, absent
+                )
+            if row.sends_begun > row.sends_done:
+                came = _count_receives(records, row, rank)
+                yield _transfer_point(
+                    PointKind.SEND, "send", rank, row.peer, row.sends_begun, came, absent
+                )
+
+
+def _count_sends(records: Records, row: PeerTransfers, rank: int) -> int:
+    """Count the sends of a row's peer to `rank`; UNCOUNTED when its counts cannot be all of them.
+
+    Only blocking calls are counted. Who has received more than the other says it sent got it by
+    another kind of send, and so will the next one.
+    """
+    rows = records.transfers.get(row.peer, ())
+    theirs = records.transfers_with(row.peer, rank)
+    if not any(each.sends_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
+        return UNCOUNTED
+    count = theirs.sends_begun if theirs else 0
+    return UNCOUNTED if count < row.receives_done else count
+
+
+def _count_receives(records: Records, row: PeerTransfers, rank: int) -> int:
+    """Count the receives of a row's peer from `rank`, UNCOUNTED as for sends.
+
+    A receive from whoever sends first may be one from `rank`.
+    """
+    rows = records.transfers.get(row.peer, ())
+    theirs = records.transfers_with(row.peer, rank)
+    if any(each.peer == ANY_PEER and each.receives_begun for each in rows):
+        return UNCOUNTED
+    if not any(each.receives_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
+        return UNCOUNTED
+    count = theirs.receives_begun if theirs else 0
+    return UNCOUNTED if count < row.sends_done else count
+
+
+def _transfer_point(
+    kind: PointKind,
+    operation: str,
+    rank: int,
+    peer: int,
+    number: int,
+    came: int,
+    absent: frozenset[int],
+) -> WaitPoint:
+    """Make the point of one message; `came` counts the peer's calls."""
+    known = came != UNCOUNTED or peer in absent
+    return WaitPoint(
+        kind=kind,
+        number=number,
+        operation=operation,
+        waiting=(rank,),
+        missing=(peer,) if known and came < number else (),
+        unknown=() if known else (peer,),
+    )
