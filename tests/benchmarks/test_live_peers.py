@@ -25,6 +25,10 @@ monitoredBarrier in 10000 ms
 [rank0]:     return group_to_use.monitored_barrier(  # type:ignore[attr-defined]
 [rank0]: RuntimeError: [Rank 0]: Ranks 4 failed to pass monitoredBarrier in 10000 ms
 """
+SEVERAL_MISSED = """\
+[rank0]: RuntimeError: [Rank 0]: Ranks 1, 2, 3, 4, 5, 6, 7 failed to pass monitoredBarrier in \
+10000 ms
+"""
 RANK_6_RAISED = """\
 [rank6]: RuntimeError: Rank 6 successfully reached monitoredBarrier, but received errors while \
 waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.
@@ -57,6 +61,12 @@ def test_rank_0_of_a_monitored_barrier_names_who_did_not_come() -> None:
     assert said is not None
     assert (said.accused, said.is_final) == ((4,), True)
     assert said.text.endswith("Ranks 4 failed to pass monitoredBarrier in 10000 ms")
+
+
+def test_a_monitored_barrier_may_name_several_ranks() -> None:
+    said = monitored_barrier.read({"a": SEVERAL_MISSED})
+    assert said is not None
+    assert said.accused == (1, 2, 3, 4, 5, 6, 7)
 
 
 def test_the_other_ranks_of_a_monitored_barrier_accuse_nobody() -> None:

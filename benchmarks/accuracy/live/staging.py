@@ -114,6 +114,8 @@ def play(
 def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
     """Make the drill's job, with the tool where the programs look for the heartbeat."""
     path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # Launchers that are killed leave folders and sockets behind: they go with the drill's.
+    places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}
     return tool.job(
         f"drill-{secrets.token_hex(4)}",
         "torch",
@@ -121,7 +123,7 @@ def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
         folder,
         parallelism=drill.parallelism,
         bare=drill.bare_launch or "torch" in drill.networked,
-        environment={"PYTHONPATH": os.pathsep.join(path), **tool.environment(drill)},
+        environment={**places, **tool.environment(drill)},
     )
 
 
