@@ -1,0 +1,20 @@
+"""Stands in for watchtower's heartbeat in a rank: a heartbeat to NVRx's rank monitor each step.
+
+The drills' programs import this module where they would import the heartbeat, before they join the
+process group, so that the monitor also sees a rank that never gets to its first step.
+"""
+
+import contextlib
+
+from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+
+client = RankMonitorClient()
+client.init_workload_monitoring()
+
+
+def beat(step, loss=None):
+    client.send_heartbeat()
+
+
+def phase(name):
+    return contextlib.nullcontext()

@@ -1,0 +1,112 @@
+"""NVRx's fault tolerance: `ft_launcher`, a monitor process for each rank, a heartbeat each step.
+
+0.4.1 is the last release that goes without CUDA 13. Of what it requires, this needs torch, pyyaml,
+packaging, psutil, nvidia-ml-py and defusedxml (pynvml is an empty wrapper of nvidia-ml-py):
+`pip install --no-deps --target FOLDER nvidia-resiliency-ext==0.4.1 defusedxml`, and FOLDER on
+PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from benchmarks.accuracy.live.tool import THRESHOLD_S, Said, Text, Tool, shorten
+from watchtower.core.policy import Policy
+from watchtower.drills.drill import Drill
+from watchtower.drills.job import TrainingJob
+from watchtower.drills.launching import HOST, Launch, free_port
+from watchtower.drills.parts import Part
+from watchtower.drills.settings import DrillSettings
+
+CHECK_EVERY_S = 1.0
+LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
+INITIAL = "LIVE_INITIAL_S"
+"""Variable: how long the first heartbeat may take, as long as watchtower waits for a first step."""
+ELAPSED = re.compile(r"\[RankMonServer\d+@[^\]]*:(\d+)\] (Did not get .*heartbeat\..*)")
+FAILED = re.compile(r"\[ft_launcher[^\]]*\] (failed \(exitcode: -?\d+\) local_rank: (\d+)).*")
+"""The launcher's first failure; on one node a local rank is a rank."""
+
+
+def read(text: Text) -> Said | None:
+    """Read the monitors' messages and whom the launcher calls the first to fail.
+
+    A monitor knows of its own rank only, and under a blocking collective all of them fire together:
+    it is the launcher that accuses.
+    """
+    whole = "\n".join(text.values())
+    elapsed = ELAPSED.findall(whole)
+    failed = FAILED.search(whole)
+    words = []
+    if elapsed:
+        ranks = ", ".join(map(str, sorted({int(rank) for rank, _ in elapsed})))
+        words.append(f"{elapsed[0][1]} (monitors of ranks {ranks})")
+    if failed:
+        words.append(failed[1])
+    if not words:
+        return None
+    accused = (int(failed[2]),) if failed else ()
+    return Said(accused=accused, text=shorten(words), is_final=failed is not None)
+
+
+def start_ft_launcher(launch: Launch) -> Iterator[Part]:
+    """Start all ranks under one ft_launcher, as start_torchruns does under torchrun."""
+    yield Part(
+        f"{launch.label}-ft-launcher",
+        [
+            *(sys.executable, "-W", "ignore", "-m", LAUNCHER),
+            *("--nnodes", "1", "--nproc-per-node", str(launch.layout.ranks)),
+            *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{HOST}:{free_port()}"),
+            *("--max-restarts", "0"),
+            *("--ft-workload-check-interval", f"{CHECK_EVERY_S:g}"),
+            *("--ft-rank-heartbeat-timeout", f"{THRESHOLD_S:g}"),
+            *("--ft-initial-rank-heartbeat-timeout", launch.more_environment[INITIAL]),
+            *launch.command,
+        ],
+        launch.folder,
+        environment=launch.environment(0),
+        parent_death=signal.SIGTERM,
+    )
+
+
+class FtJob(TrainingJob):
+    """The ranks of one job under ft_launcher."""
+
+    def launch(self, *words: object, **more: object) -> None:
+        """Start the job; everything but the launcher is as in every drill."""
+        # Put in its place from here: results of the drills count for one commit of the product.
+        with patch("watchtower.drills.job.start_torchruns", start_ft_launcher):
+            super().launch(*words, **more)
+
+
+def why_not(drill: Drill) -> str | None:
+    """Say what ft_launcher cannot be given."""
+    if drill.name == "never_started":
+        return "ft_launcher starts all ranks of a node or none"
+    if drill.whole_node:
+        return "all ranks and their monitors are on the one node that would be lost"
+    if drill.name == "symmetric":
+        return "links are cut between network namespaces, and ft_launcher starts all ranks in one"
+    return None
+
+
+def _environment(drill: Drill) -> dict[str, str]:
+    grace = drill.detection(DrillSettings()).get("startup_grace_s", Policy().startup_grace_s)
+    return {INITIAL: str(grace)}
+
+
+TOOL = Tool(
+    name="nvrx",
+    settings=f"heartbeat timeout {THRESHOLD_S:g} s, check every {CHECK_EVERY_S:g} s, no restarts",
+    packages=("nvidia-resiliency-ext", "torch"),
+    module="nvidia_resiliency_ext",
+    environment=_environment,
+    read=read,
+    why_not=why_not,
+    job=FtJob,
+    nodes=1,
+    in_own_network=False,
+)

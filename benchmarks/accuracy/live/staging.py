@@ -1,0 +1,136 @@
+"""Plays a drill on a job that carries a tool, and listens to that tool instead of to watchtower."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.accuracy.live.tool import INSIDE, Said, Text, Tool
+from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.job import TrainingJob
+from watchtower.drills.launching import Layout
+from watchtower.drills.runner import CHANCE_STEPS
+from watchtower.drills.scene import Scene
+from watchtower.drills.settings import DrillSettings
+from watchtower.drills.watch import Sight
+
+SETTINGS = DrillSettings(verdict_deadline_s=60.0)
+"""Those of every drill, but for the deadline: a tool that has said nothing this long after the
+fault, six times its threshold, abstains."""
+FILE_MAX = 2**20
+"""Characters read of each file: a rank that prints without end must not fill our memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """One drill under one tool."""
+
+    ranks: tuple[int, ...]
+    """The ranks that the fault went to."""
+    said: Said
+    fault_to_verdict_s: float | None
+    """From the fault to the tool's first words; None when it named nobody."""
+
+
+class Listener:
+    """Listens to what the processes of the job write; takes the place of the drill's `Watch`."""
+
+    def __init__(self, tool: Tool, job: TrainingJob, folder: Path) -> None:
+        self.sight = Sight(job=job.name, started_at=time.monotonic())
+        self.said = Said()
+        self._tool, self._job, self._folder = tool, job, folder
+
+    def look(self) -> None:
+        """Read everything anew, after a look at the job: what ended has written all it will."""
+        has_ended = self._job.has_ended()
+        said = self._tool.read(read_text(self._folder, self._job.name))
+        sight, now = self.sight, time.monotonic()
+        if said is not None:
+            self.said = said
+            sight.named_at = sight.named_at or now
+        is_final = self.said.is_final or has_ended
+        sight.final_since = (sight.final_since or now) if is_final else None
+
+
+class NoStage:
+    """Takes the place of tower and agents: there are none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = None
+
+    def check(self) -> None:
+        """Nothing to check."""
+
+    def kill_agent(self, node: int) -> None:
+        """No agent dies with the node."""
+
+
+class NoDisplay:
+    """Shows nothing."""
+
+    def note(self, text: str, sight: Sight) -> None:
+        """Leave it."""
+
+    def show(self, sight: Sight) -> None:
+        """Leave it."""
+
+
+def play(
+    tool: Tool,
+    drill: Drill,
+    ranks: int,
+    *,
+    rank: int | None = None,
+    settings: DrillSettings = SETTINGS,
+) -> Heard:
+    """Run the drill with the tool in the job; the fault goes to `rank`, or where chance says.
+
+    Raises DrillError when the job did not get as far as the fault.
+    """
+    if not tool.in_own_network:
+        drill = replace(drill, networked=())
+    rank = random.randrange(ranks) if rank is None else rank
+    step = settings.warmup_steps + random.randrange(CHANCE_STEPS + 1)
+    with tempfile.TemporaryDirectory(prefix="watchtower-live-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        job = make_job(tool, drill, ranks, folder)
+        listener = Listener(tool, job, folder)
+        variables = Variables(settings=settings, rank=rank, ranks=ranks, step=step)
+        scene = Scene(drill, variables, NoStage(folder), job, listener, NoDisplay())
+        try:
+            drill.act(scene)
+        finally:
+            scene.end()
+    named_s = listener.sight.fault_to_verdict_s if listener.said.accused else None
+    return Heard(ranks=scene.ranks, said=listener.said, fault_to_verdict_s=named_s)
+
+
+def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
+    """Make the drill's job, with the tool where the programs look for the heartbeat."""
+    path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # Launchers that are killed leave folders and sockets behind: they go with the drill's.
+    places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}
+    return tool.job(
+        f"drill-{secrets.token_hex(4)}",
+        "torch",
+        Layout(ranks=ranks, nodes=tool.nodes),
+        folder,
+        parallelism=drill.parallelism,
+        bare=drill.bare_launch or "torch" in drill.networked,
+        environment={**places, **tool.environment(drill)},
+    )
+
+
+def read_text(folder: Path, job: str) -> Text:
+    """Read what the processes of the job have written."""
+    found = {}
+    for path in sorted([*folder.glob(f"{job}-*.out"), *folder.glob(f"{job}-*.err")]):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            found[path.name] = file.read(FILE_MAX)
+    return found
