@@ -107,9 +107,6 @@ def test_a_network_that_is_cut_in_the_middle_of_a_step_is_nobody(
     assert queued or diagnosis.cause.value == "symmetric_hang"
 
 
-@pytest.mark.xfail(
-    strict=False, reason="a cycle accuses all of its ranks, also where one differs from the others"
-)
 @pytest.mark.parametrize("fault", OFFSETS, ids=lambda fault: fault.name)
 def test_a_rank_that_is_one_call_off_is_named_alone(fault: Fault):
     for layout in (Layout(tensor=4), Layout(data=4), Layout(tensor=4, data=4)):
@@ -119,18 +116,12 @@ def test_a_rank_that_is_one_call_off_is_named_alone(fault: Fault):
                 assert suspects_of(diagnose(truth.case)) == [1]
 
 
-@pytest.mark.xfail(
-    strict=False, reason="a rank that waits in a collective is taken to be past its next send"
-)
 def test_who_waits_for_the_rank_that_left_a_collective_out_has_not_left_out_a_send():
     layout = Layout(tensor=2, pipeline=3)
     outcome = run(layout, spoil={3: skip(1)})
     assert suspects_of(diagnose(Maker(layout).make(outcome, {}))) != [2]
 
 
-@pytest.mark.xfail(
-    strict=False, reason="without records, lines are compared across groups that never meet"
-)
 def test_without_records_who_waits_in_an_earlier_line_is_not_the_answer():
     layout = Layout(data=2, pipeline=2)
     outcome = run(layout, spoil={2: skip(5)})
@@ -138,9 +129,6 @@ def test_without_records_who_waits_in_an_earlier_line_is_not_the_answer():
     assert set(suspects_of(diagnosis)) <= {2}
 
 
-@pytest.mark.xfail(
-    strict=False, reason="without records, lines are compared across groups that never meet"
-)
 def test_without_records_a_network_that_is_cut_is_nobody_either():
     layout = Layout(data=4, pipeline=3)
     outcome = run(layout, cut_at=8)

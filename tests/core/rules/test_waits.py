@@ -1,5 +1,7 @@
 """What the wait-for graph adds: cascades, cycles, messages left out, and nobody to blame."""
 
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_DDP_BACKWARD,
@@ -237,12 +239,32 @@ class TestMissingSend:
     def test_both_receive_first_is_a_cycle(self):
         diagnosis = self.pipeline(
             {
+                0: [peer(1, received=(41, 40), sent=(40, 40), opens=False)],
+                1: [peer(0, received=(41, 40), sent=(40, 40), opens=False)],
+            },
+            made={0: {}, 1: {}, 2: {}, 3: {}},
+        )
+        assert named(diagnosis) == ("collective_cycle", [0, 1])
+
+    def test_who_never_sent_by_a_blocking_call_may_have_sent_by_another(self):
+        diagnosis = self.pipeline(
+            {
                 0: [peer(1, received=(1, 0), opens=False)],
                 1: [peer(0, received=(1, 0), opens=False)],
             },
             made={0: {}, 1: {}, 2: {}, 3: {}},
         )
-        assert named(diagnosis) == ("collective_cycle", [0, 1])
+        assert named(diagnosis) == ("unknown", [])
+        assert [each.cause.value for each in diagnosis.alternatives] == ["collective_cycle"]
+
+    @pytest.mark.parametrize("before", [0, 41])
+    def test_a_ring_that_sends_without_blocking_is_no_cycle_when_its_network_is_cut(self, before):
+        rows = {
+            rank: [peer((rank - 1) % 4, received=(before + 1, before), opens=False)]
+            for rank in range(4)
+        }
+        diagnosis = self.pipeline(rows, made={rank: {} for rank in range(4)})
+        assert diagnosis.suspects == ()
 
     def test_a_stage_asleep_in_its_loader_is_the_laggard(self):
         built = with_rank(ranks_in(4, RECEIVING), a_rank(0, FETCHING))

@@ -61,7 +61,7 @@ def place_of_first(standings: Standings) -> str:
 
 
 def _find_ceiling(standings: Standings, split: Split) -> float:
-    if split.is_even:
+    if split.is_even or split.is_partial:
         return DOUBT_CEILING
     ceiling = MISSING_CEILING if standings.unknown else 1.0
     if split.ground is Ground.STACKS:

@@ -12,7 +12,7 @@ from enum import Enum
 from watchtower.core.case import Case, Presence, RankEvidence
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, read_kernel_wait
-from watchtower.core.diagnosis.threads import KnownStack, find_thread
+from watchtower.core.diagnosis.threads import KnownStack, find_thread, waits_beside
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
@@ -85,6 +85,8 @@ class Standing:
     """Seconds since its last step, as far as known."""
     stack: Stack | None = None
     reading: StackReading | None = None
+    is_waited_beside: bool = False
+    """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
     presumed: bool = False
     """It waits only by inference: most ranks sit at the same place (see `crowd`)."""
 
@@ -173,6 +175,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,
         reading=read.reading if read else None,
+        is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
     return replace(standing, place=_find_place(standing))
 

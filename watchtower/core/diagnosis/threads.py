@@ -62,6 +62,15 @@ def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump 
     return main
 
 
+def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Tell whether a thread other than the one that trains waits in a collective."""
+    return any(
+        _class_of(other, stacks) in WAITING_CLASSES
+        for other in dump.threads
+        if other.name != trains.name or other.digest != trains.digest
+    )
+
+
 def _class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
     known = stacks.get(thread.digest)
     return known.reading.frame_class if known and known.reading else FrameClass.NONE

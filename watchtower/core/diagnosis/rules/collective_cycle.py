@@ -7,12 +7,13 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
+from watchtower.core.diagnosis.waiting.breakers import find_breakers
 from watchtower.core.diagnosis.waiting.graph import End, EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
-from watchtower.core.diagnosis.weighing import weigh
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.wire.verdict import Cause, Evidence
@@ -25,17 +26,23 @@ MAX_POINTS = 3
 
 
 def find(case: Case, standings: Standings) -> Finding | None:
-    """Accuse all ranks of the cycle that most others wait for; whoever came first is not known."""
+    """Accuse the ranks of the cycle that most others wait for; whoever came first is not known.
+
+    Where some of them are on every way round and others are not, those some.
+    """
     if standings.graph is None or standings.once(find_split):
         return None
     cycles = [end for end in standings.graph.ends if end.kind is EndKind.CYCLE]
     if not cycles or standings.once(find_missing_sends):
         return None
-    return _accuse(standings, cycles[0])
+    breakers = find_breakers(cycles[0])
+    return _accuse(standings, cycles[0], breakers or (), certain=breakers is not None)
 
 
-def _accuse(standings: Standings, cycle: End) -> Finding:
-    members = [standings.by_rank[rank] for rank in cycle.ranks]
+def _accuse(
+    standings: Standings, cycle: End, breakers: tuple[int, ...], *, certain: bool
+) -> Finding:
+    members = [standings.by_rank[rank] for rank in breakers or cycle.ranks]
     waits = [_say_point(point, cycle) for point in cycle.points]
     evidence = [
         Evidence(
@@ -50,7 +57,7 @@ def _accuse(standings: Standings, cycle: End) -> Finding:
     return Finding(
         cause=Cause.COLLECTIVE_CYCLE,
         tier=Tier.WAIT_FOR,
-        confidence=weigh(evidence),
+        confidence=weigh(evidence, ceiling=1.0 if certain else DOUBT_CEILING),
         suspects=tuple(
             accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
         ),

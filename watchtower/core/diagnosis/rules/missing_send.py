@@ -6,6 +6,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.testimony import accuse, name_rank, stack_evidence, where_of
+from watchtower.core.diagnosis.waiting.splits import Ground, find_split
 from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
@@ -20,8 +21,9 @@ AHEAD_WEIGHT = 0.5
 def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the senders that are past a message which is still waited for."""
     missing = standings.once(find_missing_sends)
-    if not missing:
-        return None
+    split = standings.once(find_split) if missing else None
+    if not missing or (split is not None and split.ground is Ground.RECORDS):
+        return None  # or the messages are not sent because a rank is in another call
     most = max(len(each.reasons) for each in missing)
     missing = tuple(each for each in missing if len(each.reasons) == most)
     # Both ends of an exchange may look ahead of each other: then neither is named for sure.

@@ -20,6 +20,9 @@ BUSY_ELSEWHERE = frozenset(
 """A rank whose innermost purpose is one of these does not wait for a collective there, even while
 one that it started earlier is still under way."""
 
+SHOWN_WAITS = WAITING_CLASSES | {FrameClass.BACKWARD, FrameClass.DEVICE}
+"""Classes in which the thread that trains may be in the call itself."""
+
 ABSENT = frozenset({Place.HELD, Place.GONE, Place.MISSING})
 
 
@@ -48,6 +51,8 @@ def _place(standing: Standing, records: Records, graph: WaitGraph) -> Standing:
 def _is_elsewhere(standing: Standing) -> bool:
     if standing.place in ABSENT or standing.frame_class in BUSY_ELSEWHERE:
         return True
+    if standing.is_waited_beside and standing.frame_class not in SHOWN_WAITS:
+        return True  # what is open is that other thread's
     computes = standing.active or standing.spins
     return standing.place is Place.BEHIND and (computes or not standing.asleep)
 

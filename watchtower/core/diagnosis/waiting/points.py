@@ -18,7 +18,8 @@ from watchtower.core.diagnosis.waiting.records import (
     has_entered,
     record_of,
 )
-from watchtower.wire.collectives import ANY_PEER, MAX_PEERS, PeerTransfers
+from watchtower.wire.bounds import MAX_PEERS
+from watchtower.wire.collectives import ANY_PEER, PeerTransfers
 
 UNCOUNTED = -1
 
@@ -59,6 +60,10 @@ class WaitPoint:
 def collective_points(
     records: Records, free: frozenset[int], absent: frozenset[int]
 ) -> Iterator[WaitPoint]:
+    """Make the points of all collectives that somebody is blocked in.
+
+    `free` ranks are blocked in nothing, `absent` ones enter nothing any more.
+    """
     for name, by_log in records.in_group.items():
         group = records.groups[name]
         opened: dict[int, list[str]] = {}
@@ -116,10 +121,7 @@ def _collective_point(
 def transfer_points(
     records: Records, free: frozenset[int], absent: frozenset[int]
 ) -> Iterator[WaitPoint]:
-    """Make the points of all messages that somebody is blocked in.
-
-    `free` ranks are blocked in nothing, `absent` ones enter nothing any more.
-    """
+    """Make the points of all messages that somebody is blocked in; ranks as above."""
     for rank, rows in records.transfers.items():
         if rank in free:
             continue

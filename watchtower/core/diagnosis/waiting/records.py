@@ -6,6 +6,7 @@ cannot be read, a rank that is no member of its own group) is left out, never be
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ SAME_ON_ALL = frozenset(
 differ for good reason: the root of a gather, an uneven all_to_all (MPI standard, chapter 6; the
 docstrings of torch.distributed)."""
 
+UNEVEN_ON_NCCL = frozenset({"all_gather", "allgather", "reduce_scatter"})
+"""With lists of tensors torch allows these other sizes on NCCL, where it makes broadcasts or
+reduces of them (ProcessGroupNCCL::allgather, reduce_scatter); element types must be equal."""
 
 Call = tuple[str, str]
 """Operation, and signature where all members must give the same; else empty."""
@@ -68,6 +72,7 @@ class Group:
     members: tuple[int, ...]
     name: str
     order: int
+    library: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,13 @@ def _read_group(group: ProcessGroup) -> Group | None:
         members = parse_members(group.members, MAX_WORLD_SIZE)
     except ValueError:
         return None
-    return Group(id=group.id, members=members, name=group.name, order=group.order)
+    return Group(
+        id=group.id,
+        members=members,
+        name=group.name,
+        order=group.order,
+        library=group.library,
+    )
 
 
 def _advances(dumps: tuple[RankDump, ...]) -> bool:
@@ -171,7 +182,10 @@ def record_of(log: GroupLog, number: int) -> CollectiveRecord:
     return next((record for record in log.records if record.number == number), NO_RECORD)
 
 
-def compared(record: CollectiveRecord) -> Call:
+def compared(record: CollectiveRecord, group: Group) -> Call:
     """Give what must be equal on all members of a group for the call to work."""
-    signature = record.signature if record.operation in SAME_ON_ALL else ""
-    return record.operation, signature
+    if record.operation not in SAME_ON_ALL:
+        return record.operation, ""
+    if group.library == "nccl" and record.operation in UNEVEN_ON_NCCL:
+        return record.operation, re.sub(r"\[[^]]*\]", "", record.signature)
+    return record.operation, record.signature

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.breakers import find_breakers
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Call, Records, compared
-from watchtower.core.diagnosis.waiting.wording import name_group
+from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
+from watchtower.core.diagnosis.waiting.wording import name_group, name_point
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
+
+LOOP_ORDERS = (Order.LEFT_LOOP, Order.IN_LOOP)
+"""The end of a loop lies between the two."""
 
 
 class Ground(Enum):
@@ -49,6 +54,8 @@ class Split:
     """Where the few wait, seen from the many."""
     is_even: bool = False
     """As many differ as do not."""
+    is_partial: bool = False
+    """Some ranks of these calls gave no records: they may differ, too."""
 
 
 def find_split(standings: Standings) -> Split | None:
@@ -58,6 +65,7 @@ def find_split(standings: Standings) -> Split | None:
     return (
         _split_by_records(standings, standings.records)
         or _split_by_stray_call(standings, standings.records)
+        or _split_by_breaker(standings, standings.records)
         or _split_by_stacks(standings)
     )
 
@@ -74,12 +82,17 @@ def _split_by_records(standings: Standings, records: Records) -> Split | None:
 def _find_disagreement(
     records: Records, by_log: Mapping[str, Sequence[int]]
 ) -> tuple[int, dict[Call, list[int]]] | None:
-    """Find the first number that not all called alike, and who called what."""
+    """Find the first number that not all called alike and somebody is still in, and who called
+    what. What is over for all who called it has hung nobody."""
     called: dict[int, dict[Call, list[int]]] = defaultdict(lambda: defaultdict(list))
+    still_open: set[int] = set()
     for digest, ranks in by_log.items():
-        for record in records.logs[digest].records:
-            called[record.number][compared(record)] += ranks
-    number = min((n for n, calls in called.items() if len(calls) > 1), default=None)
+        log = records.logs[digest]
+        for record in log.records:
+            called[record.number][compared(record, records.groups[log.group])] += ranks
+            if record.number > log.completed:
+                still_open.add(record.number)
+    number = min((n for n in still_open if len(called[n]) > 1), default=None)
     return None if number is None else (number, called[number])
 
 
@@ -109,14 +122,16 @@ def _is_called_by(records: Records, group: str, rank: int, call: Call, number: i
     """Tell whether a rank calls this at other places in its order: then it is no stray call."""
     log = records.log_of(rank, group)
     return log is not None and any(
-        compared(record) == call for record in log.records if record.number != number
+        compared(record, records.groups[group]) == call
+        for record in log.records
+        if record.number != number
     )
 
 
 def _name_cause(order: Order, *, same_operation: bool, known: bool) -> Cause:
-    if same_operation:
+    if same_operation and order not in LOOP_ORDERS:
         return Cause.MISMATCHED_COLLECTIVE
-    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+    if order in LOOP_ORDERS:
         return Cause.UNEVEN_INPUTS
     if known or order is Order.SAME_LINE:
         return Cause.MISMATCHED_COLLECTIVE
@@ -169,6 +184,50 @@ def _describe_stray(
     )
 
 
+def _split_by_breaker(standings: Standings, records: Records) -> Split | None:
+    """Find, in a cycle, the one rank that is on every way round: it is alone in another call.
+
+    It has left a call out, made one twice, or left its loop; every call of its looks like theirs.
+    """
+    for end in standings.graph.ends if standings.graph else ():
+        breakers = find_breakers(end) if end.kind is EndKind.CYCLE else None
+        if breakers is None or len(breakers) != 1:
+            continue
+        own = [point for point in end.points if breakers[0] in point.waiting]
+        theirs = [point for point in end.points if breakers[0] in point.missing]
+        many = max(theirs, key=lambda point: len(point.waiting))
+        split = _describe_breaker(standings, records, own[0], many, breakers[0], end.ranks)
+        # Who has left out a message is on every way round, too.
+        senders = {missing.sender for missing in standings.once(find_missing_sends)}
+        if breakers[0] not in senders or split.order in LOOP_ORDERS:
+            partial = any(point.unknown for point in end.points)
+            return replace(split, is_partial=partial)
+    return None
+
+
+def _describe_breaker(
+    standings: Standings,
+    records: Records,
+    own: WaitPoint,
+    theirs: WaitPoint,
+    rank: int,
+    ranks: Sequence[int],
+) -> Split:
+    few, many = _standings(standings, [rank]), _standings(standings, theirs.waiting)
+    order = compare_sites(site_of(few[0]), _common_site(many))
+    known = own.group is None or _is_known(records, own, ranks)
+    same_operation = own.operation == theirs.operation
+    return Split(
+        ground=Ground.RECORDS,
+        cause=_name_cause(order, same_operation=same_operation, known=known),
+        few=few,
+        many=many,
+        few_call=name_point(own),
+        many_call=name_point(theirs),
+        order=order,
+    )
+
+
 def _split_by_stacks(standings: Standings) -> Split | None:
     """Compare where ranks wait, when all do and no records say for whom."""
     waiting = [item for item in standings.waiting if _waits_by_name(item)]
@@ -212,7 +271,7 @@ TRANSFERS = ("send", "recv", "receive", "p2p")
 
 
 def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
-    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+    if order in LOOP_ORDERS:
         return Cause.UNEVEN_INPUTS
     meets = is_meeting(few_call)
     if order is Order.LATER and meets:
