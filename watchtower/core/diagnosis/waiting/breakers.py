@@ -12,12 +12,51 @@ from collections.abc import Sequence
 
 from watchtower.core.diagnosis.waiting.components import find_components
 from watchtower.core.diagnosis.waiting.graph import End
+from watchtower.core.diagnosis.waiting.records import Records
 
 MAX_TRIED = 16
 """Ranks of the shortest way round that are tried, each in time linear in the cycle. A way round
 that is longer goes over that many groups, and no single rank explains it."""
 
 Edges = list[list[int]]
+
+Counts = tuple[tuple[int, int], ...]
+"""Of each group of a rank, in the order they were made: its size, and the calls in it."""
+
+
+def find_odd_one(records: Records, cycle: End, breakers: Sequence[int]) -> int | None:
+    """Find the one of several breakers that is one call off from all who are where it is.
+
+    Whoever comes to the same call of a group by the same program has made as many calls in its
+    other groups. More than one call of difference, or in more than one group, is another program.
+    """
+    odd = [rank for rank in breakers if _is_odd(records, cycle, rank, frozenset(breakers))]
+    return odd[0] if len(odd) == 1 else None
+
+
+def _is_odd(records: Records, cycle: End, rank: int, breakers: frozenset[int]) -> bool:
+    own = _count_calls(records, rank)
+    differences = {
+        _compare(own, _count_calls(records, other))
+        for point in cycle.points
+        if point.group is not None and rank in point.waiting
+        for other in point.waiting
+        if other not in breakers
+    }
+    return 1 in differences and 0 not in differences
+
+
+def _count_calls(records: Records, rank: int) -> Counts:
+    return tuple(
+        (len(records.groups[log.group].members), log.called) for log in records.logs_of(rank)
+    )
+
+
+def _compare(one: Counts, other: Counts) -> int | None:
+    """Count the calls that differ; null when these are not groups of the same kinds."""
+    if [size for size, _ in one] != [size for size, _ in other]:
+        return None
+    return sum(abs(mine - theirs) for (_, mine), (_, theirs) in zip(one, other, strict=True))
 
 
 def find_breakers(cycle: End) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from enum import Enum
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.waiting.breakers import find_breakers
+from watchtower.core.diagnosis.waiting.breakers import find_breakers, find_odd_one
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
@@ -185,21 +185,23 @@ def _describe_stray(
 
 
 def _split_by_breaker(standings: Standings, records: Records) -> Split | None:
-    """Find, in a cycle, the one rank that is on every way round: it is alone in another call.
+    """Find, in a cycle, the one rank that is on every way round, or of several the one whose calls
+    do not add up: it is alone in another call.
 
     It has left a call out, made one twice, or left its loop; every call of its looks like theirs.
     """
     for end in standings.graph.ends if standings.graph else ():
-        breakers = find_breakers(end) if end.kind is EndKind.CYCLE else None
-        if breakers is None or len(breakers) != 1:
+        breakers = (find_breakers(end) if end.kind is EndKind.CYCLE else None) or ()
+        rank = breakers[0] if len(breakers) == 1 else find_odd_one(records, end, breakers)
+        if rank is None:
             continue
-        own = [point for point in end.points if breakers[0] in point.waiting]
-        theirs = [point for point in end.points if breakers[0] in point.missing]
+        own = [point for point in end.points if rank in point.waiting]
+        theirs = [point for point in end.points if rank in point.missing]
         many = max(theirs, key=lambda point: len(point.waiting))
-        split = _describe_breaker(standings, records, own[0], many, breakers[0], end.ranks)
+        split = _describe_breaker(standings, records, own[0], many, rank, end.ranks)
         # Who has left out a message is on every way round, too.
         senders = {missing.sender for missing in standings.once(find_missing_sends)}
-        if breakers[0] not in senders or split.order in LOOP_ORDERS:
+        if rank not in senders or split.order in LOOP_ORDERS:
             partial = any(point.unknown for point in end.points)
             return replace(split, is_partial=partial)
     return None

@@ -41,17 +41,21 @@ def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
             if point.kind is not PointKind.RECEIVE or not point.missing:
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
+            if _is_ahead(standings.records.transfers_with(receiver, sender)):
+                continue  # it asks for one message more than its exchange has: not the sender's
             reasons = tuple(_find_reasons(standings, standings.records, end.points, point))
             if reasons:
                 found.append(MissingSend(sender, receiver, point.number, reasons))
     return tuple(found)
 
 
-def _lead(row: PeerTransfers) -> int:
-    """How many more receives than sends an exchange by turns has at most: who answers comes first
-    to its next receive, who opens has sent before.
+def _is_ahead(row: PeerTransfers | None) -> bool:
+    """Tell whether a rank has begun more receives than an exchange by turns allows: who answers
+    comes to its next receive first, who opens has sent before.
     """
-    return 0 if row.opened_by_send else 1
+    if row is None or not row.sends_begun:
+        return False
+    return row.receives_begun - row.sends_begun > (0 if row.opened_by_send else 1)
 
 
 def _find_reasons(
@@ -59,7 +63,7 @@ def _find_reasons(
 ) -> Iterator[str]:
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = records.transfers_with(sender, receiver)
-    if row and row.sends_begun and row.receives_begun - row.sends_begun > _lead(row):
+    if row is not None and _is_ahead(row):
         yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
     for other in records.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
