@@ -27,6 +27,9 @@ MAX_PATH = 99
 FOLDER_MODE = 0o711
 """Who knows a name may pass, nobody else may list the names."""
 
+FAMILY_BYTES, NAME_BYTES = 2, 128
+"""Of a sockaddr: its family; all of it (sockaddr_storage, in bits/socket.h of the C library)."""
+
 SOCKET_MODE = 0o666
 """A rank's agent is often another user. What it gets is JSON, and nothing is to be changed here."""
 
@@ -149,10 +152,23 @@ def _find_listener(path: str) -> int:
 
 
 def _listens(descriptor: int, path: str) -> bool:
-    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-        return False
-    with socket.socket(fileno=os.dup(descriptor)) as found:
-        return bool(found.getsockname() == path)
+    return stat.S_ISSOCK(os.fstat(descriptor).st_mode) and _read_name(descriptor) == path.encode()
+
+
+def _read_name(descriptor: int) -> bytes:
+    """Return the path that a Unix socket was bound to, empty for any other.
+
+    The C library is asked, because a `socket.socket` made of a descriptor changes it: with
+    `socket.setdefaulttimeout` it stops blocking, and so does whoever else uses the connection.
+    """
+    import ctypes
+
+    room = ctypes.create_string_buffer(NAME_BYTES)
+    length = ctypes.c_uint(NAME_BYTES)
+    if ctypes.CDLL(None).getsockname(descriptor, room, ctypes.byref(length)) != 0:
+        return b""
+    family = int.from_bytes(room.raw[:FAMILY_BYTES], sys.byteorder)
+    return room.raw[FAMILY_BYTES:].partition(b"\0")[0] if family == socket.AF_UNIX else b""
 
 
 def _remove() -> None:

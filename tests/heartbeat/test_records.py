@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from frameworks import needs
 from heartbeat_trainer import DEADLINE_S, Trainer, a_clean_environment
-from watchtower_heartbeat import layout
+from watchtower_heartbeat import layout, record_socket
 from watchtower_heartbeat.page import Transfers
 
 pytestmark = [*needs("torch"), pytest.mark.timeout(300)]
@@ -275,6 +275,22 @@ def test_a_forked_child_with_a_page_of_its_own_has_records_of_its_own(pair) -> N
     os.kill(child, signal.SIGKILL)
     first.do("os.waitpid(child, 0)")
     assert "pg_status" in ask_for_records(first)
+
+
+def test_looking_for_the_servers_socket_changes_no_other_one(folder) -> None:
+    pair = socket.socketpair()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(f"{folder}/named")
+    server.listen()
+    socket.setdefaulttimeout(30)
+    try:
+        assert record_socket._find_listener(f"{folder}/named") == server.fileno()
+        assert record_socket._find_listener(f"{folder}/other") == -1
+    finally:
+        socket.setdefaulttimeout(None)
+    for each in (*pair, server):
+        assert os.get_blocking(each.fileno())
+        each.close()
 
 
 def test_a_socket_that_a_killed_rank_left_is_swept_by_the_next_one(pair) -> None:
