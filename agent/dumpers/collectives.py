@@ -79,21 +79,24 @@ def trim(
     called = {group.name: group for group in records.groups}
     unknown = sorted(called.keys() - {each.name for each in known})
     logs: list[tuple[ProcessGroup, GroupLog]] = []
-    forgotten = 0
+    forgotten = mixed = 0
     room = MAX_RANK_RECORDS
     for membership in known:
         calls = called.get(membership.name)
         if calls is None and records.forgot_groups:
             forgotten += 1
             continue
+        if calls is not None and calls.seen < membership.made:
+            mixed += 1  # they may be those of an earlier group of that name
+            continue
         group = _as_group(recorder, membership, calls)
         log = _as_log(recorder, group.id, calls.calls if calls else (), room)
         room -= len(log.records)
         logs.append((group, log))
-    return logs, "; ".join(_say_missing(unknown, forgotten))
+    return logs, "; ".join(_say_missing(unknown, forgotten, mixed))
 
 
-def _say_missing(unknown: list[str], forgotten: int) -> Iterator[str]:
+def _say_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
     if unknown:
         names = ", ".join(printable(name, MAX_NAME)[:40] for name in unknown[:3])
         yield (
@@ -104,6 +107,11 @@ def _say_missing(unknown: list[str], forgotten: int) -> Iterator[str]:
         yield (
             f"{forgotten} process groups may have calls that the recorder has overwritten: a "
             "larger TORCH_FR_BUFFER_SIZE keeps them"
+        )
+    if mixed:
+        yield (
+            f"{mixed} process groups bear the name of an earlier one, and whose calls the recorder "
+            "has is not known before each of them was used"
         )
 
 

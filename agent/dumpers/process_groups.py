@@ -53,6 +53,8 @@ class Membership:
     members: str
     order: int
     """How many groups of exactly these members were made before it."""
+    made: int = 1
+    """How many groups of this name were made, this one included."""
 
 
 class BadGroups(Exception):
@@ -94,13 +96,17 @@ def parse_groups(raw: bytes) -> tuple[Membership, ...]:
 def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, ...]:
     """Give each of (name, title, members), in the order they were made, its place among equals."""
     made: Counter[str] = Counter()
+    named: Counter[str] = Counter()
     found: dict[str, Membership] = {}
     for name, title, members in groups:
         if len(found) >= MAX_GROUPS_PER_RANK:
             break
         order, made[members] = made[members], made[members] + 1
+        named[name] += 1
         # A name that is used again is a new group: its records are about the last of that name.
-        found[name] = Membership(name=name, title=title, members=members, order=order)
+        found[name] = Membership(
+            name=name, title=title, members=members, order=order, made=named[name]
+        )
     return tuple(found.values())
 
 

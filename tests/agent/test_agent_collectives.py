@@ -110,6 +110,25 @@ def test_groups_that_the_ring_may_have_forgotten_are_left_out_and_said() -> None
     assert "TORCH_FR_BUFFER_SIZE" in missing
 
 
+AGAIN = number_groups([("0", "world", "0-3"), ("0", "world", "0-3")])
+"""Of a process that has left its groups and joined anew: torch uses the name again."""
+
+
+def test_after_joining_anew_only_the_new_groups_calls_count() -> None:
+    old = [an_entry(number, pg_id=0, record_id=number - 1) for number in range(1, 6)]
+    new = [an_entry(number, pg_id=1, record_id=number + 4) for number in (1, 2)]
+    hangs = an_entry(3, over=False, pg_id=1, record_id=7)
+    behind, waits = a_reply(*old, *new), a_reply(*old, *new, hangs)
+    logs = [logs_of("gloo", reply, AGAIN)["world"] for reply in (behind, waits)]
+    assert [(log.called, log.entered, log.completed) for log in logs] == [(2, 2, 2), (3, 3, 2)]
+
+
+def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
+    logs, missing = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
+    assert logs == []
+    assert "1 process groups bear the name of an earlier one" in missing
+
+
 # What is said of NCCL is from documentation
 
 
