@@ -11,7 +11,7 @@ from watchtower.core.diagnosis.waiting.graph import End, EndKind, WaitPoint
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
-from watchtower.core.diagnosis.weighing import weigh
+from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.wire.verdict import Cause, Evidence
@@ -46,10 +46,12 @@ def _accuse(standings: Standings, cycle: End) -> Finding:
     ]
     for item in members[:MAX_QUOTED]:
         evidence += stack_evidence(item)
+    # Members that gave no records are waited for, too, and may have come all the same.
+    is_known = all(point.missing for point in cycle.points)
     return Finding(
         cause=Cause.COLLECTIVE_CYCLE,
         tier=Tier.WAIT_FOR,
-        confidence=weigh(evidence),
+        confidence=weigh(evidence, ceiling=1.0 if is_known else DOUBT_CEILING),
         suspects=tuple(
             accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
         ),
