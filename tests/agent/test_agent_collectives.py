@@ -354,6 +354,13 @@ def test_groups_are_read_in_the_order_they_were_made() -> None:
     )
 
 
+def test_a_list_of_huge_groups_ends_before_it_costs_the_agent_minutes() -> None:
+    lines = [f"{at}\td\t0-{262_143 - at}" for at in range(1000)]
+    assert len(parse_groups(a_list("\n".join(["n\td\t0-3"] * 9 + lines) + "\n"))) == 5
+    again = parse_groups(a_list("".join(f"{at}\td\t0-262143\n" for at in range(100))))
+    assert [group.order for group in again] == list(range(100))
+
+
 def test_a_line_that_is_being_written_does_not_count() -> None:
     text = "0\tdefault_pg\t0-3\n1\tx\t0-1\n"
     assert len(parse_groups(a_list(text, length=len("0\tdefault_pg\t0-3\n")))) == 1
