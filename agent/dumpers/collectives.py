@@ -31,6 +31,11 @@ from watchtower.wire.dumps import KernelWait
 GLOO = "gloo"
 """Its recorder: a call begins where it is called. On NCCL it is queued behind the GPU's work."""
 
+BLANK = (
+    "the process keeps no collective records: TORCH_FR_BUFFER_SIZE=0 switches them off, and older "
+    "releases of torch keep none for gloo"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecords:
@@ -62,6 +67,8 @@ def look_at_collectives(
         found, missing = trim(recorder, records, groups)
         logs += found
         failures.append(missing)
+    if groups and all(records.is_blank for _, records in asked.records):
+        failures.append(BLANK)
     if view.transfers_left_out > 0:
         failures.append(f"{view.transfers_left_out} calls with further peers are not counted")
     return RankRecords(
@@ -75,6 +82,8 @@ def trim(
     recorder: str, records: Records, groups: tuple[Membership, ...]
 ) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
     """Return a log for each group whose members are known, and what is missing, as a sentence."""
+    if records.is_blank:
+        return [], ""
     known = groups or _groups_of_config(records)
     called = {group.name: group for group in records.groups}
     unknown = sorted(called.keys() - {each.name for each in known})

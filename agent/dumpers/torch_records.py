@@ -13,7 +13,7 @@ it is from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2
 * `collective_seq_id` counts the collectives of a group from 1, and is equal on all its members.
 * gloo: `state` stays "scheduled" for ever, `retired` becomes true when the call is over. A call is
   recorded where the caller's thread hands it in, and begins at once. Sends and receives have no
-  entries. `pg_config` has one key, "", that names nothing.
+  entries. `pg_config` has one key, "", that names nothing; with TORCH_FR_BUFFER_SIZE=0 it has none.
 * NCCL: `state` is "scheduled", "started" or "completed"; the start is known only with timing on
   (TORCH_NCCL_ENABLE_TIMING). A scheduled call waits behind other work of the GPU, perhaps for ever.
   Sends and receives have entries with `is_p2p`. `pg_config` maps a group's name to its `ranks`, the
@@ -142,6 +142,8 @@ class Records:
     """Of groups by name, where the recorder knows them: ascending global ranks."""
     forgot_groups: bool
     """A group was used, and the ring has none of its calls any more."""
+    is_blank: bool = False
+    """It is switched off, or no group is its library's: that nothing was called, it cannot say."""
 
 
 def parse_records(raw: bytes) -> Records:
@@ -165,6 +167,7 @@ def parse_records(raw: bytes) -> Records:
             if (members := _parse_ranks(group.ranks))
         },
         forgot_groups=_forgot_groups(reply),
+        is_blank=not (reply.entries or reply.pg_config or reply.pg_status),
     )
 
 

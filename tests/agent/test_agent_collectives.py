@@ -129,6 +129,15 @@ def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
     assert "1 process groups bear the name of an earlier one" in missing
 
 
+def test_a_recorder_that_is_off_does_not_say_that_nothing_was_called() -> None:
+    """As torch 2.13 answers with TORCH_FR_BUFFER_SIZE=0; with it on, `pg_config` has a key."""
+    off = {"comm_lib_version": "", "nccl_comm_state": {}, "pg_config": {}, "pg_status": {}}
+    unused = {**off, "pg_config": {"": {"desc": "", "name": "", "ranks": "[0]"}}}
+    assert trim("gloo", parse_records(json.dumps(off).encode()), GROUPS) == ([], "")
+    logs = logs_of("gloo", parse_records(json.dumps(unused).encode()))
+    assert {log.called for log in logs.values()} == {0}
+
+
 # What is said of NCCL is from documentation
 
 
