@@ -9,6 +9,7 @@ that exits, that ends the listening of the parent's server, which then aborts it
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import socket
@@ -39,6 +40,9 @@ SWEEP_MOST = 256
 SWEEP_AGE_S = 60.0
 """A younger socket may be one that is bound and does not listen yet."""
 
+SPARE_THREADS = 8
+"""There must be room for more than the server's: the program itself goes on to start some."""
+
 _path = ""
 _bound_to = ""
 _descriptor = -1
@@ -47,13 +51,14 @@ _descriptor = -1
 def open_socket() -> str:
     """Open the server, once per process; return the path of its socket, "" where torch has none.
 
-    Raises OSError when there is no place for a socket.
+    Raises OSError when there is no place for a socket, or no room for the server's threads.
     """
     global _path, _bound_to, _descriptor
     server_class = _find_server()
     keep = _find_keeper()
     if server_class is None or keep is None:
         return ""
+    _check_threads()
     folder = _make_folder()
     _sweep(folder)
     bound_to, path = (f"{folder}/{os.urandom(16).hex()}" for _ in range(2))
@@ -81,6 +86,29 @@ def _find_keeper() -> Callable[[object], None] | None:
     except (ImportError, AttributeError):
         return None
     return lambda it: add_reference(wrap(it))
+
+
+def _check_threads() -> None:
+    """Raise OSError unless as many threads can be started as the server will start.
+
+    It starts them where nobody can catch what goes wrong: the process would be aborted.
+    """
+    # One to listen; the pool of its HTTP library has as many as there are cores, eight or more.
+    wanted = 1 + max(8, (os.cpu_count() or 1) - 1) + SPARE_THREADS
+    go_on = _thread.allocate_lock()
+    go_on.acquire()
+    try:
+        for _ in range(wanted):
+            _thread.start_new_thread(_wait_for, (go_on,))
+    except RuntimeError as error:
+        raise OSError(f"no room for {wanted} more threads, and its server starts some") from error
+    finally:
+        go_on.release()
+
+
+def _wait_for(lock: _thread.LockType) -> None:
+    with lock:
+        return
 
 
 def _make_folder() -> str:

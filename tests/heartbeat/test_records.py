@@ -305,6 +305,33 @@ def test_a_socket_that_a_killed_rank_left_is_swept_by_the_next_one(pair) -> None
     assert [path.exists() for path in paths] == [False, True]
 
 
+NO_ROOM = """
+import os, resource, watchtower_heartbeat.record_socket as it
+it._check_threads()
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(64011, 64011, 64011)
+    os.setresuid(64011, 64011, 64011)
+resource.setrlimit(resource.RLIMIT_NPROC, (5, 5))
+try:
+    it._check_threads()
+except OSError as error:
+    print(error)
+"""
+
+
+def test_without_room_for_its_threads_there_is_no_server_that_would_abort_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM],
+        env=a_clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stdout.startswith("no room for")
+
+
 def test_a_folder_that_others_may_write_is_refused_and_so_is_a_link(pair, folder) -> None:
     bad = folder / f"watchtower-{os.geteuid()}"
     bad.mkdir()
