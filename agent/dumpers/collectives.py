@@ -31,6 +31,11 @@ from watchtower.wire.dumps import KernelWait
 GLOO = "gloo"
 """Its recorder: a call begins where it is called. On NCCL it is queued behind the GPU's work."""
 
+BLANK = (
+    "the process keeps no collective records: TORCH_FR_BUFFER_SIZE=0 switches them off, and older "
+    "releases of torch keep none for gloo"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecords:
@@ -62,6 +67,8 @@ def look_at_collectives(
         found, missing = trim(recorder, records, groups)
         logs += found
         failures.append(missing)
+    if groups and all(records.is_blank for _, records in asked.records):
+        failures.append(BLANK)
     if view.transfers_left_out > 0:
         failures.append(f"{view.transfers_left_out} calls with further peers are not counted")
     return RankRecords(
@@ -75,25 +82,30 @@ def trim(
     recorder: str, records: Records, groups: tuple[Membership, ...]
 ) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
     """Return a log for each group whose members are known, and what is missing, as a sentence."""
+    if records.is_blank:
+        return [], ""
     known = groups or _groups_of_config(records)
     called = {group.name: group for group in records.groups}
     unknown = sorted(called.keys() - {each.name for each in known})
     logs: list[tuple[ProcessGroup, GroupLog]] = []
-    forgotten = 0
+    forgotten = mixed = 0
     room = MAX_RANK_RECORDS
     for membership in known:
         calls = called.get(membership.name)
         if calls is None and records.forgot_groups:
             forgotten += 1
             continue
+        if calls is not None and calls.seen < membership.made:
+            mixed += 1  # they may be those of an earlier group of that name
+            continue
         group = _as_group(recorder, membership, calls)
         log = _as_log(recorder, group.id, calls.calls if calls else (), room)
         room -= len(log.records)
         logs.append((group, log))
-    return logs, "; ".join(_say_missing(unknown, forgotten))
+    return logs, "; ".join(_say_missing(unknown, forgotten, mixed))
 
 
-def _say_missing(unknown: list[str], forgotten: int) -> Iterator[str]:
+def _say_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
     if unknown:
         names = ", ".join(printable(name, MAX_NAME)[:40] for name in unknown[:3])
         yield (
@@ -104,6 +116,11 @@ def _say_missing(unknown: list[str], forgotten: int) -> Iterator[str]:
         yield (
             f"{forgotten} process groups may have calls that the recorder has overwritten: a "
             "larger TORCH_FR_BUFFER_SIZE keeps them"
+        )
+    if mixed:
+        yield (
+            f"{mixed} process groups bear the name of an earlier one, and whose calls the recorder "
+            "has is not known before each of them was used"
         )
 
 

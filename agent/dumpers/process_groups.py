@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from watchtower_heartbeat.layout import (
@@ -36,6 +36,10 @@ from watchtower.wire.collectives import format_members, parse_members
 LINK = f"/memfd:{GROUPS_MEMFD_NAME} (deleted)"
 """What readlink says about its descriptor under /proc/PID/fd."""
 
+MAX_LISTED_RANKS = 1 << 20
+"""Members of all groups of a process together, equal groups counted once: half a second's work.
+The list ends there; a rank of the largest job has one or two groups as large as it."""
+
 _NUMBERS = struct.Struct("=2q")
 """Layout version and bytes of text, in the machine's own byte order."""
 
@@ -53,6 +57,8 @@ class Membership:
     members: str
     order: int
     """How many groups of exactly these members were made before it."""
+    made: int = 1
+    """How many groups of this name were made, this one included."""
 
 
 class BadGroups(Exception):
@@ -88,25 +94,46 @@ def parse_groups(raw: bytes) -> tuple[Membership, ...]:
     if version != GROUPS_VERSION:
         raise BadGroups(f"the list of its groups has layout version {version}")
     text = raw[GROUPS_TEXT_AT : GROUPS_TEXT_AT + max(0, length)].decode("utf-8", "replace")
-    return number_groups(_parse_line(line) for line in text.split("\n")[:-1])
+    return number_groups(_parse_lines(text.split("\n")[:-1]))
 
 
 def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, ...]:
     """Give each of (name, title, members), in the order they were made, its place among equals."""
     made: Counter[str] = Counter()
+    named: Counter[str] = Counter()
     found: dict[str, Membership] = {}
     for name, title, members in groups:
         if len(found) >= MAX_GROUPS_PER_RANK:
             break
         order, made[members] = made[members], made[members] + 1
+        named[name] += 1
         # A name that is used again is a new group: its records are about the last of that name.
-        found[name] = Membership(name=name, title=title, members=members, order=order)
+        found[name] = Membership(
+            name=name, title=title, members=members, order=order, made=named[name]
+        )
     return tuple(found.values())
 
 
-def _parse_line(line: str) -> tuple[str, str, str]:
+def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    checked: set[str] = set()
+    ranks = 0
+    for line in lines:
+        try:
+            name, description, members = line.split("\t")
+        except ValueError as error:
+            raise BadGroups("a line in the list of its groups has not three fields") from error
+        if members not in checked:
+            ranks += _check_members(members)
+            checked.add(members)
+        if ranks > MAX_LISTED_RANKS:
+            return
+        title = name if description in NO_DESCRIPTIONS else description
+        yield name, printable(title, MAX_NAME), members
+
+
+def _check_members(members: str) -> int:
+    """Return how many they are; BadGroups when no client writes them so."""
     try:
-        name, description, members = line.split("\t")
         if len(members) > MAX_MEMBERS_TEXT:
             raise ValueError("too many members")
         ranks = parse_members(members, MAX_WORLD_SIZE)
@@ -114,5 +141,4 @@ def _parse_line(line: str) -> tuple[str, str, str]:
         raise BadGroups(f"a line in the list of its groups is not understood: {error}") from error
     if not ranks or ranks[-1] > MAX_RANK or format_members(ranks) != members:
         raise BadGroups("a line in the list of its groups has members that no writer writes")
-    title = name if description in NO_DESCRIPTIONS else description
-    return name, printable(title, MAX_NAME), members
+    return len(ranks)

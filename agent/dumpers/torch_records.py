@@ -8,10 +8,12 @@ it is from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2
   so that the oldest one tells whether something was overwritten.
 * An entry's `process_group` is [name, description], its `pg_id` a number of this process only. The
   default group is ["0", "default_pg"]; a group made without a description says "undefined".
+  A process that leaves all its groups and joins anew uses names again, with another `pg_id`; the
+  ring keeps what the old ones called.
 * `collective_seq_id` counts the collectives of a group from 1, and is equal on all its members.
 * gloo: `state` stays "scheduled" for ever, `retired` becomes true when the call is over. A call is
   recorded where the caller's thread hands it in, and begins at once. Sends and receives have no
-  entries. `pg_config` has one key, "", that names nothing.
+  entries. `pg_config` has one key, "", that names nothing; with TORCH_FR_BUFFER_SIZE=0 it has none.
 * NCCL: `state` is "scheduled", "started" or "completed"; the start is known only with timing on
   (TORCH_NCCL_ENABLE_TIMING). A scheduled call waits behind other work of the GPU, perhaps for ever.
   Sends and receives have entries with `is_p2p`. `pg_config` maps a group's name to its `ranks`, the
@@ -108,6 +110,8 @@ class GroupCalls:
     name: str
     description: str
     calls: tuple[Call, ...]
+    seen: int
+    """How many groups of this name the ring has calls of; these are the newest one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,8 @@ class Records:
     """Of groups by name, where the recorder knows them: ascending global ranks."""
     forgot_groups: bool
     """A group was used, and the ring has none of its calls any more."""
+    is_blank: bool = False
+    """It is switched off, or no group is its library's: that nothing was called, it cannot say."""
 
 
 def parse_records(raw: bytes) -> Records:
@@ -161,22 +167,31 @@ def parse_records(raw: bytes) -> Records:
             if (members := _parse_ranks(group.ranks))
         },
         forgot_groups=_forgot_groups(reply),
+        is_blank=not (reply.entries or reply.pg_config or reply.pg_status),
     )
 
 
 def _calls_by_group(entries: list[_Entry]) -> list[GroupCalls]:
-    by_group: dict[tuple[str, str], dict[int, list[_Entry]]] = defaultdict(dict)
+    by_name: dict[str, list[_Entry]] = defaultdict(list)
     for entry in entries:
-        numbers = by_group[entry.process_group]
-        numbers.setdefault(entry.collective_seq_id, []).append(entry)
-    return [
-        GroupCalls(
-            name=name,
-            description="" if description in NO_DESCRIPTIONS else description,
-            calls=tuple(_as_call(number, numbers[number]) for number in sorted(numbers)),
-        )
-        for (name, description), numbers in by_group.items()
-    ]
+        by_name[entry.process_group[0]].append(entry)
+    return [_as_calls(name, found) for name, found in by_name.items()]
+
+
+def _as_calls(name: str, entries: list[_Entry]) -> GroupCalls:
+    """Take the newest group of this name: the ring still has the calls of those before it."""
+    newest = max(reversed(entries), key=lambda entry: entry.record_id)
+    numbers: dict[int, list[_Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.pg_id == newest.pg_id:
+            numbers[entry.collective_seq_id].append(entry)
+    description = newest.process_group[1]
+    return GroupCalls(
+        name=name,
+        description="" if description in NO_DESCRIPTIONS else description,
+        calls=tuple(_as_call(number, numbers[number]) for number in sorted(numbers)),
+        seen=len({entry.pg_id for entry in entries}),
+    )
 
 
 def _as_call(number: int, entries: list[_Entry]) -> Call:

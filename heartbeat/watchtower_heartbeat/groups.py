@@ -40,6 +40,7 @@ class GroupList:
             # The next thing this program prints would land in the list.
             os.close(self.descriptor)
             raise OSError("a standard stream is closed")
+        self._file = _identify(self.descriptor)
         self._lock = RLock()
         self._length = 0
         self._whole = True
@@ -55,7 +56,7 @@ class GroupList:
             return
         try:
             end = layout.GROUPS_TEXT_AT + self._length
-            if not self._whole or end + len(raw) > layout.GROUPS_MAX_SIZE:
+            if not self._whole or end + len(raw) > layout.GROUPS_MAX_SIZE or not self._is_open():
                 self._whole = False
                 return
             self._whole = False
@@ -70,7 +71,17 @@ class GroupList:
 
     def close(self) -> None:
         """Let go of the memory; raises OSError when somebody has closed it already."""
-        os.close(self.descriptor)
+        if self._is_open():
+            os.close(self.descriptor)
+
+    def _is_open(self) -> bool:
+        """Say whether the number is still ours: a program may close all it finds, and open more."""
+        return _identify(self.descriptor) == self._file
+
+
+def _identify(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _clean(text: str) -> str:

@@ -9,6 +9,7 @@ that exits, that ends the listening of the parent's server, which then aborts it
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import socket
@@ -27,6 +28,9 @@ MAX_PATH = 99
 FOLDER_MODE = 0o711
 """Who knows a name may pass, nobody else may list the names."""
 
+FAMILY_BYTES, NAME_BYTES = 2, 128
+"""Of a sockaddr: its family; all of it (sockaddr_storage, in bits/socket.h of the C library)."""
+
 SOCKET_MODE = 0o666
 """A rank's agent is often another user. What it gets is JSON, and nothing is to be changed here."""
 
@@ -36,6 +40,9 @@ SWEEP_MOST = 256
 SWEEP_AGE_S = 60.0
 """A younger socket may be one that is bound and does not listen yet."""
 
+SPARE_THREADS = 8
+"""There must be room for more than the server's: the program itself goes on to start some."""
+
 _path = ""
 _bound_to = ""
 _descriptor = -1
@@ -44,13 +51,14 @@ _descriptor = -1
 def open_socket() -> str:
     """Open the server, once per process; return the path of its socket, "" where torch has none.
 
-    Raises OSError when there is no place for a socket.
+    Raises OSError when there is no place for a socket, or no room for the server's threads.
     """
     global _path, _bound_to, _descriptor
     server_class = _find_server()
     keep = _find_keeper()
     if server_class is None or keep is None:
         return ""
+    _check_threads()
     folder = _make_folder()
     _sweep(folder)
     bound_to, path = (f"{folder}/{os.urandom(16).hex()}" for _ in range(2))
@@ -78,6 +86,29 @@ def _find_keeper() -> Callable[[object], None] | None:
     except (ImportError, AttributeError):
         return None
     return lambda it: add_reference(wrap(it))
+
+
+def _check_threads() -> None:
+    """Raise OSError unless as many threads can be started as the server will start.
+
+    It starts them where nobody can catch what goes wrong: the process would be aborted.
+    """
+    # One to listen; the pool of its HTTP library has as many as there are cores, eight or more.
+    wanted = 1 + max(8, (os.cpu_count() or 1) - 1) + SPARE_THREADS
+    go_on = _thread.allocate_lock()
+    go_on.acquire()
+    try:
+        for _ in range(wanted):
+            _thread.start_new_thread(_wait_for, (go_on,))
+    except RuntimeError as error:
+        raise OSError(f"no room for {wanted} more threads, and its server starts some") from error
+    finally:
+        go_on.release()
+
+
+def _wait_for(lock: _thread.LockType) -> None:
+    with lock:
+        return
 
 
 def _make_folder() -> str:
@@ -149,10 +180,23 @@ def _find_listener(path: str) -> int:
 
 
 def _listens(descriptor: int, path: str) -> bool:
-    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-        return False
-    with socket.socket(fileno=os.dup(descriptor)) as found:
-        return bool(found.getsockname() == path)
+    return stat.S_ISSOCK(os.fstat(descriptor).st_mode) and _read_name(descriptor) == path.encode()
+
+
+def _read_name(descriptor: int) -> bytes:
+    """Return the path that a Unix socket was bound to, empty for any other.
+
+    The C library is asked, because a `socket.socket` made of a descriptor changes it: with
+    `socket.setdefaulttimeout` it stops blocking, and so does whoever else uses the connection.
+    """
+    import ctypes
+
+    room = ctypes.create_string_buffer(NAME_BYTES)
+    length = ctypes.c_uint(NAME_BYTES)
+    if ctypes.CDLL(None).getsockname(descriptor, room, ctypes.byref(length)) != 0:
+        return b""
+    family = int.from_bytes(room.raw[:FAMILY_BYTES], sys.byteorder)
+    return room.raw[FAMILY_BYTES:].partition(b"\0")[0] if family == socket.AF_UNIX else b""
 
 
 def _remove() -> None:

@@ -106,7 +106,11 @@ def _open_socket() -> None:
     _socket_asked_for = True
     from watchtower_heartbeat import record_socket
 
-    path = record_socket.open_socket()
+    try:
+        path = record_socket.open_socket()
+    except OSError as error:
+        say_once("record socket", f"no socket for collective records: {error}")
+        return
     if path:
         _page.note_records(record_socket=path)
 

@@ -110,6 +110,34 @@ def test_groups_that_the_ring_may_have_forgotten_are_left_out_and_said() -> None
     assert "TORCH_FR_BUFFER_SIZE" in missing
 
 
+AGAIN = number_groups([("0", "world", "0-3"), ("0", "world", "0-3")])
+"""Of a process that has left its groups and joined anew: torch uses the name again."""
+
+
+def test_after_joining_anew_only_the_new_groups_calls_count() -> None:
+    old = [an_entry(number, pg_id=0, record_id=number - 1) for number in range(1, 6)]
+    new = [an_entry(number, pg_id=1, record_id=number + 4) for number in (1, 2)]
+    hangs = an_entry(3, over=False, pg_id=1, record_id=7)
+    behind, waits = a_reply(*old, *new), a_reply(*old, *new, hangs)
+    logs = [logs_of("gloo", reply, AGAIN)["world"] for reply in (behind, waits)]
+    assert [(log.called, log.entered, log.completed) for log in logs] == [(2, 2, 2), (3, 3, 2)]
+
+
+def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
+    logs, missing = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
+    assert logs == []
+    assert "1 process groups bear the name of an earlier one" in missing
+
+
+def test_a_recorder_that_is_off_does_not_say_that_nothing_was_called() -> None:
+    """As torch 2.13 answers with TORCH_FR_BUFFER_SIZE=0; with it on, `pg_config` has a key."""
+    off = {"comm_lib_version": "", "nccl_comm_state": {}, "pg_config": {}, "pg_status": {}}
+    unused = {**off, "pg_config": {"": {"desc": "", "name": "", "ranks": "[0]"}}}
+    assert trim("gloo", parse_records(json.dumps(off).encode()), GROUPS) == ([], "")
+    logs = logs_of("gloo", parse_records(json.dumps(unused).encode()))
+    assert {log.called for log in logs.values()} == {0}
+
+
 # What is said of NCCL is from documentation
 
 
@@ -333,6 +361,13 @@ def test_groups_are_read_in_the_order_they_were_made() -> None:
         Membership(name="1", title="1", members="0,2", order=0),
         Membership(name="2", title="pipe", members="0-3", order=1),
     )
+
+
+def test_a_list_of_huge_groups_ends_before_it_costs_the_agent_minutes() -> None:
+    lines = [f"{at}\td\t0-{262_143 - at}" for at in range(1000)]
+    assert len(parse_groups(a_list("\n".join(["n\td\t0-3"] * 9 + lines) + "\n"))) == 5
+    again = parse_groups(a_list("".join(f"{at}\td\t0-262143\n" for at in range(100))))
+    assert [group.order for group in again] == list(range(100))
 
 
 def test_a_line_that_is_being_written_does_not_count() -> None:

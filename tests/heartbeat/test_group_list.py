@@ -45,6 +45,17 @@ def test_no_name_can_begin_a_field_or_a_line_of_its_own(listed) -> None:
     assert text_of(listed) == f"a b c\t{'x' * groups.MAX_NAME}\t0\n"
 
 
+def test_a_descriptor_that_has_become_another_file_is_left_alone(tmp_path) -> None:
+    """A program may close all descriptors it finds; what it opens then has their numbers."""
+    listed = groups.GroupList()
+    with (tmp_path / "checkpoint").open("w+b") as theirs:
+        os.dup2(theirs.fileno(), listed.descriptor)
+        listed.add("0", "default_pg", range(4))
+        listed.close()
+        assert theirs.read() == b""
+    os.close(listed.descriptor)
+
+
 def test_a_list_that_is_full_stays_as_it_is_so_that_the_order_is_right(listed) -> None:
     listed.add("0", "", [0])
     listed.add("1", "", (rank * rank for rank in range(200_000)))

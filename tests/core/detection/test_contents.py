@@ -103,6 +103,18 @@ def test_a_group_under_a_false_name_is_not_kept():
     assert (contents.groups, contents.group_logs) == ({}, {})
 
 
+def test_a_group_is_checked_once_for_all_its_logs(monkeypatch):
+    """Its members may be 100 kB, its logs thousands: the event loop waits for this."""
+    named = []
+    monkeypatch.setattr(module, "name_group", lambda *parts: named.append(parts) or WORLD.id)
+    logs = [a_log(number) for number in range(100)]
+    contents = DumpContents()
+    for _ in range(2):
+        dump = a_dump("", *logs)
+        contents.keep(a_batch(dump, groups=[WORLD], logs=logs), [dump])
+    assert (len(contents.group_logs), len(named)) == (100, 1)
+
+
 def test_what_is_named_no_more_makes_room(monkeypatch):
     monkeypatch.setattr(module, "MAX_STACKS", 2)
     contents = DumpContents()

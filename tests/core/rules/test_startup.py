@@ -6,6 +6,7 @@ from tests.core.builders import (
     IN_INIT,
     IN_TORCH_INIT,
     IN_USER_CODE,
+    a_dead_rank,
     a_missing_rank,
     a_rank,
     ranks_in,
@@ -66,6 +67,11 @@ class TestInitStuck:
         built = with_rank(ranks_in(8), a_rank(5, IN_INIT, step=None))
         assert answer(built) == ("init_stuck", [5])
         assert ask("init_stuck", built).confidence == 0.7
+
+    def test_loses_when_they_wait_for_one_who_does_not_come_to_their_new_group(self):
+        making = [a_rank(rank, IN_TORCH_INIT) for rank in range(3)]
+        for late in (a_rank(3, FETCHING), a_rank(3, state="T"), a_dead_rank(3, signal=9)):
+            assert ask("init_stuck", with_rank(ranks_in(16), *making, late)) is None
 
     def test_loses_when_everybody_is_in_set_up(self):
         assert ask("init_stuck", starting()) is None

@@ -158,6 +158,13 @@ class TestCycle:
         ]
         assert diagnosis.confidence > 0.85
 
+    def test_members_without_records_make_no_cycle_that_is_sure(self):
+        """A process that joined anew counts groups apart from those that have been there before."""
+        built = ranks_in(4, IN_DDP_BACKWARD)
+        made = {rank: {"again": INSIDE} for rank in (0, 1, 3)} | {2: {"first": INSIDE}}
+        both = {"first": [0, 1, 2, 3], "again": [0, 1, 2, 3]}
+        assert named(diagnose(a_recorded_case(built, both, made))) == ("unknown", [])
+
 
 class TestMissingSend:
     def pipeline(self, transfers, groups=None, made=None):

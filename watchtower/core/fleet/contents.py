@@ -52,14 +52,19 @@ class DumpContents:
                 self.stacks[stack.digest] = stack
                 self.weight += _weigh_stack(stack)
         named = {digest for dump in dumps for digest in logs_of(dump)}
-        groups = {group.id: group for group in batch.groups}
+        # Once for all logs: members may be 100 kB of text, and there may be thousands of logs.
+        groups = {group.id: group for group in batch.groups if self._is_right(group)}
         for log in batch.group_logs:
             if log.digest in named and log.digest not in self.group_logs and log.group in groups:
                 self._keep_log(log, groups[log.group])
 
+    def _is_right(self, group: ProcessGroup) -> bool:
+        if group == self.groups.get(group.id):
+            return True
+        return group.id == name_group(group.members, group.order, group.library)
+
     def _keep_log(self, log: GroupLog, group: ProcessGroup) -> None:
-        name = name_group(group.members, group.order, group.library)
-        if not (_has_right_digest(log) and group.id == name):
+        if not _has_right_digest(log):
             return
         self.group_logs[log.digest] = log
         self.weight += LOG_WEIGHT

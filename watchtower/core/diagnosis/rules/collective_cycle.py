@@ -35,6 +35,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     cycles = [end for end in standings.graph.ends if end.kind is EndKind.CYCLE]
     if not cycles or standings.once(find_missing_sends):
         return None
+    # Members that gave no records are waited for, too, and may have come all the same: `certain`.
     breakers = find_breakers(cycles[0])
     return _accuse(standings, cycles[0], breakers or (), certain=breakers is not None)
 

@@ -7,7 +7,7 @@ is still there while most of the others are further.
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.accusation import accuse_by_stack
+from watchtower.core.diagnosis.accusation import accuse_by_stack, are_awaited
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
@@ -49,6 +49,8 @@ def _accuse_absent(standings: Standings, in_init: list[Standing]) -> Finding | N
 
 
 def _accuse_latecomers(standings: Standings, in_init: list[Standing]) -> Finding | None:
+    if _are_kept(standings, in_init):
+        return None
     further = len(standings.waiting) - len(in_init)
     return accuse_by_stack(
         standings,
@@ -58,6 +60,16 @@ def _accuse_latecomers(standings: Standings, in_init: list[Standing]) -> Finding
         next_steps=_advise(in_init),
         ceiling=LATECOMER_CEILING if further > len(in_init) else DOUBT_CEILING,
     )
+
+
+def _are_kept(standings: Standings, in_init: list[Standing]) -> bool:
+    """Tell whether they may wait themselves: for a member of a new group that has not come.
+
+    Set-up is no collective that records show, so only who is elsewhere, or gone, is known.
+    """
+    if are_awaited(standings, in_init) and not standings.behind:
+        return False
+    return bool(standings.at(Place.BEHIND, Place.HELD, Place.GONE, Place.MISSING))
 
 
 def _advise(suspects: tuple[Standing, ...] | list[Standing]) -> tuple[str, ...]:
