@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from frameworks import needs
 from heartbeat_trainer import DEADLINE_S, Trainer, a_clean_environment
-from watchtower_heartbeat import layout, record_socket
+from watchtower_heartbeat import layout
 from watchtower_heartbeat.page import Transfers
 
 pytestmark = [*needs("torch"), pytest.mark.timeout(300)]
@@ -277,22 +277,6 @@ def test_a_forked_child_with_a_page_of_its_own_has_records_of_its_own(pair) -> N
     assert "pg_status" in ask_for_records(first)
 
 
-def test_looking_for_the_servers_socket_changes_no_other_one(folder) -> None:
-    pair = socket.socketpair()
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(f"{folder}/named")
-    server.listen()
-    socket.setdefaulttimeout(30)
-    try:
-        assert record_socket._find_listener(f"{folder}/named") == server.fileno()
-        assert record_socket._find_listener(f"{folder}/other") == -1
-    finally:
-        socket.setdefaulttimeout(None)
-    for each in (*pair, server):
-        assert os.get_blocking(each.fileno())
-        each.close()
-
-
 def test_a_socket_that_a_killed_rank_left_is_swept_by_the_next_one(pair) -> None:
     ranks = pair()
     paths = [Path(trainer.page().record_socket) for trainer in ranks]
@@ -303,33 +287,6 @@ def test_a_socket_that_a_killed_rank_left_is_swept_by_the_next_one(pair) -> None
         os.utime(path, (long_ago, long_ago))
     pair()
     assert [path.exists() for path in paths] == [False, True]
-
-
-NO_ROOM = """
-import os, resource, watchtower_heartbeat.record_socket as it
-it._check_threads()
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setresgid(64011, 64011, 64011)
-    os.setresuid(64011, 64011, 64011)
-resource.setrlimit(resource.RLIMIT_NPROC, (5, 5))
-try:
-    it._check_threads()
-except OSError as error:
-    print(error)
-"""
-
-
-def test_without_room_for_its_threads_there_is_no_server_that_would_abort_the_program() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", NO_ROOM],
-        env=a_clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
-    assert done.stdout.startswith("no room for")
 
 
 def test_a_folder_that_others_may_write_is_refused_and_so_is_a_link(pair, folder) -> None:
