@@ -7,7 +7,7 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
@@ -126,8 +126,12 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
     for other in sure[1:]:
         accused = {suspect.rank for suspect in best.suspects}
         named = {suspect.rank for suspect in other.suspects}
-        coarse = other.cause is Cause.BEHIND_COLLECTIVE
-        if other.tier is not best.tier or coarse or accused & named:
+        if other.cause is Cause.BEHIND_COLLECTIVE and other.tier is Tier.WAIT_FOR:
+            other = _only_of(named - accused, other)
+            named -= accused
+        elif other.cause is Cause.BEHIND_COLLECTIVE:
+            continue  # without records nobody knows whether the others wait for them
+        if other.tier is not best.tier or not named or accused & named:
             continue
         best = replace(
             best,
@@ -137,6 +141,17 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
             next_steps=(*best.next_steps, *other.next_steps[:1]),
         )
     return best
+
+
+def _only_of(ranks: Set[int], finding: Finding) -> Finding:
+    """Leave out those for whom a finer reason was found."""
+    kept = {format_ranks([rank]) for rank in ranks}
+    return replace(
+        finding,
+        suspects=tuple(item for item in finding.suspects if item.rank in ranks),
+        evidence=tuple(item for item in finding.evidence if item.ranks in kept),
+        next_steps=(),
+    )
 
 
 def _write(
