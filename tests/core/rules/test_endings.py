@@ -3,6 +3,7 @@
 from tests.core.builders import (
     FETCHING,
     IN_INIT,
+    IN_LOCK,
     IN_USER_CODE,
     a_dead_rank,
     a_missing_rank,
@@ -11,6 +12,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.rules.asking import abstains, answer, ask
+from watchtower.wire.report import Beat
 
 
 def job_with(*others, count=8):
@@ -26,6 +28,48 @@ class TestOomKilled:
     def test_loses_a_sigkill_without_evidence_of_memory(self):
         assert ask("oom_killed", job_with(a_dead_rank(3, signal=9))) is None
         assert ask("oom_killed", job_with()) is None
+
+
+AT_EXIT = "Event.wait @threading.py:629 < finish /home/ann/job/metrics.py:6"
+IN_SHUTDOWN = "_shutdown @threading.py:1560"
+
+
+def leaving(stack, error="", **values):
+    beat = Beat(step=41, age_s=9.0, exception_type=error, exception_text="'x'" if error else "")
+    return a_rank(3, stack, syscall="futex", beat=beat, **values)
+
+
+class TestLeaving:
+    """The program is over, and something keeps the process."""
+
+    def test_an_exception_wins_while_a_thread_keeps_the_process(self):
+        pump = ("pump", "pump /home/ann/job/data.py:6 < Thread.run @threading.py:982")
+        built = job_with(leaving(IN_SHUTDOWN, "KeyError", threads=(pump,)))
+        assert answer(built) == ("exception", [3])
+        assert "raised KeyError: 'x' after step 41; its process is still there, kept at" in (
+            ask("exception", built).summary
+        )
+
+    def test_the_end_of_the_program_wins_over_the_lock_it_waits_for_at_exit(self):
+        built = job_with(leaving(AT_EXIT))
+        assert answer(built) == ("exited_early", [3])
+        assert ask("exception", built) is None
+
+    def test_loses_an_exception_that_was_survived(self):
+        assert answer(job_with(leaving(IN_LOCK, "KeyError"))) == ("lock_deadlock", [3])
+
+    def test_loses_where_all_stacks_begin_like_that(self):
+        embedded = "all_reduce ring.py:88 < train_entry /home/ann/job/embedded.py:5"
+        built = with_rank(ranks_in(8, embedded), leaving(AT_EXIT))
+        assert answer(built) == ("lock_deadlock", [3])
+
+    def test_loses_a_stack_that_was_torn_once(self):
+        built = job_with(leaving(AT_EXIT, before=f"{AT_EXIT} < <module> main.py:80"))
+        assert ask("exited_early", built) is None
+
+    def test_loses_while_nobody_waits(self):
+        built = with_rank(ranks_in(8, FETCHING), leaving(AT_EXIT))
+        assert ask("exited_early", built) is None
 
 
 class TestException:

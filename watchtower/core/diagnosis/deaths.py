@@ -19,6 +19,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
 
 SAME_MOMENT_S = 0.5
@@ -125,6 +126,12 @@ def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
 _TABLE = read_facts("consequential_errors")
 _CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
 _INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
+
+
+def say_words(exception_type: str, text: str) -> str:
+    """Say "ValueError: bad shard", empty without an exception."""
+    name, text = clean(last_component(exception_type), 80), clean(text)
+    return f"{name}: {text}" if text else name
 
 
 def find_deaths(standings: Standings) -> tuple[Death, ...]:
