@@ -1,10 +1,16 @@
 """oom_killed, exception, process_died, exited_early."""
 
+from dataclasses import replace
+
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_INIT,
     IN_LOCK,
+    IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
+    Built,
     a_dead_rank,
     a_missing_rank,
     a_rank,
@@ -70,6 +76,49 @@ class TestLeaving:
     def test_loses_while_nobody_waits(self):
         built = with_rank(ranks_in(8, FETCHING), leaving(AT_EXIT))
         assert ask("exited_early", built) is None
+
+
+class TestGaveUp:
+    """Whoever waits runs out of patience before the rank that it waits for ends."""
+
+    def given_up(self, rank, **values):
+        waiting = a_rank(rank, IN_TORCH_ALL_REDUCE).evidence.dumps
+        stacks = a_rank(rank, IN_TORCH_ALL_REDUCE).stacks
+        return Built(replace(a_dead_rank(rank, **values).evidence, dumps=waiting), stacks)
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            {"error": "RuntimeError: Timed out waiting 4000ms for recv operation to complete"},
+            {"error": "TrainingAborted: no progress"},
+            {"code": 1},
+            {"signal": 6},
+        ],
+    )
+    def test_those_that_waited_and_ended_are_witnesses(self, end):
+        built = [self.given_up(rank, **end) for rank in range(4)]
+        built = with_rank(built, a_rank(2, IN_USER_CODE, syscall="clock_nanosleep"))
+        assert answer(built) == ("behind_collective", [2])
+        finding = ask("behind_collective", built)
+        assert finding.summary.endswith("; 3 ranks waited for it in all_reduce and gave up")
+        assert finding.confidence == 0.8
+
+    def test_a_crash_in_a_collective_is_no_giving_up(self):
+        built = with_rank(
+            ranks_in(4), self.given_up(3, signal=11), a_rank(2, IN_USER_CODE, syscall="futex")
+        )
+        assert answer(built) == ("process_died", [3])
+
+    def test_who_died_elsewhere_is_the_culprit_though_others_gave_up(self):
+        built = [self.given_up(rank, error="TimeoutError: rank 3") for rank in range(4)]
+        built = with_rank(
+            built, a_dead_rank(3, error="KeyError: x", age_s=9), a_rank(2, IN_USER_CODE)
+        )
+        assert answer(built) == ("exception", [3])
+
+    def test_without_a_live_rank_elsewhere_an_exception_is_its_own(self):
+        built = with_rank(ranks_in(4), self.given_up(3, error="ValueError: shapes"))
+        assert answer(built) == ("exception", [3])
 
 
 class TestException:

@@ -38,6 +38,9 @@ HIDDEN_WAITS = frozenset(
 )
 """Classes whose frames may hide a collective; a data loader or a checkpoint does not."""
 
+SOCKETS = frozenset({"network", "local"})
+"""Kernel waits for the other end of a socket, on another node and on this one."""
+
 MIN_CROWD_RANKS = 3
 """Fewer live ranks have no majority that means anything."""
 
@@ -162,7 +165,7 @@ def _without_lines(stacks: Mapping[int, Stack]) -> dict[int, Stack]:
 
 def _blocked_in_sockets(standings: Standings, ranks: Iterable[int]) -> frozenset[int]:
     waits = {rank: standings.by_rank[rank].wait.wait_class for rank in ranks}
-    return frozenset(rank for rank, wait_class in waits.items() if wait_class == "network")
+    return frozenset(rank for rank, wait_class in waits.items() if wait_class in SOCKETS)
 
 
 def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:

@@ -17,7 +17,7 @@ from typing import Any
 from watchtower.core.case import Case, Presence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, last_component
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
@@ -147,6 +147,36 @@ def find_deaths(standings: Standings) -> tuple[Death, ...]:
     return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
 
 
+GIVING_UP = frozenset(
+    {
+        DeathKind.OWN_EXCEPTION,
+        DeathKind.CONSEQUENTIAL,
+        DeathKind.EXIT_ONE,
+        DeathKind.ABORTED,
+        DeathKind.TERMINATED,
+    }
+)
+"""Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
+
+
+def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    """List the dead that were seen to wait in this stall while a rank that lives was elsewhere.
+
+    A timeout ends those who wait, long before the one they wait for.
+    """
+    return standings.once(_find_gave_up)
+
+
+def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    if not standings.at(Place.BEHIND, Place.HELD):
+        return ()
+    return tuple(
+        item
+        for item in standings.at(Place.GONE)
+        if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
+    )
+
+
 def classify_ending(ending: Ending | None) -> DeathKind:
     """Name the kind of an ending; the exception counts before the code it left."""
     if ending is None:
@@ -202,6 +232,9 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     ]
     if not deaths or is_cancelled(standings, case.settle_s):
         return ()
+    gave_up = {item.rank for item in find_gave_up(standings)}
+    if all(death.rank in gave_up for death in deaths):
+        return ()  # whom they waited for is still there
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
     if min(STRENGTH[death.kind] for death in first) >= WEAK_FROM:
         first = deaths

@@ -123,14 +123,15 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
     The cause is the strongest one's; each suspect keeps its own.
     """
     best = sure[0]
-    for other in sure[1:]:
+    for finding in sure[1:]:
         accused = {suspect.rank for suspect in best.suspects}
+        other = finding
+        if finding.cause is Cause.BEHIND_COLLECTIVE:
+            # Without records nobody knows whether the others wait for them.
+            if finding.tier is not Tier.WAIT_FOR:
+                continue
+            other = _without(accused, finding)
         named = {suspect.rank for suspect in other.suspects}
-        if other.cause is Cause.BEHIND_COLLECTIVE and other.tier is Tier.WAIT_FOR:
-            other = _only_of(named - accused, other)
-            named -= accused
-        elif other.cause is Cause.BEHIND_COLLECTIVE:
-            continue  # without records nobody knows whether the others wait for them
         if other.tier is not best.tier or not named or accused & named:
             continue
         best = replace(
@@ -143,12 +144,13 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
     return best
 
 
-def _only_of(ranks: Set[int], finding: Finding) -> Finding:
+def _without(accused: Set[int], finding: Finding) -> Finding:
     """Leave out those for whom a finer reason was found."""
-    kept = {format_ranks([rank]) for rank in ranks}
+    suspects = tuple(item for item in finding.suspects if item.rank not in accused)
+    kept = {format_ranks([item.rank]) for item in suspects}
     return replace(
         finding,
-        suspects=tuple(item for item in finding.suspects if item.rank in ranks),
+        suspects=suspects,
         evidence=tuple(item for item in finding.evidence if item.ranks in kept),
         next_steps=(),
     )

@@ -21,7 +21,7 @@ from watchtower.core.diagnosis.testimony import (
     say_others,
 )
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import clean, join_words, say_duration
+from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
