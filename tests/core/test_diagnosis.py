@@ -184,6 +184,12 @@ class TestForTheIncident:
         assert said().suspect_class == ""
 
 
+def test_a_wait_with_a_bare_name_is_told_with_the_line_that_calls_it():
+    meeting = "Barrier.wait @threading.py:690 < meet /job/main.py:9 < <module> /job/main.py:80"
+    answer = said(a_rank(3, IN_LOCK, syscall="futex"), stack=meeting)
+    assert answer.summary.endswith("; 7 ranks wait for it in wait() at main.py:9")
+
+
 def test_the_step_is_the_one_most_ranks_made():
     assert said(a_rank(3, FETCHING, step=40)).step == 41
     assert said(a_rank(1, step=42), count=2).step == 42

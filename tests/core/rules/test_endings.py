@@ -103,6 +103,16 @@ class TestGaveUp:
         assert finding.summary.endswith("; 3 ranks waited for it in all_reduce and gave up")
         assert finding.confidence == 0.8
 
+    def test_those_that_raised_of_waiting_and_cannot_end_are_witnesses(self):
+        text = "Operation timed out!"
+        words = Beat(step=41, age_s=9.0, exception_type="RuntimeError", exception_text=text)
+        built = [a_rank(rank, "", beat=words) for rank in range(4)]
+        sleeps = a_rank(2, IN_USER_CODE, syscall="clock_nanosleep")
+        assert answer(with_rank(built, sleeps)) == ("behind_collective", [2])
+        own = replace(words, exception_text="this is over")
+        built = [a_rank(rank, "", beat=own) for rank in range(4)]
+        assert answer(with_rank(built, sleeps)) == ("unknown", [])
+
     def test_a_crash_in_a_collective_is_no_giving_up(self):
         built = with_rank(
             ranks_in(4), self.given_up(3, signal=11), a_rank(2, IN_USER_CODE, syscall="futex")

@@ -160,9 +160,10 @@ GIVING_UP = frozenset(
 
 
 def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
-    """List the dead that were seen to wait in this stall while a rank that lives was elsewhere.
+    """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
 
-    A timeout ends those who wait, long before the one they wait for.
+    A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
+    without a stack, in the destructors of native code, and only their pages tell what they raised.
     """
     return standings.once(_find_gave_up)
 
@@ -170,11 +171,21 @@ def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
 def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
     if not standings.at(Place.BEHIND, Place.HELD):
         return ()
-    return tuple(
+    ended = [
         item
         for item in standings.at(Place.GONE)
         if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
-    )
+    ]
+    return (*ended, *filter(_raised_of_waiting, standings.at(Place.UNKNOWN)))
+
+
+def _raised_of_waiting(standing: Standing) -> bool:
+    """Tell whether the page of a rank without a stack tells of a broken or timed out wait."""
+    beat = standing.evidence.beat
+    if standing.reading is not None or beat is None or not beat.exception_type:
+        return False
+    name = last_component(beat.exception_type)
+    return _classify_exception(name, beat.exception_text) is DeathKind.CONSEQUENTIAL
 
 
 def classify_ending(ending: Ending | None) -> DeathKind:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import find_gave_up
-from watchtower.core.diagnosis.frames import FrameClass, StackReading
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.phrases import capitalise, clean, say_duration
@@ -20,6 +20,9 @@ from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}
 """Two equal stacks show a rank that stays; one stack may have caught it on its way."""
+
+BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
+"""Calls whose name says nothing without the line that makes them."""
 
 GAVE_UP_WEIGHT = 0.5
 """Ranks that waited until their patience ended are witnesses like those that still do."""
@@ -103,7 +106,11 @@ def name_wait(waiting: Sequence[Standing]) -> str:
 def _name_call(reading: StackReading, presumed: bool) -> str:
     if presumed:
         return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
-    return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class) or clean(reading.what, 80)
+    if reading.frame_class not in WAITING_CLASSES:
+        # Only records show that it waits: the line that it is at names something else.
+        return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
+    called = clean(reading.what, 80)
+    return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
 
 
 def bad_loss_evidence(standings: Standings) -> tuple[Evidence, ...]:
@@ -178,7 +185,7 @@ def _gave_up_evidence(standings: Standings) -> tuple[Evidence, ...]:
     left = find_gave_up(standings)
     if not left:
         return ()
-    text = f"{count_ranks(len(left))} waited in {name_wait(left)} in this stall and then ended"
+    text = f"{count_ranks(len(left))} waited in {name_wait(left)} in this stall and gave up"
     return (Evidence(source="peers", text=text, ranks=ranks_of(left), weight=GAVE_UP_WEIGHT),)
 
 
