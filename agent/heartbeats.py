@@ -7,7 +7,7 @@ import time
 from watchtower_heartbeat.page import PageError, PageView
 
 from agent.pages import PageFile
-from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Beat
 
 NS_PER_S = 1e9
@@ -47,6 +47,7 @@ class Heartbeat:
         if view is None:
             return None
         advanced, interval_s = self._advance(view)
+        raised = view.ended_ns >= view.beat_ns  # one that beats again has survived its exception
         return Beat(
             step=max(view.step, -1),
             age_s=_age_s(now_ns, self.beaten_ns()),
@@ -55,6 +56,8 @@ class Heartbeat:
             advanced=advanced,
             interval_s=interval_s,
             loss_is_bad=_loss_is_bad(view),
+            exception_type=view.exception_type[:MAX_NAME] if raised else "",
+            exception_text=view.exception_message[:MAX_TEXT] if raised else "",
         )
 
     def beaten_ns(self) -> int:

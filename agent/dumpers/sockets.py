@@ -1,4 +1,4 @@
-"""Both ends of a TCP connection by its inode, from the tables under /proc/PID/net."""
+"""Both ends of a TCP connection, or the path of a Unix socket, by its inode, from /proc/PID/net."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ MAX_TABLE_BYTES = 8 << 20
 _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
 _LISTEN = "0A"
 
+_UNIX_INODE = 6
+"""Column of /proc/net/unix; a path follows where the socket is bound to one."""
+
 
 class SocketTables:
     """The tables of each network namespace, read once: a node may have 50,000 connections."""
@@ -22,12 +25,16 @@ class SocketTables:
         self._tables: dict[tuple[str, str], bytes] = {}
 
     def describe(self, pid: int, inode: int) -> str:
-        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000", empty when the socket is no TCP one."""
+        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" or "unix socket /run/x", empty for others."""
         wanted = str(inode).encode()
         for name in ("net/tcp", "net/tcp6"):
             line = _find_line(self._table(pid, name), wanted)
             if line:
                 return _describe([field.decode("ascii", "replace") for field in line])
+        line = _find_line(self._table(pid, "net/unix"), wanted, _UNIX_INODE)
+        if line:
+            path = b" ".join(line[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
+            return f"unix socket {path}".rstrip()
         return ""
 
     def _table(self, pid: int, name: str) -> bytes:
@@ -37,13 +44,13 @@ class SocketTables:
         return self._tables[key]
 
 
-def _find_line(table: bytes, wanted: bytes) -> list[bytes]:
+def _find_line(table: bytes, wanted: bytes, column: int = _INODE) -> list[bytes]:
     """Find the line of an inode; the number may stand elsewhere in other lines."""
     at = table.find(wanted)
     while at >= 0:
         begin, end = table.rfind(b"\n", 0, at) + 1, table.find(b"\n", at)
         fields = table[begin : end if end >= 0 else None].split()
-        if len(fields) > _INODE and fields[_INODE] == wanted:
+        if len(fields) > column and fields[column] == wanted:
             return fields
         at = table.find(wanted, at + 1)
     return []

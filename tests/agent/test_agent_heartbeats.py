@@ -108,6 +108,18 @@ def test_a_bad_loss_counts_while_it_is_the_last_one(page: Page) -> None:
     assert not heartbeat.beat(103 * S).loss_is_bad  # type: ignore[union-attr]
 
 
+def test_an_exception_that_nothing_caught_is_told_while_the_process_is_there(page: Page) -> None:
+    page.beat(5, 100 * S)
+    page.write(ended_ns=101 * S, exception_type="KeyError", exception_message="'label_7'")
+    heartbeat = page.heartbeat()
+    beat = heartbeat.beat(102 * S)
+    assert beat is not None
+    assert (beat.exception_type, beat.exception_text) == ("KeyError", "'label_7'")
+    page.beat(6, 103 * S)  # it went on: somebody called the hook for an exception that was caught
+    heartbeat.read()
+    assert heartbeat.beat(104 * S).exception_type == ""  # type: ignore[union-attr]
+
+
 def test_last_words_stay_when_the_page_cannot_be_read_any_more(page: Page) -> None:
     page.beat(5, 100 * S)
     heartbeat = page.heartbeat()

@@ -57,6 +57,18 @@ def test_a_read_from_a_fifo_names_the_fifo(start: Start, tmp_path: Path) -> None
         os.close(writer)
 
 
+def test_a_read_from_a_unix_socket_is_told_from_the_network(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "helper.sock"
+    bound, unbound = start(), start()
+    bound.begin("import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)")
+    bound.begin(f"s.bind({str(path)!r})")
+    bound.begin("s.recv(1)")
+    unbound.begin("import socket; pair = socket.socketpair()")
+    unbound.begin("pair[0].recv(1)")
+    waits_in(bound.pid, lambda wait: wait.target == f"unix socket {path}")
+    waits_in(unbound.pid, lambda wait: wait.target == "unix socket")
+
+
 def test_a_read_from_a_pipe_names_the_pipe(start: Start) -> None:
     wait = waits_in(start().pid, lambda wait: wait.syscall == "read")
     assert wait.target.startswith("pipe:[")

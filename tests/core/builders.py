@@ -57,6 +57,7 @@ IN_USER_CODE = (
 )
 IN_LOCK = (
     "Metrics.flush /home/ann/job/metrics.py:33 < Metrics.record metrics.py:27 < train main.py:49"
+    " < <module> main.py:80"
 )
 SAVING = (
     "save @torch/serialization.py:944 < save_all /home/ann/job/main.py:60 < <module> main.py:80"

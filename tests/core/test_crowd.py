@@ -35,6 +35,26 @@ def test_a_ring_whose_neighbours_send_and_receive_is_one_crowd():
     assert presumed(with_rank(built, other)) == "0-2,4-7"
 
 
+HUB = "<genexpr> /job/links.py:36 < combine /job/links.py:36 < <module> main.py:80"
+LEAF = "combine /job/links.py:39 < <module> main.py:80"
+
+
+def star(*others, **values):
+    return with_rank([a_rank(0, HUB, **values), *ranks_in(4, LEAF, **values)[1:]], *others)
+
+
+def test_a_hub_and_its_leaves_in_one_function_are_one_crowd_when_sockets_block_them():
+    other = a_rank(2, "poll_device /job/probe.py:7 < <module> main.py:80", syscall="read")
+    assert presumed(star(other, syscall="recvfrom")) == "0-1,3"
+    assert presumed(star(other, syscall="futex")) == ""
+
+
+def test_one_function_that_holds_the_whole_loop_is_no_crowd():
+    loop = "train /job/main.py:{} < <module> main.py:80"
+    built = [a_rank(rank, loop.format(40 + rank % 2)) for rank in range(4)]
+    assert presumed(built) == ""
+
+
 def test_a_named_collective_leaves_nothing_to_presume():
     built = with_rank(hidden(8), a_rank(3, IN_ALL_REDUCE))
     assert presumed(built) == ""

@@ -6,6 +6,7 @@ from tests.core.builders import (
     IN_DDP_BACKWARD,
     IN_HIDDEN_WAIT,
     IN_LOCK,
+    IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
     a_case,
     a_dead_rank,
@@ -14,6 +15,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from tests.core.recording import a_recorded_case, calls
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules import RULES
@@ -76,6 +78,27 @@ class TestChoice:
         assert answer.cause is Cause.LOCK_DEADLOCK
         assert answer.summary.endswith("; also dataloader_stall of rank 2")
         assert answer.waiting == "0-1,3-4,6-7"
+
+    def test_a_second_rank_that_records_show_awaited_is_told_though_its_reason_is_coarse(self):
+        built = with_rank(
+            ranks_in(4, IN_TORCH_ALL_REDUCE),
+            a_rank(0, IN_HIDDEN_WAIT, syscall="clock_nanosleep"),
+            a_rank(2, IN_LOCK, syscall="futex"),
+        )
+        made = {rank: {"w": calls("all_reduce", open=1, before=3)} for rank in (1, 3)}
+        made |= {rank: {"w": calls("", before=3)} for rank in (0, 2)}
+        answer = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+        assert [(item.rank, item.cause.value) for item in answer.suspects] == [
+            (2, "lock_deadlock"),
+            (0, "behind_collective"),
+        ]
+        assert answer.summary.endswith("; also behind_collective of rank 0")
+
+    def test_without_records_a_second_rank_without_a_finer_reason_is_only_an_alternative(self):
+        answer = said(
+            a_rank(2, IN_USER_CODE, syscall="clock_nanosleep"), a_rank(5, IN_LOCK, syscall="futex")
+        )
+        assert [item.rank for item in answer.suspects] == [5]
 
 
 class TestUnknown:
@@ -159,6 +182,12 @@ class TestForTheIncident:
         assert said(a_rank(0, IN_USER_CODE, phase="checkpoint")).suspect_class == "checkpoint"
         assert said(a_dead_rank(0, code=3)).suspect_class == ""
         assert said().suspect_class == ""
+
+
+def test_a_wait_with_a_bare_name_is_told_with_the_line_that_calls_it():
+    meeting = "Barrier.wait @threading.py:690 < meet /job/main.py:9 < <module> /job/main.py:80"
+    answer = said(a_rank(3, IN_LOCK, syscall="futex"), stack=meeting)
+    assert answer.summary.endswith("; 7 ranks wait for it in wait() at main.py:9")
 
 
 def test_the_step_is_the_one_most_ranks_made():

@@ -6,6 +6,8 @@ TABLES = [
     ("frame_classes", "frame"),
     ("kernel_waits", "wait"),
     ("kernel_waits", "target"),
+    ("wait_places", "frame"),
+    ("wait_places", "call"),
     ("consequential_errors", "error"),
     ("consequential_errors", "interrupt"),
 ]

@@ -180,6 +180,32 @@ def test_a_reconnect_inside_a_collective_is_the_collective():
     assert (reading.frame_class.value, reading.what) == ("collective", "all_reduce")
 
 
+def test_user_code_that_a_librarys_collective_calls_has_not_begun_to_wait():
+    """Pickling for an object collective, a signal handler: the call is there, the wait is not."""
+    gather = (
+        "_object_to_tensor @torch/distributed/distributed_c10d.py:2890"
+        " < all_gather_object @torch/distributed/distributed_c10d.py:3010 < train /job/main.py:41"
+    )
+    reading = read_stack(frames(f"Vocabulary.__getstate__ /job/vocabulary.py:8 < {gather}"))
+    assert (reading.frame_class.value, reading.where) == ("user", "vocabulary.py:8 in __getstate__")
+    assert read_stack(frames(gather)).frame_class.value == "collective"
+    assert (
+        read_stack(frames(f"on_usr1 /job/main.py:7 < {IN_TORCH_ALL_REDUCE}")).frame_class.value
+        == "user"
+    )
+
+
+def test_an_event_loop_with_nothing_to_run_waits_for_what_others_do():
+    loop = (
+        "BaseEventLoop._run_once @asyncio/base_events.py:1884"
+        " < BaseEventLoop.run_forever @asyncio/base_events.py:607 < serve /job/main.py:9"
+    )
+    idle = f"EpollSelector.select @selectors.py:468 < {loop}"
+    assert read_stack(frames(idle)).frame_class.value == "thread"
+    running = f"Model.score /job/model.py:4 < Handle._run @asyncio/events.py:80 < {loop}"
+    assert read_stack(frames(running)).frame_class.value == "user"
+
+
 def test_bare_names_of_old_pythons_read_the_same():
     text = "__next__ /job/x.py:88 < train /job/main.py:4"
     assert read_stack(frames(text)).where == "x.py:88 in __next__"

@@ -102,3 +102,13 @@ def test_records_that_could_not_be_had_are_told_with_the_reason():
     dumps = tuple(replace(dump, collectives=silent) for dump in built.evidence.dumps)
     said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
     assert said == ["rank 2: no collective records: its record socket does not answer"]
+
+
+def test_an_event_loop_hides_what_its_tasks_await():
+    idle = (
+        "EpollSelector.select @selectors.py:468 < BaseEventLoop._run_once @asyncio/base_events.py:9"
+        " < Runner.run @asyncio/runners.py:118 < <module> /job/main.py:80"
+    )
+    assert gaps(a_rank(3, idle)) == [
+        "rank 3: an event loop with nothing to run: no stack shows what tasks await"
+    ]

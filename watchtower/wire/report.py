@@ -72,6 +72,11 @@ class Beat:
     """Mean seconds per step over `advanced` steps, 0 when none; exact, from the page's clock."""
     loss_is_bad: bool = False
     """The training loop reported a NaN or infinite loss."""
+    exception_type: str = ""
+    """Type of an exception that nothing caught, if the page tells of one since the last beat while
+    the process is still there: a thread, or what runs at exit, may keep it."""
+    exception_text: str = ""
+    """First line of that exception's message."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -79,6 +84,8 @@ class Beat:
         check_age("phase_age_s", self.phase_age_s)
         check_age("interval_s", self.interval_s)
         check_text("phase", self.phase)
+        check_text("exception_type", self.exception_type)
+        check_text("exception_text", self.exception_text, MAX_TEXT)
         check_integer("step", self.step, low=-1)
         check_integer("advanced", self.advanced)
 

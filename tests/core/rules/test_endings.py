@@ -1,9 +1,16 @@
 """oom_killed, exception, process_died, exited_early."""
 
+from dataclasses import replace
+
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_INIT,
+    IN_LOCK,
+    IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
+    Built,
     a_dead_rank,
     a_missing_rank,
     a_rank,
@@ -11,6 +18,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.rules.asking import abstains, answer, ask
+from watchtower.wire.report import Beat
 
 
 def job_with(*others, count=8):
@@ -26,6 +34,101 @@ class TestOomKilled:
     def test_loses_a_sigkill_without_evidence_of_memory(self):
         assert ask("oom_killed", job_with(a_dead_rank(3, signal=9))) is None
         assert ask("oom_killed", job_with()) is None
+
+
+AT_EXIT = "Event.wait @threading.py:629 < finish /home/ann/job/metrics.py:6"
+IN_SHUTDOWN = "_shutdown @threading.py:1560"
+
+
+def leaving(stack, error="", **values):
+    beat = Beat(step=41, age_s=9.0, exception_type=error, exception_text="'x'" if error else "")
+    return a_rank(3, stack, syscall="futex", beat=beat, **values)
+
+
+class TestLeaving:
+    """The program is over, and something keeps the process."""
+
+    def test_an_exception_wins_while_a_thread_keeps_the_process(self):
+        pump = ("pump", "pump /home/ann/job/data.py:6 < Thread.run @threading.py:982")
+        built = job_with(leaving(IN_SHUTDOWN, "KeyError", threads=(pump,)))
+        assert answer(built) == ("exception", [3])
+        assert "raised KeyError: 'x' after step 41; its process is still there, kept at" in (
+            ask("exception", built).summary
+        )
+
+    def test_the_end_of_the_program_wins_over_the_lock_it_waits_for_at_exit(self):
+        built = job_with(leaving(AT_EXIT))
+        assert answer(built) == ("exited_early", [3])
+        assert ask("exception", built) is None
+
+    def test_loses_an_exception_that_was_survived(self):
+        assert answer(job_with(leaving(IN_LOCK, "KeyError"))) == ("lock_deadlock", [3])
+
+    def test_loses_where_all_stacks_begin_like_that(self):
+        embedded = "all_reduce ring.py:88 < train_entry /home/ann/job/embedded.py:5"
+        built = with_rank(ranks_in(8, embedded), leaving(AT_EXIT))
+        assert answer(built) == ("lock_deadlock", [3])
+
+    def test_loses_a_stack_that_was_torn_once(self):
+        built = job_with(leaving(AT_EXIT, before=f"{AT_EXIT} < <module> main.py:80"))
+        assert ask("exited_early", built) is None
+
+    def test_loses_while_nobody_waits(self):
+        built = with_rank(ranks_in(8, FETCHING), leaving(AT_EXIT))
+        assert ask("exited_early", built) is None
+
+
+class TestGaveUp:
+    """Whoever waits runs out of patience before the rank that it waits for ends."""
+
+    def given_up(self, rank, **values):
+        waiting = a_rank(rank, IN_TORCH_ALL_REDUCE).evidence.dumps
+        stacks = a_rank(rank, IN_TORCH_ALL_REDUCE).stacks
+        return Built(replace(a_dead_rank(rank, **values).evidence, dumps=waiting), stacks)
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            {"error": "RuntimeError: Timed out waiting 4000ms for recv operation to complete"},
+            {"error": "TrainingAborted: no progress"},
+            {"code": 1},
+            {"signal": 6},
+        ],
+    )
+    def test_those_that_waited_and_ended_are_witnesses(self, end):
+        built = [self.given_up(rank, **end) for rank in range(4)]
+        built = with_rank(built, a_rank(2, IN_USER_CODE, syscall="clock_nanosleep"))
+        assert answer(built) == ("behind_collective", [2])
+        finding = ask("behind_collective", built)
+        assert finding.summary.endswith("; 3 ranks waited for it in all_reduce and gave up")
+        assert finding.confidence == 0.8
+
+    def test_those_that_raised_of_waiting_and_cannot_end_are_witnesses(self):
+        text = "Operation timed out!"
+        words = Beat(step=41, age_s=9.0, exception_type="RuntimeError", exception_text=text)
+        built = [a_rank(rank, "", beat=words) for rank in range(4)]
+        sleeps = a_rank(2, IN_USER_CODE, syscall="clock_nanosleep")
+        assert answer(with_rank(built, sleeps)) == ("behind_collective", [2])
+        own = replace(words, exception_text="this is over")
+        built = [a_rank(rank, "", beat=own) for rank in range(4)]
+        assert answer(with_rank(built, sleeps)) == ("unknown", [])
+
+    def test_a_crash_in_a_collective_is_no_giving_up(self):
+        built = with_rank(
+            ranks_in(4), self.given_up(3, signal=11), a_rank(2, IN_USER_CODE, syscall="futex")
+        )
+        assert answer(built) == ("process_died", [3])
+
+    def test_who_died_elsewhere_is_the_culprit_though_others_gave_up(self):
+        built = [self.given_up(rank, error="TimeoutError: rank 3") for rank in range(4)]
+        built = with_rank(
+            built, a_dead_rank(3, error="KeyError: x", age_s=9), a_rank(2, IN_USER_CODE)
+        )
+        assert answer(built) == ("exception", [3])
+
+    def test_without_a_live_rank_elsewhere_an_exception_is_its_own(self):
+        built = with_rank(ranks_in(4), self.given_up(3, error="ValueError: shapes"))
+        assert answer(built) == ("exception", [3])
 
 
 class TestException:

@@ -4,7 +4,10 @@ from tests.core.builders import IN_USER_CODE, a_rank, ranks_in, with_rank
 from tests.core.rules.asking import abstains, answer, ask
 
 HOLDING = "hold_gil /home/ann/job/native.py:12 < Thread.run @threading.py:982"
-WAITING = "Condition.wait @threading.py:327 < Event.wait @threading.py:629 < train main.py:50"
+WAITING = (
+    "Condition.wait @threading.py:327 < Event.wait @threading.py:629"
+    " < train main.py:50 < <module> main.py:80"
+)
 IN_NATIVE = "hold_gil /home/ann/job/native.py:12 < train main.py:48 < <module> main.py:80"
 
 

@@ -207,7 +207,7 @@ class TestBusyLoop:
         assert answer(job_with(self.spinning(stack=FETCHING))) == ("dataloader_stall", [3])
 
     def test_wins_where_only_a_name_sounds_like_loading_data(self):
-        stack = "NegativeSampler.draw @model.py:18 < forward @model.py:32 < train @train.py:9"
+        stack = "NegativeSampler.draw @model.py:18 < forward @model.py:32 < <module> @train.py:9"
         assert answer(job_with(self.spinning(stack=stack))) == ("busy_loop", [3])
         asleep = a_rank(3, stack, syscall="clock_nanosleep")
         assert answer(job_with(asleep)) == ("dataloader_stall", [3])

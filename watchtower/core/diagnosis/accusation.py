@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import (
@@ -32,6 +33,9 @@ PRESUMED_CEILING = 0.75
 
 NOBODY_WAITS_CEILING = 0.55
 """Ceiling while no rank is seen to wait: a data loader may still be the whole job's trouble."""
+
+GAVE_UP_CEILING = 0.8
+"""Ceiling while those that waited have ended: the rank may have gone on only to find them gone."""
 
 MAX_LEAD_STEPS = 1
 """A rank may be one step ahead of those that wait (asynchronous collectives); one further ahead has
@@ -112,7 +116,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:
-        return min(ceiling, NOBODY_WAITS_CEILING)
+        left = find_gave_up(standings)
+        return min(ceiling, GAVE_UP_CEILING if left else NOBODY_WAITS_CEILING)
     if all(item.presumed for item in waiting):
         ceiling = min(ceiling, PRESUMED_CEILING)
     return ceiling
@@ -125,5 +130,5 @@ def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:
     """
     if are_awaited(standings, suspects):
         return 1.0
-    waiting = standings.waiting_without(item.rank for item in suspects)
+    waiting = standings.waiting_without(item.rank for item in suspects) or find_gave_up(standings)
     return DOUBT_CEILING if len(suspects) > len(waiting) or not waiting else 1.0

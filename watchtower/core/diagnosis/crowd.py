@@ -7,7 +7,7 @@ the many are presumed to wait for the few. With two ranks there is no majority, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar, cast
@@ -20,6 +20,7 @@ from watchtower.core.diagnosis.threads import index_stacks
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
 from watchtower.core.diagnosis.waiting.records import Records, read_records
+from watchtower.wire.stacks import Stack, make_stack
 
 Found = TypeVar("Found")
 
@@ -36,6 +37,9 @@ HIDDEN_WAITS = frozenset(
     }
 )
 """Classes whose frames may hide a collective; a data loader or a checkpoint does not."""
+
+SOCKETS = frozenset({"network", "local"})
+"""Kernel waits for the other end of a socket, on another node and on this one."""
 
 MIN_CROWD_RANKS = 3
 """Fewer live ranks have no majority that means anything."""
@@ -134,15 +138,34 @@ def find_crowd(standings: Standings) -> frozenset[int]:
     live = len(standings.live)
     if live < MIN_CROWD_RANKS or 2 * len(still) <= live:
         return frozenset()
-    node: StackNode | None = merge_stacks(others)
-    while node is not None and len(node.ranks) == len(others):
-        node = _majority_child(node, live)
-    crowd = frozenset() if node is None else node.ranks & still.keys()
+    crowd = _most_crowded(others, live) & still.keys()
+    if 2 * len(crowd) <= live:
+        crowd = _most_crowded(_without_lines(others), live) & _blocked_in_sockets(standings, still)
     return crowd if 2 * len(crowd) > live else frozenset()
 
 
-def _majority_child(node: StackNode, live: int) -> StackNode | None:
-    return next((child for child in node.children if 2 * len(child.ranks) > live), None)
+def _most_crowded(stacks: Mapping[int, Stack], live: int) -> frozenset[int]:
+    node: StackNode | None = merge_stacks(stacks)
+    while node is not None and len(node.ranks) == len(stacks):
+        node = next((child for child in node.children if 2 * len(child.ranks) > live), None)
+    return frozenset() if node is None else node.ranks
+
+
+def _without_lines(stacks: Mapping[int, Stack]) -> dict[int, Stack]:
+    """Let calls from different lines of one function be one place.
+
+    The hub of a star and its leaves exchange at different lines. What else a function does lies
+    there too, so that this only counts for ranks that the kernel shows in a socket call.
+    """
+    return {
+        rank: make_stack(tuple(replace(frame, line=0, loops=()) for frame in stack.frames))
+        for rank, stack in stacks.items()
+    }
+
+
+def _blocked_in_sockets(standings: Standings, ranks: Iterable[int]) -> frozenset[int]:
+    waits = {rank: standings.by_rank[rank].wait.wait_class for rank in ranks}
+    return frozenset(rank for rank, wait_class in waits.items() if wait_class in SOCKETS)
 
 
 def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:

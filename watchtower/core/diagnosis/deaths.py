@@ -17,8 +17,9 @@ from typing import Any
 from watchtower.core.case import Case, Presence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, last_component
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
 
 SAME_MOMENT_S = 0.5
@@ -127,6 +128,12 @@ _CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
 _INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
 
 
+def say_words(exception_type: str, text: str) -> str:
+    """Say "ValueError: bad shard", empty without an exception."""
+    name, text = clean(last_component(exception_type), 80), clean(text)
+    return f"{name}: {text}" if text else name
+
+
 def find_deaths(standings: Standings) -> tuple[Death, ...]:
     """List the ranks that are gone, the earliest first."""
     deaths = [
@@ -138,6 +145,47 @@ def find_deaths(standings: Standings) -> tuple[Death, ...]:
         for item in standings.at(Place.GONE)
     ]
     return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
+
+
+GIVING_UP = frozenset(
+    {
+        DeathKind.OWN_EXCEPTION,
+        DeathKind.CONSEQUENTIAL,
+        DeathKind.EXIT_ONE,
+        DeathKind.ABORTED,
+        DeathKind.TERMINATED,
+    }
+)
+"""Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
+
+
+def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
+
+    A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
+    without a stack, in the destructors of native code, and only their pages tell what they raised.
+    """
+    return standings.once(_find_gave_up)
+
+
+def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    if not standings.at(Place.BEHIND, Place.HELD):
+        return ()
+    ended = [
+        item
+        for item in standings.at(Place.GONE)
+        if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
+    ]
+    return (*ended, *filter(_raised_of_waiting, standings.at(Place.UNKNOWN)))
+
+
+def _raised_of_waiting(standing: Standing) -> bool:
+    """Tell whether the page of a rank without a stack tells of a broken or timed out wait."""
+    beat = standing.evidence.beat
+    if standing.reading is not None or beat is None or not beat.exception_type:
+        return False
+    name = last_component(beat.exception_type)
+    return _classify_exception(name, beat.exception_text) is DeathKind.CONSEQUENTIAL
 
 
 def classify_ending(ending: Ending | None) -> DeathKind:
@@ -195,6 +243,9 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     ]
     if not deaths or is_cancelled(standings, case.settle_s):
         return ()
+    gave_up = {item.rank for item in find_gave_up(standings)}
+    if all(death.rank in gave_up for death in deaths):
+        return ()  # whom they waited for is still there
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
     if min(STRENGTH[death.kind] for death in first) >= WEAK_FROM:
         first = deaths

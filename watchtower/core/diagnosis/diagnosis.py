@@ -7,7 +7,7 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
@@ -123,11 +123,16 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
     The cause is the strongest one's; each suspect keeps its own.
     """
     best = sure[0]
-    for other in sure[1:]:
+    for finding in sure[1:]:
         accused = {suspect.rank for suspect in best.suspects}
+        other = finding
+        if finding.cause is Cause.BEHIND_COLLECTIVE:
+            # Without records nobody knows whether the others wait for them.
+            if finding.tier is not Tier.WAIT_FOR:
+                continue
+            other = _without(accused, finding)
         named = {suspect.rank for suspect in other.suspects}
-        coarse = other.cause is Cause.BEHIND_COLLECTIVE
-        if other.tier is not best.tier or coarse or accused & named:
+        if other.tier is not best.tier or not named or accused & named:
             continue
         best = replace(
             best,
@@ -137,6 +142,18 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
             next_steps=(*best.next_steps, *other.next_steps[:1]),
         )
     return best
+
+
+def _without(accused: Set[int], finding: Finding) -> Finding:
+    """Leave out those for whom a finer reason was found."""
+    suspects = tuple(item for item in finding.suspects if item.rank not in accused)
+    kept = {format_ranks([item.rank]) for item in suspects}
+    return replace(
+        finding,
+        suspects=suspects,
+        evidence=tuple(item for item in finding.evidence if item.ranks in kept),
+        next_steps=(),
+    )
 
 
 def _write(

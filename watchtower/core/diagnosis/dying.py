@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import Death, DeathKind, find_deaths, signal_name
+from watchtower.core.diagnosis.deaths import (
+    Death,
+    DeathKind,
+    find_deaths,
+    say_words,
+    signal_name,
+)
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.testimony import (
     accuse,
     beat_evidence,
@@ -16,7 +21,7 @@ from watchtower.core.diagnosis.testimony import (
     say_others,
 )
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import clean, join_words, say_duration
+from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
@@ -98,9 +103,7 @@ def say_how(death: Death) -> str:
 
 def say_exception(ending: Ending) -> str:
     """Say "ValueError: bad shard"."""
-    name = clean(last_component(ending.exception_type), 80)
-    text = clean(ending.exception_text)
-    return f"{name}: {text}" if text else name
+    return say_words(ending.exception_type, ending.exception_text)
 
 
 def ending_evidence(death: Death) -> Evidence:

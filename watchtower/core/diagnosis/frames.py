@@ -151,7 +151,7 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
     if not frames:
         return None
     classes = [classify_frame(frame) for frame in frames]
-    index = _find_meaningful(classes)
+    index = _find_meaningful(classes[: _end_of_callback(frames, classes)])
     meant = _find_called(frames, classes, index)
     shown = next((frame for frame in frames if not frame.library), frames[index])
     return StackReading(
@@ -162,6 +162,20 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
         at=position(shown),
         by_name=_rests_on_names(frames, classes[index]),
     )
+
+
+def _end_of_callback(frames: tuple[Frame, ...], classes: list[FrameClass]) -> int:
+    """Count the innermost frames that say what the stack is about: all, or those of a callback.
+
+    A library's collective that runs the user's own code, to pickle an object or to handle a signal,
+    has not begun to wait. Set-up is left out: stores and rendezvous may be the user's.
+    """
+    for index, item in enumerate(classes):
+        if item in PURPOSES:
+            calls_back = item is FrameClass.COLLECTIVE and frames[index].library
+            own = any(inner is FrameClass.USER for inner in classes[:index])
+            return index if calls_back and own else len(classes)
+    return len(classes)
 
 
 def _find_meaningful(classes: list[FrameClass]) -> int:

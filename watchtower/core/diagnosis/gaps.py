@@ -13,6 +13,9 @@ from watchtower.core.ranksets import name_ranks
 MAX_GAPS = 16
 """Sentences in one verdict."""
 
+EVENT_LOOP = frozenset({"_run_once", "run_forever", "run_until_complete"})
+"""What asyncio calls it: the stack of a task that waits is not on any thread."""
+
 MAX_NODES = 4
 """Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
 
@@ -25,6 +28,7 @@ def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
         *_failed_dumps(standings),
         *_no_dumps(standings),
         *_single_dumps(standings),
+        *_event_loops(standings),
         *_failed_records(standings),
         *_no_pages(standings),
         *_rivals(case),
@@ -93,6 +97,11 @@ def _single_dumps(standings: Standings) -> Iterable[str]:
         [item for item in standings.live if item.stack and item.shape is Shape.UNKNOWN],
         "only one dump, so stuck and slow look the same",
     )
+
+
+def _event_loops(standings: Standings) -> Iterable[str]:
+    idle = [item for item in standings.live if item.reading and item.reading.what in EVENT_LOOP]
+    yield from _sentence(idle, "an event loop with nothing to run: no stack shows what tasks await")
 
 
 def _failed_records(standings: Standings) -> Iterable[str]:

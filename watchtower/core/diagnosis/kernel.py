@@ -16,7 +16,7 @@ class WaitReading:
     """What a thread waits for."""
 
     wait_class: str
-    """"lock", "sleep", "file", "pipe", "network", "poll", "fuse", ...; empty when not known."""
+    """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""
     says: str
     """Completes "rank 3 is ...", such as "blocked in read() on /mnt/shards/0042.tar"."""
 

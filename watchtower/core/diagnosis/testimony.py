@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.frames import FrameClass, StackReading
+from watchtower.core.diagnosis.deaths import find_gave_up
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.phrases import capitalise, clean, say_duration
@@ -19,6 +20,12 @@ from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}
 """Two equal stacks show a rank that stays; one stack may have caught it on its way."""
+
+BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
+"""Calls whose name says nothing without the line that makes them."""
+
+GAVE_UP_WEIGHT = 0.5
+"""Ranks that waited until their patience ended are witnesses like those that still do."""
 
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
@@ -76,10 +83,12 @@ def say_wait(standing: Standing) -> str:
 def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
     """Say what the other ranks do: "; 511 ranks wait for it in all_reduce", or nothing."""
     waiting = standings.waiting_without(item.rank for item in suspects)
-    if not waiting:
-        return ""
-    verb = "waits" if len(waiting) == 1 else "wait"
     whom = "it" if len(suspects) == 1 else "them"
+    if not waiting:
+        left = find_gave_up(standings)
+        words = f"waited for {whom} in {name_wait(left)} and gave up"
+        return f"; {count_ranks(len(left))} {words}" if left else ""
+    verb = "waits" if len(waiting) == 1 else "wait"
     if all(item.presumed for item in waiting):
         verb = "seems to wait" if len(waiting) == 1 else "seem to wait"
     return f"; {count_ranks(len(waiting))} {verb} for {whom} in {name_wait(waiting)}"
@@ -97,7 +106,11 @@ def name_wait(waiting: Sequence[Standing]) -> str:
 def _name_call(reading: StackReading, presumed: bool) -> str:
     if presumed:
         return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
-    return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class) or clean(reading.what, 80)
+    if reading.frame_class not in WAITING_CLASSES:
+        # Only records show that it waits: the line that it is at names something else.
+        return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
+    called = clean(reading.what, 80)
+    return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
 
 
 def bad_loss_evidence(standings: Standings) -> tuple[Evidence, ...]:
@@ -153,7 +166,7 @@ def peers_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[
     """Tell where the others wait; the more of the live ranks they are, the heavier."""
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:
-        return ()
+        return _gave_up_evidence(standings)
     share = len(waiting) / max(len(standings.live), 1)
     presumed = all(item.presumed for item in waiting)
     how = ", presumed: most ranks sit still there" if presumed else ""
@@ -166,6 +179,14 @@ def peers_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[
             weight=round((0.4 if presumed else 0.55) * max(share, 0.5), 2),
         ),
     )
+
+
+def _gave_up_evidence(standings: Standings) -> tuple[Evidence, ...]:
+    left = find_gave_up(standings)
+    if not left:
+        return ()
+    text = f"{count_ranks(len(left))} waited in {name_wait(left)} in this stall and gave up"
+    return (Evidence(source="peers", text=text, ranks=ranks_of(left), weight=GAVE_UP_WEIGHT),)
 
 
 def beat_evidence(standings: Standings, standing: Standing) -> tuple[Evidence, ...]:

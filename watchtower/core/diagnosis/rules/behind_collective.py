@@ -9,9 +9,11 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import movement_evidence
+from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
@@ -28,7 +30,8 @@ def find(case: Case, standings: Standings) -> Finding | None:
     behind = standings.behind
     if not behind:
         return _name_candidates(standings)
-    ceiling = PAIR_CEILING if len(standings.live) < 3 else COARSE_CEILING
+    known = len(standings.live) + len(find_gave_up(standings))
+    ceiling = PAIR_CEILING if known < 3 else COARSE_CEILING
     return accuse_by_stack(
         standings,
         behind,
@@ -54,13 +57,14 @@ def _name_candidates(standings: Standings) -> Finding | None:
 
 
 def _say_movement(standing: Standing) -> str:
-    return "; it is moving" if standing.moving else ""
+    return "; it is moving" if standing.moving else say_place_of_wait(standing)
 
 
 def _advise(first: Standing) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
     place = clean(first.reading.where) if first.reading else "its stack"
     return (
+        *filter(None, (advise_wait(first),)),
         f"read the code around {place}: what does rank {first.rank} wait for or do there?",
         f"`py-spy dump --pid {first.evidence.pid}` on {node} shows every thread",
     )

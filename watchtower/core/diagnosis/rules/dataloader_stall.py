@@ -8,6 +8,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.workers import Worker, find_stuck_worker, worker_evidence
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
@@ -24,7 +25,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         loading,
         cause=Cause.DATALOADER_STALL,
-        says=lambda item: _say_worker(workers[item.rank]),
+        says=lambda item: _say_worker(workers[item.rank]) or say_place_of_wait(item),
         extra=[
             evidence for item in loading for evidence in worker_evidence(item, workers[item.rank])
         ],
@@ -52,4 +53,6 @@ def _advise(first: Standing, worker: Worker | None) -> tuple[str, ...]:
     kernel = first.last_dump.kernel if first.last_dump else None
     if kernel and kernel.target.startswith("/"):
         return (f"look at {clean(kernel.target, 120)} and its mount on {node}", again)
+    if waits := advise_wait(first):
+        return (waits, again)
     return (f"look at the storage that rank {first.rank} reads from on {node}", again)

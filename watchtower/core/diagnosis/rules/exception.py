@@ -11,6 +11,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import DeathKind, find_culprits, find_deaths
 from watchtower.core.diagnosis.dying import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.leaving import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.standing import Place
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
@@ -24,7 +25,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks that raised first."""
     culprits = find_culprits(case, standings)
     if not culprits:
-        return None
+        return _find_leavers(case, standings)
     first = culprits[0]
     if first.kind not in {DeathKind.OWN_EXCEPTION, DeathKind.CONSEQUENTIAL}:
         return None
@@ -37,6 +38,25 @@ def find(case: Case, standings: Standings) -> Finding | None:
             f"read the traceback in the output of rank {first.rank} on "
             f"{clean(first.node, 64) or 'its node'}",
             "fix the cause, then restart the job from its last checkpoint",
+        ),
+    )
+
+
+def _find_leavers(case: Case, standings: Standings) -> Finding | None:
+    """Accuse ranks whose program ended so while their process cannot end."""
+    raised = [leaver for leaver in find_leavers(case, standings) if leaver.raised]
+    if not raised:
+        return None
+    first = raised[0].standing
+    return accuse_leavers(
+        standings,
+        raised,
+        cause=Cause.EXCEPTION,
+        next_steps=(
+            f"read the traceback in the output of rank {first.rank} on "
+            f"{clean(first.evidence.node, 64) or 'its node'}",
+            "end its process: a thread that is no daemon, or what runs at exit, keeps it; "
+            "then restart the job from its last checkpoint",
         ),
     )
 

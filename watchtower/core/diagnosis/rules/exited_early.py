@@ -11,6 +11,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import Death, DeathKind, find_deaths
 from watchtower.core.diagnosis.dying import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.leaving import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
@@ -23,6 +24,8 @@ def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks that left."""
     deaths = find_deaths(standings)
     left = [death for death in deaths if death.kind is DeathKind.CLEAN]
+    if not deaths:
+        return _find_leavers(case, standings)
     if not left or any(_has_own_reason(death, deaths) for death in deaths):
         return None
     waiting = [item for item in standings.waiting if not item.presumed]
@@ -42,6 +45,26 @@ def find(case: Case, standings: Standings) -> Finding | None:
             f"find why rank {left[0].rank} on {node} left its loop: fewer batches than the others, "
             "a stop condition that only this rank met",
             "restart the job from its last checkpoint",
+        ),
+    )
+
+
+def _find_leavers(case: Case, standings: Standings) -> Finding | None:
+    """Accuse ranks that left without an exception while their process cannot end."""
+    left = [leaver for leaver in find_leavers(case, standings) if not leaver.raised]
+    if not left:
+        return None
+    first = left[0].standing
+    node = clean(first.evidence.node, 64) or "its node"
+    return accuse_leavers(
+        standings,
+        left,
+        cause=Cause.EXITED_EARLY,
+        next_steps=(
+            f"find why rank {first.rank} on {node} left its loop: the last lines of its output, "
+            "fewer batches than the others, a stop condition that only this rank met",
+            "end its process: a thread that is no daemon, or what runs at exit, keeps it; "
+            "then restart the job from its last checkpoint",
         ),
     )
 

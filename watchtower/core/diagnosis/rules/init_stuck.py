@@ -57,7 +57,7 @@ def _accuse_latecomers(standings: Standings, in_init: list[Standing]) -> Finding
         in_init,
         cause=Cause.INIT_STUCK,
         tier=Tier.NEVER_CAME,
-        next_steps=_advise(in_init),
+        next_steps=_advise_group(in_init[0]) if _has_stepped(standings) else _advise(in_init),
         ceiling=LATECOMER_CEILING if further > len(in_init) else DOUBT_CEILING,
     )
 
@@ -70,6 +70,20 @@ def _are_kept(standings: Standings, in_init: list[Standing]) -> bool:
     if are_awaited(standings, in_init) and not standings.behind:
         return False
     return bool(standings.at(Place.BEHIND, Place.HELD, Place.GONE, Place.MISSING))
+
+
+def _has_stepped(standings: Standings) -> bool:
+    return any(item.step is not None for item in standings.waiting)
+
+
+def _advise_group(first: Standing) -> tuple[str, ...]:
+    """Advise on set-up in the middle of a job: it makes a group of its own there."""
+    place = clean(first.reading.where) if first.reading else "its stack"
+    return (
+        f"read the code around {place}: every rank of the job has to create a process group, in "
+        f"the same order, also those outside it; only rank {first.rank} is there",
+        "create groups once, before the loop",
+    )
 
 
 def _advise(suspects: tuple[Standing, ...] | list[Standing]) -> tuple[str, ...]:

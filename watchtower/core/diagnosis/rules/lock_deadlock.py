@@ -11,6 +11,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.phrases import clean
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause, Evidence
@@ -33,11 +34,13 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         locked,
         cause=Cause.LOCK_DEADLOCK,
+        says=say_place_of_wait,
         extra=[_lock_evidence(item) for item in locked[:3]],
         ceiling=doubt_crowds(standings, locked),
         next_steps=(
-            f"read the code around {place}: which lock is taken there, and is it held by a caller "
-            "or by another thread that waits too?",
+            advise_wait(first)
+            or f"read the code around {place}: which lock is taken there, and is it held by a "
+            "caller or by another thread that waits too?",
             f"`py-spy dump --pid {first.evidence.pid}` on {node} shows every thread",
         ),
     )

@@ -43,7 +43,7 @@ def _waits_for_network(standing: Standing) -> bool:
     if not standing.asleep or not standing.unchanged:
         return False
     if standing.frame_class is FrameClass.NETWORK:
-        return standing.wait.wait_class in {"network", "poll", "lock", ""}
+        return standing.wait.wait_class in {"network", "local", "poll", "lock", ""}
     return standing.frame_class in UNNAMED and standing.wait.wait_class == "network"
 
 
