@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
+# Installed without their dependencies: NVRx's launcher needs none that torch does not bring.
+PEERS := nvidia-resiliency-ext==0.4.1 defusedxml
 # What the heartbeat has hooks for; Trainer of transformers needs accelerate.
 FRAMEWORKS := accelerate lightning pytorch_lightning transformers
 
@@ -42,9 +44,10 @@ bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, ha
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/harm.py
 
-accuracy: $(VENV)/.ready-torch ## the score: faults 5 times with the peers, 2 h healthy, docs/accuracy.md (hours, resumes)
+accuracy: $(VENV)/.ready-peers ## the score: faults 5 times with the peers, 2 h healthy, docs/accuracy.md (hours, resumes)
 	$(BIN)/python -m benchmarks.accuracy.run
 	-$(BIN)/python -m benchmarks.accuracy.healthy
+	$(BIN)/python -m benchmarks.accuracy.live
 	$(BIN)/python -m benchmarks.accuracy.report
 
 clean: ## remove the environment and caches
@@ -70,6 +73,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
 	@$(INSTALL) $(TORCH) $(FRAMEWORKS)
+	@touch $@
+
+$(VENV)/.ready-peers: $(VENV)/.ready-torch
+	@$(INSTALL) --no-deps $(PEERS)
 	@touch $@
 
 include deploy/install.mk

@@ -6,18 +6,21 @@ import hashlib
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PRODUCT = ("watchtower", "agent", "heartbeat")
 """Only these decide a verdict: a commit to documents or results makes no run outdated."""
+DRILLS = ("watchtower/drills",)
+"""Of it only these decide what a tool of somebody else says."""
 GIT_DEADLINE_S = 10.0
 
 
-def read_commit() -> str:
-    """Give the last commit that changed the product, with `-dirty` when it is changed since."""
-    commit = _git("log", "-1", "--format=%H", "--", *PRODUCT)
-    return commit + ("-dirty" if _git("status", "--porcelain", "--", *PRODUCT) else "")
+def read_commit(paths: Sequence[str] = PRODUCT) -> str:
+    """Give the last commit that changed these, with `-dirty` when they are changed since."""
+    commit = _git("log", "-1", "--format=%H", "--", *paths)
+    return commit + ("-dirty" if _git("status", "--porcelain", "--", *paths) else "")
 
 
 def name_settings(config: str | None) -> str:

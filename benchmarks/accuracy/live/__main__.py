@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from benchmarks.accuracy.circumstances import read_commit, read_versions
+from benchmarks.accuracy.circumstances import DRILLS, read_commit, read_versions
 from benchmarks.accuracy.live import TOOLS
 from benchmarks.accuracy.live.staging import Heard, play
 from benchmarks.accuracy.live.tool import Said, Tool
@@ -58,7 +58,7 @@ def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: 
         "backend": BACKEND,
         "ranks": ranks,
         "settings": tool.label,
-        "commit": read_commit(),
+        "commit": read_commit(DRILLS),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": read_versions() | {name: version(name) for name in tool.packages},
         "injected": {
@@ -75,7 +75,7 @@ def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: 
 
 def _missing(tool: Tool, name: str, args: argparse.Namespace) -> Iterator[int]:
     """Count the runs still to make; one row says why there are none."""
-    key = name, BACKEND, args.ranks, tool.label, read_commit()
+    key = name, BACKEND, args.ranks, tool.label, read_commit(DRILLS)
     wanted = 1 if why_not(tool, find_drill(name)) else args.runs
     yield from range(wanted - count_runs(read_rows())[key])
 

@@ -2,8 +2,7 @@
 
 0.4.1 is the last release that goes without CUDA 13. Of what it requires, this needs torch, pyyaml,
 packaging, psutil, nvidia-ml-py and defusedxml (pynvml is an empty wrapper of nvidia-ml-py):
-`pip install --no-deps --target FOLDER nvidia-resiliency-ext==0.4.1 defusedxml`, and FOLDER on
-PYTHONPATH.
+`make accuracy` installs it and defusedxml alone.
 """
 
 from __future__ import annotations
