@@ -14,10 +14,11 @@ from enum import Enum
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Call, Records, compared
-from watchtower.core.diagnosis.waiting.wording import name_group
+from watchtower.core.diagnosis.waiting.wording import name_group, name_point
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
 
@@ -48,6 +49,8 @@ class Split:
     """Where the few wait, seen from the many."""
     is_even: bool = False
     """As many differ as do not."""
+    off: str = ""
+    """How the counts of the few differ, as a clause about them."""
 
 
 def find_split(standings: Standings) -> Split | None:
@@ -56,6 +59,7 @@ def find_split(standings: Standings) -> Split | None:
         return _split_by_stacks(standings)
     return (
         _split_by_records(standings, standings.records)
+        or _split_by_cycle(standings, standings.records)
         or _split_by_stray_call(standings, standings.records)
         or _split_by_stacks(standings)
     )
@@ -126,6 +130,34 @@ def _say_call(call: Call, *, with_signature: bool) -> str:
     operation, signature = call
     operation = operation or "collective"
     return f"{operation} of {signature}" if with_signature and signature else operation
+
+
+def _split_by_cycle(standings: Standings, records: Records) -> Split | None:
+    """Find the one rank without which nobody would wait in a circle."""
+    alone = standings.once(find_alone)
+    return _describe_alone(standings, records, alone) if alone else None
+
+
+def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Split | None:
+    own = [point for point in alone.end.points if alone.rank in point.waiting]
+    awaited = [point for point in alone.end.points if alone.rank in point.held_up_by]
+    if not own or not awaited:
+        return None
+    point = max(awaited, key=lambda each: (len(each.waiting), -min(each.waiting)))
+    stray = own[0].group is not None and not _is_known(records, own[0], alone.end.ranks)
+    cause = Cause.MISMATCHED_COLLECTIVE
+    if alone.order in (Order.LEFT_LOOP, Order.IN_LOOP) or stray:
+        cause = _name_cause(alone.order, same_operation=False, known=False)
+    return Split(
+        ground=Ground.RECORDS,
+        cause=cause,
+        few=_standings(standings, [alone.rank]),
+        many=_standings(standings, point.waiting),
+        few_call=name_point(own[0]),
+        many_call=name_point(point),
+        order=alone.order,
+        off=alone.off,
+    )
 
 
 def _split_by_stray_call(standings: Standings, records: Records) -> Split | None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.waiting.graph import EndKind, PointKind, WaitPoint
+from watchtower.core.diagnosis.waiting.alone import find_candidates
+from watchtower.core.diagnosis.waiting.graph import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers
@@ -33,13 +34,13 @@ def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
     if standings.graph is None or standings.records is None:
         return ()
     found = []
-    for end in standings.graph.ends:
-        if end.kind is not EndKind.CYCLE:
-            continue
+    for end, candidates in standings.once(find_candidates):
         for point in end.points:
             if point.kind is not PointKind.RECEIVE or not point.missing:
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
+            if candidates and sender not in candidates:
+                continue
             reasons = tuple(_find_reasons(standings, standings.records, end.points, point))
             if reasons:
                 found.append(MissingSend(sender, receiver, point.number, reasons))
