@@ -7,7 +7,7 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
-from watchtower.core.diagnosis.waiting.breakers import find_breakers
+from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
 from watchtower.core.diagnosis.waiting.graph import End, EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.splits import find_split
@@ -36,14 +36,14 @@ def find(case: Case, standings: Standings) -> Finding | None:
     if not cycles or standings.once(find_missing_sends):
         return None
     # Members that gave no records are waited for, too, and may have come all the same: `certain`.
-    breakers = find_breakers(cycles[0])
-    return _accuse(standings, cycles[0], breakers or (), certain=breakers is not None)
+    cut_ranks = find_cut_ranks(cycles[0])
+    return _accuse(standings, cycles[0], cut_ranks or (), certain=cut_ranks is not None)
 
 
 def _accuse(
-    standings: Standings, cycle: End, breakers: tuple[int, ...], *, certain: bool
+    standings: Standings, cycle: End, cut_ranks: tuple[int, ...], *, certain: bool
 ) -> Finding:
-    members = [standings.by_rank[rank] for rank in breakers or cycle.ranks]
+    members = [standings.by_rank[rank] for rank in cut_ranks or cycle.ranks]
     waits = [_say_point(point, cycle) for point in cycle.points]
     evidence = [
         Evidence(

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.waiting.breakers import find_breakers, find_odd_one
+from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Call, Records, compared
-from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
+from watchtower.core.diagnosis.waiting.tallies import ask_siblings
 from watchtower.core.diagnosis.waiting.wording import name_group, name_point
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
-
-LOOP_ORDERS = (Order.LEFT_LOOP, Order.IN_LOOP)
-"""The end of a loop lies between the two."""
 
 
 class Ground(Enum):
@@ -54,8 +51,12 @@ class Split:
     """Where the few wait, seen from the many."""
     is_even: bool = False
     """As many differ as do not."""
+    off: str = ""
+    """What shows which side is wrong, as a clause about the few; empty where the many are more."""
+    certain: bool = True
+    """Those who wait are known to have entered, not only to have called."""
     is_partial: bool = False
-    """Some ranks of these calls gave no records: they may differ, too."""
+    """Some members of these groups gave no records: they may differ, too."""
 
 
 def find_split(standings: Standings) -> Split | None:
@@ -64,8 +65,8 @@ def find_split(standings: Standings) -> Split | None:
         return _split_by_stacks(standings)
     return (
         _split_by_records(standings, standings.records)
+        or _split_by_cycle(standings, standings.records)
         or _split_by_stray_call(standings, standings.records)
-        or _split_by_breaker(standings, standings.records)
         or _split_by_stacks(standings)
     )
 
@@ -100,6 +101,11 @@ def _describe(
     standings: Standings, records: Records, group: str, number: int, called: dict[Call, list[int]]
 ) -> Split:
     calls = sorted(called, key=lambda call: (-len(called[call]), min(called[call])))
+    is_even = len(called[calls[0]]) <= sum(len(called[call]) for call in calls[1:])
+    usual = ask_siblings(records, group, number) if is_even and len(calls) == 2 else None
+    if usual in calls:
+        calls.sort(key=lambda call: call != usual)
+        is_even = False
     few = _standings(standings, [rank for call in calls[1:] for rank in called[call]])
     many = _standings(standings, called[calls[0]])
     order = compare_sites(site_of(few[0]), _common_site(many))
@@ -114,7 +120,10 @@ def _describe(
         many_call=_say_call(calls[0], with_signature=same_operation),
         at=f"number {number} of {name_group(records.groups[group])}",
         order=order,
-        is_even=len(few) >= len(many),
+        is_even=is_even,
+        off="all groups of the same role called there what the others did"
+        if usual in calls
+        else "",
     )
 
 
@@ -129,9 +138,9 @@ def _is_called_by(records: Records, group: str, rank: int, call: Call, number: i
 
 
 def _name_cause(order: Order, *, same_operation: bool, known: bool) -> Cause:
-    if same_operation and order not in LOOP_ORDERS:
+    if same_operation:
         return Cause.MISMATCHED_COLLECTIVE
-    if order in LOOP_ORDERS:
+    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
         return Cause.UNEVEN_INPUTS
     if known or order is Order.SAME_LINE:
         return Cause.MISMATCHED_COLLECTIVE
@@ -142,6 +151,36 @@ def _say_call(call: Call, *, with_signature: bool) -> str:
     operation, signature = call
     operation = operation or "collective"
     return f"{operation} of {signature}" if with_signature and signature else operation
+
+
+def _split_by_cycle(standings: Standings, records: Records) -> Split | None:
+    """Find the one rank without which nobody would wait in a circle."""
+    alone = standings.once(find_alone)
+    return _describe_alone(standings, records, alone) if alone else None
+
+
+def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Split | None:
+    own = [point for point in alone.end.points if alone.rank in point.waiting]
+    awaited = [point for point in alone.end.points if alone.rank in point.held_up_by]
+    if not own or not awaited:
+        return None
+    point = max(awaited, key=lambda each: (len(each.waiting), -min(each.waiting)))
+    stray = own[0].group is not None and not _is_known(records, own[0], alone.end.ranks)
+    cause = Cause.MISMATCHED_COLLECTIVE
+    if alone.order in (Order.LEFT_LOOP, Order.IN_LOOP) or stray:
+        cause = _name_cause(alone.order, same_operation=False, known=False)
+    return Split(
+        ground=Ground.RECORDS,
+        cause=cause,
+        few=_standings(standings, [alone.rank]),
+        many=_standings(standings, point.waiting),
+        few_call=name_point(own[0]),
+        many_call=name_point(point),
+        order=alone.order,
+        off=alone.off,
+        certain=alone.end.certain,
+        is_partial=any(each.unknown for each in alone.end.points),
+    )
 
 
 def _split_by_stray_call(standings: Standings, records: Records) -> Split | None:
@@ -180,52 +219,6 @@ def _describe_stray(
         many=many,
         few_call=stray.operation or "collective",
         many_call=other.operation or "collective",
-        order=order,
-    )
-
-
-def _split_by_breaker(standings: Standings, records: Records) -> Split | None:
-    """Find, in a cycle, the one rank that is on every way round, or of several the one whose calls
-    do not add up: it is alone in another call.
-
-    It has left a call out, made one twice, or left its loop; every call of its looks like theirs.
-    """
-    for end in standings.graph.ends if standings.graph else ():
-        breakers = (find_breakers(end) if end.kind is EndKind.CYCLE else None) or ()
-        rank = breakers[0] if len(breakers) == 1 else find_odd_one(records, end, breakers)
-        if rank is None:
-            continue
-        own = [point for point in end.points if rank in point.waiting]
-        theirs = [point for point in end.points if rank in point.missing]
-        many = max(theirs, key=lambda point: len(point.waiting))
-        split = _describe_breaker(standings, records, own[0], many, rank, end.ranks)
-        # Who has left out a message is on every way round, too.
-        senders = {missing.sender for missing in standings.once(find_missing_sends)}
-        if rank not in senders or split.order in LOOP_ORDERS:
-            partial = any(point.unknown for point in end.points)
-            return replace(split, is_partial=partial)
-    return None
-
-
-def _describe_breaker(
-    standings: Standings,
-    records: Records,
-    own: WaitPoint,
-    theirs: WaitPoint,
-    rank: int,
-    ranks: Sequence[int],
-) -> Split:
-    few, many = _standings(standings, [rank]), _standings(standings, theirs.waiting)
-    order = compare_sites(site_of(few[0]), _common_site(many))
-    known = own.group is None or _is_known(records, own, ranks)
-    same_operation = own.operation == theirs.operation
-    return Split(
-        ground=Ground.RECORDS,
-        cause=_name_cause(order, same_operation=same_operation, known=known),
-        few=few,
-        many=many,
-        few_call=name_point(own),
-        many_call=name_point(theirs),
         order=order,
     )
 
@@ -273,7 +266,7 @@ TRANSFERS = ("send", "recv", "receive", "p2p")
 
 
 def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
-    if order in LOOP_ORDERS:
+    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
         return Cause.UNEVEN_INPUTS
     meets = is_meeting(few_call)
     if order is Order.LATER and meets:

@@ -6,11 +6,12 @@ or in a collective after it. The counts of blocking sends and receives tell who 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.alone import find_alone, find_candidates
+from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
@@ -33,20 +34,29 @@ def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
     """Look at each message that is waited for inside a cycle: is its sender past it?"""
     if standings.graph is None or standings.records is None:
         return ()
+    alone = standings.once(find_alone)
+    if alone is not None and alone.order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return ()  # It sends nothing any more because its loop is over.
     found = []
-    for end in standings.graph.ends:
-        if end.kind is not EndKind.CYCLE:
-            continue
+    for end, candidates in standings.once(find_candidates):
         for point in end.points:
-            if point.kind is not PointKind.RECEIVE or not point.missing:
+            if not _may_be_left_out(standings.records, point, candidates):
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
-            if _is_ahead(standings.records.transfers_with(receiver, sender)):
-                continue  # it asks for one message more than its exchange has: not the sender's
             reasons = tuple(_find_reasons(standings, standings.records, end.points, point))
             if reasons:
                 found.append(MissingSend(sender, receiver, point.number, reasons))
     return tuple(found)
+
+
+def _may_be_left_out(records: Records, point: WaitPoint, candidates: Sequence[int]) -> bool:
+    """Tell whether a message is waited for that its sender may owe."""
+    if point.kind is not PointKind.RECEIVE or not point.missing:
+        return False
+    sender, receiver = point.missing[0], point.waiting[0]
+    # Who asks for one message more than its exchange has is not kept by the sender.
+    asks_for_more = _is_ahead(records.transfers_with(receiver, sender))
+    return not asks_for_more and (not candidates or sender in candidates)
 
 
 def _is_ahead(row: PeerTransfers | None) -> bool:
