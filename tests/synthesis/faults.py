@@ -204,25 +204,25 @@ FAULTS = (
 OFFSETS = (
     Fault(
         "a collective left out in a tensor parallel group",
-        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        ("mismatched_collective",),
         spoil=_leave_out("tp"),
         suits=lambda layout: layout.tensor > 2,
     ),
     Fault(
         "a collective left out in a data parallel group",
-        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        ("mismatched_collective",),
         spoil=_leave_out("dp"),
         suits=lambda layout: layout.data > 2,
     ),
     Fault(
         "a collective made twice in a tensor parallel group",
-        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        ("mismatched_collective",),
         spoil=_repeat("tp"),
         suits=lambda layout: layout.tensor > 2,
     ),
     Fault(
         "a collective made twice in a data parallel group",
-        ("conditional_collective", "mismatched_collective", "collective_cycle"),
+        ("mismatched_collective",),
         spoil=_repeat("dp"),
         suits=lambda layout: layout.data > 2,
     ),

@@ -18,7 +18,7 @@ from watchtower.core.diagnosis.testimony import (
 )
 from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split, is_meeting
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
+from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -32,6 +32,8 @@ UNPROVEN_CEILING = 0.8
 
 WAIT_WEIGHT = 0.6
 LOOP_WEIGHT = 0.6
+OFF_WEIGHT = 0.6
+"""One side against all the others, or a count that is one off; either fits one fault only."""
 
 
 def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) -> Finding | None:
@@ -39,7 +41,7 @@ def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) 
     split = standings.once(find_split)
     if split is None or split.cause is not cause:
         return None
-    evidence = [_call_evidence(split), *_loop_evidence(split)]
+    evidence = [_call_evidence(split), *_loop_evidence(split), *_off_evidence(split)]
     for item in (*split.few[:MAX_QUOTED], split.many[0]):
         evidence += stack_evidence(item)
     first = split.few[0]
@@ -93,8 +95,12 @@ def _why(standing: Standing, split: Split) -> str:
     return (
         f"waits in {clean(split.few_call, 120)}{place} while {count_ranks(len(others))} {verb} in "
         f"{clean(split.many_call, 120)}{theirs}{at}, for {say_duration(standing.age_s)}"
-        f"{_say_order(split)}"
+        f"{_say_order(split)}{_say_off(split)}"
     )
+
+
+def _say_off(split: Split) -> str:
+    return f"; {split.off}" if split.off else ""
 
 
 def _say_order(split: Split) -> str:
@@ -114,8 +120,15 @@ def _call_evidence(split: Split) -> Evidence:
         source="records" if by_records else "peers",
         text=text,
         ranks=ranks_of(split.few),
-        weight=RECORD_WEIGHT if by_records else WAIT_WEIGHT,
+        weight=(RECORD_WEIGHT if split.certain else UNSURE_WEIGHT) if by_records else WAIT_WEIGHT,
     )
+
+
+def _off_evidence(split: Split) -> tuple[Evidence, ...]:
+    if not split.off:
+        return ()
+    text = f"{name_ranks(item.rank for item in split.few)}: {split.off}"
+    return (Evidence(source="order", text=text, ranks=ranks_of(split.few), weight=OFF_WEIGHT),)
 
 
 def _loop_evidence(split: Split) -> tuple[Evidence, ...]:

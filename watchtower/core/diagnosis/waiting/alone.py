@@ -7,26 +7,19 @@ loop or the counts of groups of the same role tell it from them.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.waiting.callsites import Order, Site, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind, PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.records import Group, Records
+from watchtower.core.diagnosis.waiting.graph import End, EndKind
+from watchtower.core.diagnosis.waiting.tallies import find_off
 
 MAX_CANDIDATES = 8
 """Ranks told apart by their counts; a longer line of them is a pipeline, where counts differ."""
 
-ONE_CALL = 1
-"""How far a count may be off to tell of a fault in this step: groups that are used more often
-on some ranks for good reason are further apart, after a few steps."""
-
-Role = tuple[str, int]
-"""Name of a group without its numbers, and size: "tp3" of four ranks has the role of "tp0"."""
+ON_EVERY_CIRCLE = "without it no ranks would wait for each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,7 @@ class Alone:
     order: Order
     """Where it waits, seen from ranks that are not under suspicion."""
     off: str = ""
-    """How its count differs, as a clause about it; empty where circles alone tell."""
+    """What shows that it is this one, as a clause about it; empty where its place does."""
 
 
 def find_candidates(standings: Standings) -> tuple[tuple[End, tuple[int, ...]], ...]:
@@ -59,14 +52,14 @@ def _tell_apart(standings: Standings, end: End, candidates: Sequence[int]) -> Al
     innocent = _sites_of_others(standings, candidates)
     orders = {rank: _order_of(standings, rank, innocent) for rank in candidates}
     if len(candidates) == 1:
-        return Alone(candidates[0], end, orders[candidates[0]])
+        return Alone(candidates[0], end, orders[candidates[0]], ON_EVERY_CIRCLE)
     for side in (Order.LEFT_LOOP, Order.IN_LOOP):
         there = [rank for rank, order in orders.items() if order is side]
         if len(there) == 1:
             return Alone(there[0], end, side)
     if len(candidates) > MAX_CANDIDATES or standings.records is None:
         return None
-    off = _find_off(standings, standings.records, candidates)
+    off = find_off(standings, standings.records, end, candidates)
     if len(off) != 1:
         return None
     ((rank, how),) = off.items()
@@ -85,64 +78,3 @@ def _order_of(standings: Standings, rank: int, innocent: Iterable[Site]) -> Orde
     own = site_of(standings.by_rank[rank])
     orders = {compare_sites(own, site) for site in innocent}
     return orders.pop() if len(orders) == 1 else Order.UNKNOWN
-
-
-def _find_off(
-    standings: Standings, records: Records, candidates: Sequence[int]
-) -> dict[int, str]:
-    """Find the candidates whose counts differ by one from those of innocent ranks at one point.
-
-    At collective N of a common group all ranks have made as many calls in groups of equal role. Who
-    has not come to it has made as many at most.
-    """
-    assert standings.graph is not None
-    suspected = set(candidates)
-    off: dict[int, str] = {}
-    for point in standings.graph.points:
-        if point.kind is not PointKind.COLLECTIVE:
-            continue
-        fellows = [rank for rank in point.waiting if rank not in suspected]
-        there = suspected.intersection(point.waiting)
-        late = suspected.intersection(point.missing)
-        if fellows and (there or late):
-            usual = _usual_tally(records, fellows)
-            for rank in sorted(there | late):
-                how = _say_off(records, rank, usual, point, is_late=rank in late)
-                if how:
-                    off.setdefault(rank, how)
-    return off
-
-
-def _usual_tally(records: Records, fellows: Sequence[int]) -> dict[Role, int]:
-    """Count the calls in groups of each role, where all of these ranks agree."""
-    tallies = [_tally(records, rank) for rank in fellows]
-    return {
-        role: count
-        for role, count in tallies[0].items()
-        if all(tally.get(role) == count for tally in tallies)
-    }
-
-
-def _tally(records: Records, rank: int) -> dict[Role, int]:
-    tally: dict[Role, int] = defaultdict(int)
-    for log in records.logs_of(rank):
-        tally[_role_of(records.groups[log.group])] += log.called
-    return dict(tally)
-
-
-def _role_of(group: Group) -> Role:
-    return re.sub(r"[\d.]+", "", group.name), len(group.members)
-
-
-def _say_off(
-    records: Records, rank: int, usual: dict[Role, int], point: WaitPoint, *, is_late: bool
-) -> str:
-    for role, count in _tally(records, rank).items():
-        ahead = count - usual.get(role, count)
-        if ahead == ONE_CALL or (ahead == -ONE_CALL and not is_late):
-            assert point.group is not None
-            return (
-                f"it has made {count} calls in its groups of {role[1]} ranks, others at "
-                f"number {point.number} of their common group {usual[role]}"
-            )
-    return ""

@@ -18,6 +18,7 @@ from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Call, Records, compared
+from watchtower.core.diagnosis.waiting.tallies import ask_siblings
 from watchtower.core.diagnosis.waiting.wording import name_group, name_point
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
@@ -50,7 +51,9 @@ class Split:
     is_even: bool = False
     """As many differ as do not."""
     off: str = ""
-    """How the counts of the few differ, as a clause about them."""
+    """What shows which side is wrong, as a clause about the few; empty where the many are more."""
+    certain: bool = True
+    """Those who wait are known to have entered, not only to have called."""
 
 
 def find_split(standings: Standings) -> Split | None:
@@ -90,6 +93,11 @@ def _describe(
     standings: Standings, records: Records, group: str, number: int, called: dict[Call, list[int]]
 ) -> Split:
     calls = sorted(called, key=lambda call: (-len(called[call]), min(called[call])))
+    is_even = len(called[calls[0]]) <= sum(len(called[call]) for call in calls[1:])
+    usual = ask_siblings(records, group, number) if is_even and len(calls) == 2 else None
+    if usual in calls:
+        calls.sort(key=lambda call: call != usual)
+        is_even = False
     few = _standings(standings, [rank for call in calls[1:] for rank in called[call]])
     many = _standings(standings, called[calls[0]])
     order = compare_sites(site_of(few[0]), _common_site(many))
@@ -104,7 +112,10 @@ def _describe(
         many_call=_say_call(calls[0], with_signature=same_operation),
         at=f"number {number} of {name_group(records.groups[group])}",
         order=order,
-        is_even=len(few) >= len(many),
+        is_even=is_even,
+        off="all groups of the same role called there what the others did"
+        if usual in calls
+        else "",
     )
 
 
@@ -157,6 +168,7 @@ def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Spl
         many_call=name_point(point),
         order=alone.order,
         off=alone.off,
+        certain=alone.end.certain,
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.waiting.alone import find_candidates
+from watchtower.core.diagnosis.waiting.alone import find_alone, find_candidates
+from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.graph import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
@@ -33,6 +34,9 @@ def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
     """Look at each message that is waited for inside a cycle: is its sender past it?"""
     if standings.graph is None or standings.records is None:
         return ()
+    alone = standings.once(find_alone)
+    if alone is not None and alone.order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return ()  # It sends nothing any more because its loop is over.
     found = []
     for end, candidates in standings.once(find_candidates):
         for point in end.points:
