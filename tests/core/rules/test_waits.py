@@ -192,6 +192,20 @@ class TestMissingSend:
         assert "has not sent message 41 to rank 2" in diagnosis.summary
         assert diagnosis.waiting == "0,2-3"
 
+    def test_a_stage_that_gets_two_messages_for_each_it_sends_has_gone_nowhere(self):
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(82, 82), received=(41, 40))],
+                1: [
+                    peer(0, received=(82, 82), sent=(40, 40), opens=False),
+                    peer(2, sent=(40, 40), received=(41, 40)),
+                ],
+                2: [peer(1, received=(41, 40), sent=(40, 40), opens=False)],
+                3: [],
+            }
+        )
+        assert "it has received 82" not in str(diagnosis)
+
     def test_the_first_stage_too(self):
         diagnosis = self.pipeline(
             {

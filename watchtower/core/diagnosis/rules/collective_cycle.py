@@ -21,6 +21,10 @@ from watchtower.wire.verdict import Cause, Evidence
 MAX_QUOTED = 4
 """Ranks of the cycle whose stack is quoted."""
 
+MIXED_CEILING = 0.55
+"""Over messages and collectives together a circle also closes when one of the ranks has left a call
+out or made it twice, and no count may tell which one."""
+
 MAX_POINTS = 3
 """Wait points named in the summary."""
 
@@ -58,7 +62,7 @@ def _accuse(
     return Finding(
         cause=Cause.COLLECTIVE_CYCLE,
         tier=Tier.WAIT_FOR,
-        confidence=weigh(evidence, ceiling=1.0 if certain else DOUBT_CEILING),
+        confidence=weigh(evidence, ceiling=_find_ceiling(cycle) if certain else DOUBT_CEILING),
         suspects=tuple(
             accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
         ),
@@ -73,6 +77,10 @@ def _accuse(
             f"read {join_words(sorted({where_of(item) or '' for item in members} - {''})[:2])}",
         ),
     )
+
+
+def _find_ceiling(cycle: End) -> float:
+    return 1.0 if len({point.group is None for point in cycle.points}) == 1 else MIXED_CEILING
 
 
 def _say_point(point: WaitPoint, cycle: End) -> str:

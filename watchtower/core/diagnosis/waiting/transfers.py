@@ -17,6 +17,10 @@ from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers
 
+MAX_LEAD = 4
+"""Messages that a stage may have taken more than it has passed on. One that has taken far more gets
+several for each that it sends: its counts say nothing of the message that is waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class MissingSend:
@@ -78,7 +82,7 @@ def _find_reasons(
     for other in records.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             # One more than it has passed on: it may be in a collective between the two.
-            if other.receives_done > number:
+            if number < other.receives_done <= number + MAX_LEAD:
                 yield f"it has received {other.receives_done} from {name_ranks([other.peer])}"
             break
     for other_point in points:
