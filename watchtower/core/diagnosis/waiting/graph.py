@@ -148,7 +148,8 @@ def _describe_end(
     if not ranks:
         return End(EndKind.POINT, points[0].waiting, points, waiting, points[0].certain)
     if len(ranks) == 1 and not points:
-        certain = any(ranks[0] in graph.points[i].missing for i in _into(graph, ranks[0]))
+        # A point waits for those known to be missing, or else for those not known.
+        certain = any(graph.points[index].missing for index in _into(graph, ranks[0]))
         return End(EndKind.RANK, tuple(ranks), (), waiting, certain)
     certain = all(point.missing and point.certain for point in points)
     return End(EndKind.CYCLE, tuple(ranks), points, waiting, certain)

@@ -22,6 +22,9 @@ UNSURE_WEIGHT = 0.5
 MAX_HOPS = 4
 """Waits told of one path; a longer one is told from its far end."""
 
+MAX_TOLD = 3
+"""Paths told of one finding."""
+
 MAX_MEMBERS = 6
 """Members of a group named one by one where it has no name of its own."""
 
@@ -46,8 +49,10 @@ def wait_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[E
     if standings.graph is None:
         return ()
     accused = {item.rank for item in suspects}
-    told = []
+    told: list[Evidence] = []
     for end in standings.graph.ends:
+        if len(told) == MAX_TOLD:
+            break  # each path is a search over all who wait
         if accused.intersection(end.ranks) and (path := standings.graph.path_to(end)):
             weight = RECORD_WEIGHT if end.certain else UNSURE_WEIGHT
             ranks = sorted({rank for rank, _ in path}.union(end.ranks))
@@ -55,7 +60,7 @@ def wait_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[E
             told.append(
                 Evidence(source="records", text=text, ranks=format_ranks(ranks), weight=weight)
             )
-    return tuple(told[:3])
+    return tuple(told)
 
 
 def say_path(path: Sequence[tuple[int, WaitPoint]], end: End) -> str:
