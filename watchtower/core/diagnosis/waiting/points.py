@@ -6,7 +6,7 @@ cannot cover is not known: it then holds nobody up for certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,6 +22,11 @@ from watchtower.wire.bounds import MAX_PEERS
 from watchtower.wire.collectives import ANY_PEER, PeerTransfers
 
 UNCOUNTED = -1
+"""How often a peer called is not known."""
+
+MAX_OPEN = 8
+"""Wait points of one group. Its ranks are in one or two numbers; only lies are in more, and each
+costs as much as the group has members."""
 
 
 class PointKind(Enum):
@@ -72,14 +77,22 @@ def collective_points(
             if number is not None:
                 opened.setdefault(number, []).append(digest)
         silent: tuple[int, ...] | None = None
-        for number, digests in sorted(opened.items()):
-            waiting = [r for digest in digests for r in by_log[digest] if r not in free]
-            if not waiting:
-                continue
+        waits = {
+            number: [r for digest in digests for r in by_log[digest] if r not in free]
+            for number, digests in opened.items()
+        }
+        for number in _most_waited(waits):
+            waiting = waits[number]
             if silent is None:
                 heard = {rank for ranks in by_log.values() for rank in ranks}
                 silent = tuple(rank for rank in group.members if rank not in heard)
             yield _collective_point(records, group, number, waiting, silent, absent)
+
+
+def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
+    """Give the numbers that ranks wait in, at most MAX_OPEN: where most do; ascending."""
+    numbers = [number for number, ranks in waits.items() if ranks]
+    return sorted(sorted(numbers, key=lambda number: (-len(waits[number]), number))[:MAX_OPEN])
 
 
 def _collective_point(

@@ -7,13 +7,12 @@ cannot be read, a rank that is no member of its own group) is left out, never be
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from watchtower.core.case import Case
-from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import (
     CollectiveRecord,
     GroupLog,
@@ -22,6 +21,13 @@ from watchtower.wire.collectives import (
     parse_members,
 )
 from watchtower.wire.dumps import RankDump
+
+MEMBERS_PER_RANK = 64
+"""Members of all groups together, for each rank of the job. Parallel layouts have four to eight,
+and a group of everybody is one for each."""
+
+LEAST_MEMBERS = 65_536
+"""... which small jobs may have in any case."""
 
 NO_RECORD = CollectiveRecord(number=0, operation="")
 
@@ -108,20 +114,21 @@ def read_records(case: Case) -> Records | None:
     dumps = {item.rank: dump for item in case.ranks if (dump := _last_with_records(item.dumps))}
     if not dumps:
         return None
-    groups = {group.id: read for group in case.groups if (read := _read_group(group))}
-    logs = {log.digest: log for log in case.group_logs if log.group in groups}
+    logs = {log.digest: log for log in case.group_logs}
+    claimed = {rank: _pick_logs(dump, logs) for rank, dump in dumps.items()}
+    uses = Counter(group for own in claimed.values() for group in own)
+    groups = _read_groups(case, uses)
     of_rank: dict[int, tuple[str, ...]] = {}
     in_group: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     members = {name: frozenset(group.members) for name, group in groups.items()}
-    for rank, dump in dumps.items():
-        assert dump.collectives is not None
-        known = [d for d in dump.collectives.logs if d in logs and rank in members[logs[d].group]]
-        of_rank[rank] = tuple(known)
-        for digest in known:
-            in_group[logs[digest].group][digest].append(rank)
+    for rank, own in claimed.items():
+        known = {name: digest for name, digest in own.items() if rank in members.get(name, ())}
+        of_rank[rank] = tuple(known.values())
+        for name, digest in known.items():
+            in_group[name][digest].append(rank)
     return Records(
         groups=groups,
-        logs=logs,
+        logs={digest: log for digest, log in logs.items() if log.group in groups},
         of_rank=of_rank,
         in_group={
             name: {digest: tuple(ranks) for digest, ranks in by_log.items()}
@@ -134,6 +141,40 @@ def read_records(case: Case) -> Records | None:
     )
 
 
+def _pick_logs(dump: RankDump, logs: Mapping[str, GroupLog]) -> dict[str, str]:
+    """Give the digest of one log for each group of a rank: that with the highest number."""
+    assert dump.collectives is not None
+    picked: dict[str, str] = {}
+    for digest in dump.collectives.logs:
+        log = logs.get(digest)
+        if log is None:
+            continue
+        other = logs.get(picked.get(log.group, ""))
+        if other is None or other.called < log.called:
+            picked[log.group] = digest
+    return picked
+
+
+def _read_groups(case: Case, uses: Mapping[str, int]) -> dict[str, Group]:
+    """Read the groups that ranks gave logs of, those with the most logs first, within the budget.
+
+    A few characters name hundreds of thousands of ranks; a group that has members beyond the job,
+    or for which there is no more room, is left out.
+    """
+    size = max(case.world_size, len(case.ranks))
+    room = max(MEMBERS_PER_RANK * size, LEAST_MEMBERS)
+    groups: dict[str, Group] = {}
+    by_use = sorted(case.groups, key=lambda group: (-uses.get(group.id, 0), group.id))
+    for group in by_use:
+        if not uses.get(group.id) or room <= 0:
+            break
+        read = _read_group(group, min(size, room))
+        if read is not None and read.members and read.members[-1] < size:
+            groups[group.id] = read
+            room -= len(read.members)
+    return groups
+
+
 def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:
     """Give the newest dump that holds records; a later look may have failed."""
     for dump in reversed(dumps):
@@ -143,9 +184,9 @@ def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:
     return None
 
 
-def _read_group(group: ProcessGroup) -> Group | None:
+def _read_group(group: ProcessGroup, limit: int) -> Group | None:
     try:
-        members = parse_members(group.members, MAX_WORLD_SIZE)
+        members = parse_members(group.members, limit)
     except ValueError:
         return None
     return Group(
