@@ -25,9 +25,9 @@ TP_DP_CASCADE = Drill(
 
 COLLECTIVE_CYCLE = Drill(
     name="collective_cycle",
-    shows="two ranks enter the collectives of two groups in opposite order",
+    shows="two ranks enter the collectives of two groups of theirs in opposite order",
     expected=names("collective_cycle"),
-    plan=event("reverse_exchanges", exchanges=["share_norm", "share_loss"]),
+    plan=event("reverse_exchanges", exchanges=["share_norm", "share_scale"]),
     parallelism="grid",
     blames=_pair_of,
     least_ranks=4,

@@ -49,6 +49,8 @@ class GridTrainer(TorchTrainer):
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
         self.partners = mesh.get_group("tensor")
         self.replicas = mesh.get_group("data")
+        pairs = [range(first, first + PAIR) for first in range(0, self.world_size, PAIR)]
+        self.scalers = [dist.new_group(list(pair)) for pair in pairs][self.rank // PAIR]
         self.model = SplitScorer(self.device, self.partners)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
@@ -74,6 +76,11 @@ class GridTrainer(TorchTrainer):
         """Sum over the pair what the whole network's weights amount to."""
         norm = sum(parameter.detach().square().sum() for parameter in self.model.parameters())
         dist.all_reduce(norm, group=self.partners)
+
+    def share_scale(self, _):
+        """Agree in the pair on the largest weight, in a group of its own, as for another stream."""
+        scale = max(parameter.detach().abs().max() for parameter in self.model.parameters())
+        dist.all_reduce(scale, op=dist.ReduceOp.MAX, group=self.scalers)
 
 
 def main():
