@@ -1,0 +1,92 @@
+"""Ranks for which others wait and which may themselves wait for another one, unseen."""
+
+from tests.core.builders import (
+    FETCHING,
+    IN_LOCK,
+    IN_TORCH_ALL_REDUCE,
+    IN_USER_CODE,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from tests.core.recording import a_recorded_case, calls, peer
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+
+REPLICAS = {"dp0": [0, 2], "dp1": [1, 3]}
+"""Two stages, twice: ranks 0 and 1 are one pipeline, 2 and 3 the other."""
+
+INSIDE = calls("all_reduce", before=3, open=1)
+STAYED = calls("", before=4)
+IN_STAGE = "forward_step /home/ann/job/pipe.py:33 < train main.py:41 < <module> main.py:80"
+IN_SYNC = "synchronize @torch/cuda/__init__.py:801 < train main.py:41 < <module> main.py:80"
+
+
+def verdict(case):
+    said = diagnose(case)
+    return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+def pipeline(first, second, groups=None, made=None, transfers=None, queued=False):
+    """Ranks 2 and 3 have come to their data parallel groups, 0 and 1 have not."""
+    inside = calls("all_reduce", before=4, open=1, queued=queued)
+    built = with_rank(ranks_in(4, IN_SYNC if queued else IN_TORCH_ALL_REDUCE), first, second)
+    made = made or {
+        0: {"dp0": STAYED},
+        1: {"dp1": STAYED},
+        2: {"dp0": inside},
+        3: {"dp1": inside},
+    }
+    return a_recorded_case(built, groups or REPLICAS, made, transfers)
+
+
+class TestFutexUnderTheUsersLine:
+    """`irecv(...).wait()` of gloo looks like a lock."""
+
+    waits = a_rank(1, IN_STAGE, syscall="futex")
+    asleep = a_rank(0, IN_USER_CODE, syscall="clock_nanosleep")
+
+    def test_the_stage_that_receives_is_not_named_with_the_one_that_does_not_send(self):
+        said = diagnose(pipeline(self.asleep, self.waits))
+        assert [suspect.rank for suspect in said.suspects] == [0]
+        (other,) = said.alternatives
+        assert (other.cause.value, other.suspects) == ("lock_deadlock", (1,))
+        assert other.confidence < MIN_CONFIDENCE
+
+    def test_nor_when_records_show_only_the_stage_that_receives(self):
+        made = {0: {"dp0": STAYED}, 1: {"dp1": STAYED}, 2: {"dp0": STAYED}}
+        made[3] = {"dp1": calls("all_reduce", before=4, open=1)}
+        behind_it = a_rank(2, IN_STAGE, syscall="futex")
+        case = pipeline(self.asleep, self.waits, made=made)
+        assert verdict(case) == ("unknown", [])
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.asleep, self.waits, behind_it)
+        assert verdict(a_recorded_case(built, REPLICAS, made)) == ("unknown", [])
+
+    def test_two_that_may_wait_for_each_other_are_not_named(self):
+        sends = a_rank(0, IN_STAGE.replace(":33", ":35"), syscall="futex")
+        assert verdict(pipeline(sends, self.waits)) == ("unknown", [])
+
+    def test_who_takes_messages_by_blocking_calls_is_at_a_lock(self):
+        rows = {1: [peer(0, received=(40, 40), opens=False)], 0: [peer(1, sent=(40, 40))]}
+        locked = a_rank(1, IN_LOCK, syscall="futex")
+        assert 1 in verdict(pipeline(self.asleep, locked, transfers=rows))[1]
+
+    def test_of_one_group_both_are_named(self):
+        """They have no calls but those of their group, for all that is known."""
+        made = {r: {"w": calls("all_reduce", before=3, open=1)} for r in (2, 3)}
+        made |= {r: {"w": calls("", before=3)} for r in (0, 1)}
+        case = pipeline(a_rank(0, FETCHING), self.waits, {"w": [0, 1, 2, 3]}, made)
+        assert sorted(verdict(case)[1]) == [0, 1]
+
+    def test_alone_it_is_named(self):
+        made = {rank: {"w": INSIDE} for rank in (0, 2, 3)} | {1: {"w": calls("", before=3)}}
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.waits)
+        case = a_recorded_case(built, {"w": [0, 1, 2, 3]}, made)
+        assert verdict(case) == ("lock_deadlock", [1])
+
+    def test_not_beside_a_group_that_hangs_though_all_have_come(self):
+        """The link that keeps one stage's message may be the one that keeps the group."""
+        made = {rank: {"dp0": INSIDE} for rank in (0, 2)}
+        made |= {1: {"dp1": STAYED}, 3: {"dp1": calls("all_reduce", before=4, open=1)}}
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.waits)
+        assert verdict(a_recorded_case(built, REPLICAS, made)) == ("unknown", [])
