@@ -1,5 +1,7 @@
 """Ranks for which others wait and which may themselves wait for another one, unseen."""
 
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_LOCK,
@@ -90,3 +92,29 @@ class TestFutexUnderTheUsersLine:
         made |= {1: {"dp1": STAYED}, 3: {"dp1": calls("all_reduce", before=4, open=1)}}
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.waits)
         assert verdict(a_recorded_case(built, REPLICAS, made)) == ("unknown", [])
+
+
+class TestWaitForTheDevice:
+    """On NCCL a receive is one more thing queued on the stream; no recorder tells of it."""
+
+    waits = a_rank(1, IN_SYNC)
+    spins = a_rank(1, IN_SYNC, cpu=1.0, state="R", active=True)
+
+    @pytest.mark.parametrize("waits", [waits, spins], ids=["asleep", "spinning"])
+    def test_the_stage_whose_stream_waits_is_not_named_with_the_culprit(self, waits):
+        asleep = a_rank(0, IN_USER_CODE, syscall="clock_nanosleep")
+        assert verdict(pipeline(asleep, waits, queued=True)) == ("behind_collective", [0])
+        loading = a_rank(0, FETCHING)
+        assert verdict(pipeline(loading, waits, queued=True)) == ("dataloader_stall", [0])
+
+    def test_two_streams_that_may_wait_for_each_other_are_nobody(self):
+        case = pipeline(a_rank(0, IN_SYNC), self.waits, queued=True)
+        assert verdict(case) == ("unknown", [])
+
+    def test_a_stream_that_alone_keeps_its_group_is_named(self):
+        made = {
+            rank: {"w": calls("all_reduce", before=3, open=1, queued=True)} for rank in range(4)
+        }
+        made[1] = {"w": calls("", before=3)}
+        case = a_recorded_case(ranks_in(4, IN_SYNC), {"w": [0, 1, 2, 3]}, made)
+        assert verdict(case) == ("behind_collective", [1])

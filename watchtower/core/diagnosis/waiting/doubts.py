@@ -88,6 +88,8 @@ def _may_wait_unseen(standing: Standing, records: Records) -> bool:
 
     Who takes messages by blocking calls, which are counted, takes none by others.
     """
+    if standing.frame_class is FrameClass.DEVICE:
+        return standing.unchanged  # a wait for the device may spin
     if not standing.asleep or standing.moving or not standing.unchanged:
         return False
     if standing.frame_class in SHOWS_A_WAIT:
