@@ -1,5 +1,7 @@
 """Ranks for which others wait and which may themselves wait for another one, unseen."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.core.builders import (
@@ -7,6 +9,7 @@ from tests.core.builders import (
     IN_LOCK,
     IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
+    a_case,
     a_rank,
     ranks_in,
     with_rank,
@@ -118,3 +121,59 @@ class TestWaitForTheDevice:
         made[1] = {"w": calls("", before=3)}
         case = a_recorded_case(ranks_in(4, IN_SYNC), {"w": [0, 1, 2, 3]}, made)
         assert verdict(case) == ("behind_collective", [1])
+
+
+WORLD = {"w": [0, 1, 2, 3]}
+
+
+def moving(built, groups, before, after):
+    """Records of two moments: what the ranks had called at each dump."""
+    first, second = (a_recorded_case(built, groups, made) for made in (before, after))
+    ranks = tuple(
+        replace(new, dumps=(old.dumps[0], *new.dumps[1:]))
+        for old, new in zip(first.ranks, second.ranks, strict=True)
+    )
+    logs = {log.digest: log for log in (*first.group_logs, *second.group_logs)}
+    return replace(second, ranks=ranks, group_logs=tuple(logs.values()))
+
+
+class TestDumpsOfTwoMoments:
+    """A slow job in which everybody goes on, one rank dumped before the others."""
+
+    computes = a_rank(
+        3, IN_USER_CODE, before=IN_TORCH_ALL_REDUCE, cpu=0.9, state="R", active=True, step=40
+    )
+
+    def job(self, *, own, others, rank=computes):
+        made = ({0: others[at], 1: others[at], 2: others[at], 3: own[at]} for at in (0, 1))
+        before, after = ({r: {"w": each} for r, each in of.items()} for of in made)
+        return moving(with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), rank), WORLD, before, after)
+
+    def test_nobody_is_to_blame_while_all_go_on(self):
+        inside = [calls("all_reduce", before=before, open=1) for before in (9, 10)]
+        own = (calls("all_reduce", before=8, open=1), calls("all_reduce", before=8))
+        assert verdict(self.job(own=own, others=inside)) == ("unknown", [])
+
+    def test_nor_who_goes_on_alone(self):
+        own = (calls("all_reduce", before=8, open=1), calls("all_reduce", before=8))
+        assert verdict(self.job(own=own, others=[calls("x", before=9, open=1)] * 2))[1] == []
+
+    def test_who_stays_while_the_others_stay_is_named(self):
+        own = [calls("all_reduce", before=8)] * 2
+        rank = a_rank(3, IN_USER_CODE, cpu=0.9, state="R", active=True)
+        others = [calls("all_reduce", before=9, open=1)] * 2
+        assert verdict(self.job(own=own, others=others, rank=rank)) == ("busy_loop", [3])
+
+    def test_without_records_a_look_that_found_it_in_a_collective_speaks_for_it(self):
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.computes)
+        assert verdict(a_case(built)) == ("unknown", [])
+
+    def test_calls_of_another_group_refute_nothing(self):
+        """Rank 3 evaluates in a group of its own while the others wait for it."""
+        groups = {**WORLD, "own": [3]}
+        stays = {rank: {"w": calls("all_reduce", before=3, open=1)} for rank in (0, 1, 2)}
+        before, after = (
+            stays | {3: {"w": calls("", before=3), "own": calls("", before=at)}} for at in (7, 9)
+        )
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(3, FETCHING))
+        assert verdict(moving(built, groups, before, after)) == ("dataloader_stall", [3])

@@ -108,6 +108,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if any(item.rank in standings.doubted for item in suspects):
         return DOUBT_CEILING
     proven = are_awaited(standings, suspects)
+    if any(item.came_out for item in suspects) and not proven:
+        return DOUBT_CEILING  # who leaves a collective while others are in one gets on
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:

@@ -107,11 +107,11 @@ class Standings:
 
     @cached_property
     def _suspicion(self) -> Suspicion:
-        behind = elsewhere = self.at(Place.BEHIND)
+        behind = self.at(Place.BEHIND)
         if self.graph is not None and self.records is not None and self.graph.ends:
             known, sinks = self.records.of_rank, self.graph.sinks
-            behind = tuple(i for i in elsewhere if i.rank in sinks or i.rank not in known)
-        return weigh_suspicion(behind, elsewhere, self.records, self.graph)
+            behind = tuple(i for i in behind if i.rank in sinks or i.rank not in known)
+        return weigh_suspicion(behind, self.by_rank, self.records, self.graph)
 
     @cached_property
     def unknown(self) -> tuple[Standing, ...]:

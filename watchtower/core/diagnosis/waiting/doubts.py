@@ -8,14 +8,15 @@ group that waits for it, but for a stage before it, with which it shares none of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitGraph
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waiting.refutation import find_refuted
 
 HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
 """Classes in which the kernel's wait may be that of a call into C."""
@@ -41,26 +42,29 @@ class Suspicion:
 
 def weigh_suspicion(
     behind: Sequence[Standing],
-    elsewhere: Iterable[Standing],
+    by_rank: Mapping[int, Standing],
     records: Records | None,
     graph: WaitGraph | None,
 ) -> Suspicion:
     """Prefer ranks that are visibly elsewhere to those that may wait for them.
 
-    `behind`: those that may be accused; `elsewhere`: all that are in no collective.
+    `behind`: those that may be accused, of all ranks.
     """
     if graph is None or records is None:
         return Suspicion(tuple(behind))
-    unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, records))
-    if not unseen:
-        return Suspicion(tuple(behind))
+    points_of = _points_of(graph, {item.rank for item in behind})
     sure = find_awaited(graph)
+    refuted = find_refuted(points_of, by_rank, records)
+    if sure.intersection(item.rank for item in behind) - refuted:
+        behind = [item for item in behind if item.rank not in refuted]
+    unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, records))
     evident = {item.rank for item in behind if item.reading is not None} - unseen
     proven = evident & sure
-    others = {item.rank for item in elsewhere}
+    others = {rank for rank, item in by_rank.items() if item.place is Place.BEHIND}
     nobodys = any(end.kind is EndKind.POINT for end in graph.ends)  # a link that fails, likely
-    hidden, doubted = set(), set()
-    for members, ranks in _by_partners(_points_of(graph, unseen)).items():
+    hidden, doubted = set(), set(refuted)
+    kept = {rank: points for rank, points in points_of.items() if rank in unseen}
+    for members, ranks in _by_partners(kept).items():
         if nobodys or not others <= members:
             doubted.update(ranks)
         if not proven <= members:
