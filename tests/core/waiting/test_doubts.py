@@ -177,3 +177,24 @@ class TestDumpsOfTwoMoments:
         )
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(3, FETCHING))
         assert verdict(moving(built, groups, before, after)) == ("dataloader_stall", [3])
+
+
+class TestCalledLongAgo:
+    """All threads have run ahead of their GPUs, which hang in number 4."""
+
+    spins = a_rank(3, IN_USER_CODE, cpu=1.0, state="R", active=True)
+
+    @pytest.mark.parametrize("rank", [a_rank(3, FETCHING), spins], ids=["loads", "computes"])
+    def test_what_a_thread_does_since_is_no_reason(self, rank):
+        ahead = calls("all_reduce", before=9, open=7, queued=True)
+        made = {r: {"w": ahead} for r in range(3)}
+        made[3] = {"w": calls("all_reduce", before=7, open=5, queued=True)}
+        case = a_recorded_case(with_rank(ranks_in(4, IN_SYNC), rank), WORLD, made)
+        assert verdict(case) == ("unknown", [])
+
+    def test_who_has_not_called_is_named_beside_it(self):
+        ahead = calls("all_reduce", before=4, open=2, queued=True)
+        made = {r: {"w": ahead} for r in range(4)} | {2: {"w": calls("", before=2)}}
+        built = with_rank(ranks_in(4, IN_SYNC), self.spins, a_rank(2, FETCHING))
+        case = a_recorded_case(built, WORLD, made)
+        assert verdict(case) == ("dataloader_stall", [2])

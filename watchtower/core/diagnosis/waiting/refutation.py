@@ -1,4 +1,6 @@
-"""Says what speaks against that the others wait for a rank: it or they have gone on meanwhile.
+"""Says what speaks against that the others wait for a rank: it has called, or all have gone on.
+
+On NCCL a thread runs ahead of its GPU: where it is tells nothing of a call handed in before.
 
 Dumps of ranks are not taken at one moment. In a job that is slow and not hung, the rank that was
 dumped first is in no collective that the others are in, and everybody has gone on since.
@@ -36,6 +38,9 @@ def _is_waited_in(point: WaitPoint, by_rank: Mapping[int, Standing], records: Re
 def _may_keep(
     rank: int, point: WaitPoint, by_rank: Mapping[int, Standing], records: Records
 ) -> bool:
+    log = records.log_of(rank, point.group.id) if point.group else None
+    if log is not None and log.called >= point.number:
+        return False  # handed in long ago: what its thread does since keeps nobody
     own = by_rank.get(rank)
     return own is None or _stayed(own, point, records)
 
