@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.testimony import (
     say_wait,
     stack_evidence,
 )
-from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.doubts import find_awaited
 from watchtower.core.diagnosis.waiting.wording import wait_evidence
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.wire.verdict import Cause, Evidence
@@ -92,14 +92,7 @@ def _why(standing: Standing, clause: str) -> str:
 
 def are_awaited(standings: Standings, suspects: Sequence[Standing]) -> bool:
     """Tell whether records show of each of these that others wait for it, and for nobody else."""
-    if standings.graph is None:
-        return False
-    sure = {
-        r
-        for end in standings.graph.ends
-        if end.kind is EndKind.RANK and end.certain
-        for r in end.ranks
-    }
+    sure = find_awaited(standings.graph)
     return bool(suspects) and all(item.rank in sure for item in suspects)
 
 
@@ -112,7 +105,11 @@ def leads(standings: Standings, standing: Standing) -> bool:
 
 def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     """Limit a confidence by what is not known and by how many are accused."""
+    if any(item.rank in standings.doubted for item in suspects):
+        return DOUBT_CEILING
     proven = are_awaited(standings, suspects)
+    if any(item.came_out for item in suspects) and not proven:
+        return DOUBT_CEILING  # who leaves a collective while others are in one gets on
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:

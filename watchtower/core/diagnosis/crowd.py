@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Place, Standing, take_standing
 from watchtower.core.diagnosis.threads import index_stacks
+from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
 from watchtower.core.diagnosis.waiting.records import Records, read_records
@@ -90,14 +91,27 @@ class Standings:
         """Ranks that answered and are not inside a collective.
 
         Of ranks with records only those that others wait for: who is somewhere else and keeps
-        nobody is no suspect.
+        nobody is no suspect. Without those that may as well wait for one of the rest.
         """
-        if self.graph is None or self.records is None or not self.graph.ends:
-            return self.at(Place.BEHIND)
-        known, sinks = self.records.of_rank, self.graph.sinks
-        return tuple(
-            item for item in self.at(Place.BEHIND) if item.rank in sinks or item.rank not in known
-        )
+        return self._suspicion.chosen
+
+    @cached_property
+    def overshadowed(self) -> tuple[Standing, ...]:
+        """Ranks behind that may wait for one of `behind` in a call that nothing shows."""
+        return self._suspicion.overshadowed
+
+    @cached_property
+    def doubted(self) -> frozenset[int]:
+        """Ranks behind of which something speaks against that the others wait for them."""
+        return self._suspicion.doubted
+
+    @cached_property
+    def _suspicion(self) -> Suspicion:
+        behind = self.at(Place.BEHIND)
+        if self.graph is not None and self.records is not None and self.graph.ends:
+            known, sinks = self.records.of_rank, self.graph.sinks
+            behind = tuple(i for i in behind if i.rank in sinks or i.rank not in known)
+        return weigh_suspicion(behind, self.by_rank, self.records, self.graph)
 
     @cached_property
     def unknown(self) -> tuple[Standing, ...]:

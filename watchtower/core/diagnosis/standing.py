@@ -85,6 +85,8 @@ class Standing:
     """Seconds since its last step, as far as known."""
     stack: Stack | None = None
     reading: StackReading | None = None
+    came_out: bool = False
+    """The dump before found it in a call that waits for other ranks; the last one does not."""
     is_waited_beside: bool = False
     """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
     presumed: bool = False
@@ -175,6 +177,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,
         reading=read.reading if read else None,
+        came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
     return replace(standing, place=_find_place(standing))
@@ -212,6 +215,11 @@ def _compare(stacks: list[KnownStack]) -> Shape:
     if before.stack.digest == after.stack.digest:
         return Shape.SAME
     return Shape.NEAR if before.own and before.own == after.own else Shape.CHANGED
+
+
+def _came_out(stacks: list[KnownStack]) -> bool:
+    waits = [item.reading and item.reading.frame_class in WAITING_CLASSES for item in stacks]
+    return waits == [True, False]
 
 
 def _find_place(standing: Standing) -> Place:

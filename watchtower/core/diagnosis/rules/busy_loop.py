@@ -17,7 +17,7 @@ BUSY_WEIGHT = 0.5
 
 
 def find(case: Case, standings: Standings) -> Finding | None:
-    """Accuse the ranks that are on a CPU in user code in every dump."""
+    """Accuse the ranks that are on a CPU in user code, running at every look."""
     busy = [item for item in standings.behind if _is_busy(item)]
     if not busy:
         return None

@@ -24,7 +24,9 @@ LOCK_WEIGHT = 0.5
 
 def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks that stay at one lock while nothing in their process moves."""
-    locked = [item for item in standings.behind if _is_deadlocked(item)]
+    # Asleep in a futex under the user's line is `irecv(...).wait()`, too: in doubt, an alternative.
+    candidates = (standings.behind, standings.overshadowed)
+    locked = next(filter(None, ([i for i in c if _is_deadlocked(i)] for c in candidates)), None)
     if not locked:
         return None
     first = locked[0]

@@ -1,0 +1,131 @@
+"""Says which ranks outside of a collective may be no culprits although others wait for them.
+
+A call into C shows only the line that makes it: a rank in `irecv(...).wait()` sleeps in a futex
+under the user's own line, exactly as at a lock, and one whose stream waits for a peer's send sleeps
+in `synchronize`. Such a rank may itself wait for one that is elsewhere: not for a member of the
+group that waits for it, but for a stage before it, with which it shares none of these groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.graph import EndKind, WaitGraph
+from watchtower.core.diagnosis.waiting.points import WaitPoint
+from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waiting.refutation import find_refuted
+
+HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
+"""Classes in which the kernel's wait may be that of a call into C."""
+
+WAITS_IN_C = frozenset({"lock", "network", "local"})
+"""What the kernel shows of a library that waits for another rank: a futex, or a socket."""
+
+SHOWS_A_WAIT = WAITING_CLASSES | {FrameClass.BACKWARD}
+"""Classes in which a rank waits for others, though no record says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Ranks behind, by how much speaks for each."""
+
+    chosen: tuple[Standing, ...]
+    """Those to accuse."""
+    overshadowed: tuple[Standing, ...] = ()
+    """Those that may as well wait for one of the chosen."""
+    doubted: frozenset[int] = frozenset()
+    """Ranks never to be accused with confidence."""
+
+
+def weigh_suspicion(
+    behind: Sequence[Standing],
+    by_rank: Mapping[int, Standing],
+    records: Records | None,
+    graph: WaitGraph | None,
+) -> Suspicion:
+    """Prefer ranks that are visibly elsewhere to those that may wait for them.
+
+    `behind`: those that may be accused, of all ranks.
+    """
+    if graph is None or records is None:
+        return Suspicion(tuple(behind))
+    points_of = _points_of(graph, {item.rank for item in behind})
+    sure = find_awaited(graph)
+    refuted = find_refuted(points_of, by_rank, records)
+    if sure.intersection(item.rank for item in behind) - refuted:
+        behind = [item for item in behind if item.rank not in refuted]
+    unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, records))
+    evident = {item.rank for item in behind if item.reading is not None} - unseen
+    proven = evident & sure
+    others = {rank for rank, item in by_rank.items() if item.place is Place.BEHIND}
+    nobodys = any(end.kind is EndKind.POINT for end in graph.ends)  # a link that fails, likely
+    hidden, doubted = set(), set(refuted)
+    kept = {rank: points for rank, points in points_of.items() if rank in unseen}
+    for members, ranks in _by_partners(kept).items():
+        if nobodys or not others <= members:
+            doubted.update(ranks)
+        if not proven <= members:
+            hidden.update(ranks)
+        elif not evident <= members:
+            hidden.update(rank for rank in ranks if rank not in sure)
+    return Suspicion(
+        chosen=tuple(item for item in behind if item.rank not in hidden),
+        overshadowed=tuple(item for item in behind if item.rank in hidden),
+        doubted=frozenset(doubted),
+    )
+
+
+def find_awaited(graph: WaitGraph | None) -> frozenset[int]:
+    """Give the ranks of which records show that others wait for them, and they for nobody."""
+    if graph is None:
+        return frozenset()
+    return frozenset(
+        rank for end in graph.ends if end.kind is EndKind.RANK and end.certain for rank in end.ranks
+    )
+
+
+def _may_wait_unseen(standing: Standing, records: Records) -> bool:
+    """Tell whether a rank outside of all recorded calls may wait for another rank all the same.
+
+    Who takes messages by blocking calls, which are counted, takes none by others.
+    """
+    if standing.frame_class is FrameClass.DEVICE:
+        return standing.unchanged  # a wait for the device may spin
+    if not standing.asleep or standing.moving or not standing.unchanged:
+        return False
+    if standing.frame_class in SHOWS_A_WAIT:
+        return True
+    if any(row.receives_begun for row in records.transfers.get(standing.rank, ())):
+        return False
+    in_c = standing.wait.wait_class in WAITS_IN_C
+    return standing.reading is not None and standing.frame_class in HIDES_ANY_CALL and in_c
+
+
+def _points_of(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[WaitPoint]]:
+    """Give the wait points that these ranks keep."""
+    found: dict[int, list[WaitPoint]] = {}
+    for point in graph.points:
+        for rank in point.held_up_by:
+            if rank in ranks:
+                found.setdefault(rank, []).append(point)
+    return found
+
+
+def _by_partners(
+    points_of: Mapping[int, Sequence[WaitPoint]],
+) -> Mapping[frozenset[int], list[int]]:
+    """Sort ranks by the members of all groups that wait for them; of a message its two ends."""
+    by_key: dict[tuple[tuple[str, ...], frozenset[int]], list[int]] = {}
+    members_of: dict[str, tuple[int, ...]] = {}
+    for rank, points in points_of.items():
+        members_of.update((p.group.id, p.group.members) for p in points if p.group)
+        groups = tuple(sorted({p.group.id for p in points if p.group}))
+        ends = frozenset(end for p in points if p.group is None for end in (rank, *p.waiting))
+        by_key.setdefault((groups, ends), []).append(rank)
+    found: dict[frozenset[int], list[int]] = {}
+    for (groups, ends), ranks in by_key.items():
+        found.setdefault(ends.union(*(members_of[name] for name in groups)), []).extend(ranks)
+    return found

@@ -1,0 +1,63 @@
+"""Says what speaks against that the others wait for a rank: it has called, or all have gone on.
+
+On NCCL a thread runs ahead of its GPU: where it is tells nothing of a call handed in before.
+
+Dumps of ranks are not taken at one moment. In a job that is slow and not hung, the rank that was
+dumped first is in no collective that the others are in, and everybody has gone on since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.waiting.points import WaitPoint
+from watchtower.core.diagnosis.waiting.records import Records
+
+
+def find_refuted(
+    points_of: Mapping[int, Sequence[WaitPoint]],
+    by_rank: Mapping[int, Standing],
+    records: Records,
+) -> frozenset[int]:
+    """Find ranks that keep none of the points which they seem to keep."""
+    points = {id(point): point for each in points_of.values() for point in each}
+    real = {key for key, point in points.items() if _is_waited_in(point, by_rank, records)}
+    return frozenset(
+        rank
+        for rank, each in points_of.items()
+        if not any(id(p) in real and _may_keep(rank, p, by_rank, records) for p in each)
+    )
+
+
+def _is_waited_in(point: WaitPoint, by_rank: Mapping[int, Standing], records: Records) -> bool:
+    waiting = (by_rank[rank] for rank in point.waiting if rank in by_rank)
+    return any(_stayed(item, point, records) for item in waiting)
+
+
+def _may_keep(
+    rank: int, point: WaitPoint, by_rank: Mapping[int, Standing], records: Records
+) -> bool:
+    log = records.log_of(rank, point.group.id) if point.group else None
+    if log is not None and log.called >= point.number:
+        return False  # handed in long ago: what its thread does since keeps nobody
+    own = by_rank.get(rank)
+    return own is None or _stayed(own, point, records)
+
+
+def _stayed(standing: Standing, point: WaitPoint, records: Records) -> bool:
+    """Tell whether two dumps show a rank at one place in what this point is about.
+
+    With fewer than two nothing is known, and nothing refuted.
+    """
+    taken = [dump.collectives for dump in standing.evidence.dumps if dump.collectives]
+    told = [each for each in taken if each.logs or each.peers][-2:]
+    if len(told) < 2:
+        return True
+    before, after = told
+    if point.group is not None:
+        logs = (records.logs[digest] for digest in after.logs if digest in records.logs)
+        return all(log.digest in before.logs for log in logs if log.group == point.group.id)
+    ends = {*point.waiting, *point.held_up_by}
+    was, now = ([row for row in each.peers if row.peer in ends] for each in told)
+    return was == now
