@@ -22,6 +22,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.rules.asking import abstains, answer, ask
+from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 
 IDLE = "Event.wait @threading.py:629 < run /job/monitor.py:8"
 IDLE_WORKER = (
@@ -211,6 +212,19 @@ class TestBusyLoop:
         assert answer(job_with(self.spinning(stack=stack))) == ("busy_loop", [3])
         asleep = a_rank(3, stack, syscall="clock_nanosleep")
         assert answer(job_with(asleep)) == ("dataloader_stall", [3])
+
+    @pytest.mark.parametrize(
+        "seen",
+        [{"dumps": 1}, {"before": IN_USER_CODE.replace("main.py:42", "main.py:39")}],
+        ids=["one look", "another call"],
+    )
+    def test_is_less_sure_unless_two_looks_show_it_at_one_place(self, seen):
+        glimpsed = ask("busy_loop", job_with(self.spinning(step=40, **seen)))
+        assert MIN_CONFIDENCE < glimpsed.confidence <= 0.85
+        stays = IN_USER_CODE.replace("loss.py:17", "loss.py:18")
+        for before in (IN_USER_CODE, stays):
+            finding = ask("busy_loop", job_with(self.spinning(step=40, before=before)))
+            assert finding.confidence > 0.9
 
     def test_loses_when_most_ranks_compute(self):
         built = [self.spinning(rank) for rank in range(7)]

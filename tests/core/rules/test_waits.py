@@ -129,6 +129,20 @@ class TestSymmetric:
         assert named(diagnosis) == ("unknown", [])
         assert diagnosis.alternatives[0].cause is Cause.SYMMETRIC_HANG
 
+    @pytest.mark.parametrize(("ahead", "cause"), [(1, "symmetric_hang"), (7, "unknown")])
+    def test_of_a_call_that_some_have_left_it_is_less_sure(self, ahead, cause):
+        """The root leaves a broadcast at once; further ahead, somebody has counted anew."""
+        made = {rank: {"w": calls("all_reduce", before=1 + ahead, open=1)} for rank in (0, 1, 2)}
+        made[3] = {"w": calls("all_reduce", before=1, open=1)}
+        case = a_recorded_case(ranks_in(4, IN_DDP_BACKWARD), {"w": [0, 1, 2, 3]}, made)
+        diagnosis = diagnose(case)
+        assert named(diagnosis) == (cause, [])
+        assert diagnosis.confidence <= 0.7
+        assert (
+            "all members have entered all_reduce number 2 of group w (ranks 0-3) and ranks 0-2 "
+            "left it, others did not"
+        ) in [item.text for item in diagnosis.evidence]
+
     def test_one_without_an_answer_keeps_it_open(self):
         made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(2, failure=a_failure()))

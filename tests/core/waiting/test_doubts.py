@@ -24,6 +24,7 @@ REPLICAS = {"dp0": [0, 2], "dp1": [1, 3]}
 INSIDE = calls("all_reduce", before=3, open=1)
 STAYED = calls("", before=4)
 IN_STAGE = "forward_step /home/ann/job/pipe.py:33 < train main.py:41 < <module> main.py:80"
+RECEIVES = "wait @torch/distributed/distributed_c10d.py:9 < " + IN_STAGE
 IN_SYNC = "synchronize @torch/cuda/__init__.py:801 < train main.py:41 < <module> main.py:80"
 
 
@@ -198,3 +199,27 @@ class TestCalledLongAgo:
         built = with_rank(ranks_in(4, IN_SYNC), self.spins, a_rank(2, FETCHING))
         case = a_recorded_case(built, WORLD, made)
         assert verdict(case) == ("dataloader_stall", [2])
+
+
+class TestCallsOfNoRecorder:
+    """Rank 3 waits in a call that is in no log; it is known not to have entered the others'."""
+
+    @pytest.mark.parametrize("call", ["monitored_barrier", "wait"])
+    def test_who_alone_is_there_is_named(self, call):
+        made = {rank: {"w": INSIDE} for rank in (0, 1, 2)} | {3: {"w": calls("", before=3)}}
+        stays = a_rank(3, IN_TORCH_ALL_REDUCE.replace("all_reduce", call))
+        case = a_recorded_case(with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), stays), WORLD, made)
+        said = diagnose(case)
+        assert (said.cause.value, [s.rank for s in said.suspects]) == ("behind_collective", [3])
+        assert said.confidence <= 0.8
+
+    def test_not_while_it_gets_on(self):
+        made = {rank: {"w": INSIDE} for rank in (0, 1, 2)} | {3: {"w": calls("", before=3)}}
+        moves = a_rank(3, IN_TORCH_ALL_REDUCE, before=IN_STAGE)
+        case = a_recorded_case(with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), moves), WORLD, made)
+        assert verdict(case) == ("unknown", [])
+
+    def test_not_beside_a_culprit_that_it_may_wait_for(self):
+        waits = a_rank(1, RECEIVES)
+        asleep = a_rank(0, IN_USER_CODE, syscall="clock_nanosleep")
+        assert verdict(pipeline(asleep, waits)) == ("behind_collective", [0])

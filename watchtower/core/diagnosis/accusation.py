@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.testimony import (
     accuse,
     beat_evidence,
@@ -36,6 +36,10 @@ NOBODY_WAITS_CEILING = 0.55
 
 GAVE_UP_CEILING = 0.8
 """Ceiling while those that waited have ended: the rank may have gone on only to find them gone."""
+
+GLIMPSE_CEILING = 0.85
+"""Ceiling while no two looks show a suspect at one place: it may have been seen on its way. That
+the others wait, their records and their steps say the same of a job that merely is slow."""
 
 MAX_LEAD_STEPS = 1
 """A rank may be one step ahead of those that wait (asynchronous collectives); one further ahead has
@@ -111,6 +115,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if any(item.came_out for item in suspects) and not proven:
         return DOUBT_CEILING  # who leaves a collective while others are in one gets on
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
+    if any(_is_glimpsed(item) for item in suspects):
+        ceiling = min(ceiling, GLIMPSE_CEILING)
     waiting = standings.waiting_without(item.rank for item in suspects)
     if not waiting:
         left = find_gave_up(standings)
@@ -118,6 +124,10 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if all(item.presumed for item in waiting):
         ceiling = min(ceiling, PRESUMED_CEILING)
     return ceiling
+
+
+def _is_glimpsed(standing: Standing) -> bool:
+    return standing.shape in (Shape.UNKNOWN, Shape.CHANGED) and not standing.lingers
 
 
 def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:

@@ -16,7 +16,7 @@ from watchtower.core.diagnosis.threads import KnownStack, find_thread, waits_bes
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import Frame, Stack
 
 MOVING_BYTES_PER_S = 65536.0
 """Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
@@ -85,6 +85,8 @@ class Standing:
     """Seconds since its last step, as far as known."""
     stack: Stack | None = None
     reading: StackReading | None = None
+    lingers: bool = False
+    """Two dumps show it in one call of one of the user's functions, on whichever of its lines."""
     came_out: bool = False
     """The dump before found it in a call that waits for other ranks; the last one does not."""
     is_waited_beside: bool = False
@@ -177,6 +179,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,
         reading=read.reading if read else None,
+        lingers=_lingers([stacks[item.digest].own for item in known[-2:]]),
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
@@ -215,6 +218,13 @@ def _compare(stacks: list[KnownStack]) -> Shape:
     if before.stack.digest == after.stack.digest:
         return Shape.SAME
     return Shape.NEAR if before.own and before.own == after.own else Shape.CHANGED
+
+
+def _lingers(own: list[tuple[Frame, ...]]) -> bool:
+    if len(own) < 2 or not all(own):
+        return False
+    functions = [(frames[0].function, frames[0].file) for frames in own]
+    return own[0][1:] == own[1][1:] and functions[0] == functions[1]
 
 
 def _came_out(stacks: list[KnownStack]) -> bool:

@@ -6,6 +6,8 @@ would send people to the wrong machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
@@ -13,12 +15,13 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.testimony import name_wait
 from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.graph import End, EndKind
+from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import say_duration
-from watchtower.core.ranksets import count_ranks, format_ranks
+from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Evidence
 
@@ -26,6 +29,13 @@ STACKS_CEILING = 0.7
 """Without records: one of the ranks may be in the same line of another iteration."""
 
 STACKS_WEIGHT = 0.7
+
+LEFT_CEILING = 0.7
+"""Some have left the call: a link of those inside is at fault, or they wait for something else."""
+
+ONE_CALL = 1
+"""The root of a broadcast leaves it first, as may neighbours in a ring, and all meet in the next
+call. Who is further on counts other calls: one of them has begun to count anew."""
 
 ONE_STEP = 1
 """Neighbours in a ring stall a step apart."""
@@ -67,14 +77,32 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
     # A call that is only queued may have not begun on one device: then that one is the laggard.
     certain = all(end.certain for end in ends)
     did = "entered" if certain else "called (whether it has begun is not recorded)"
+    left, ahead = _find_left(standings.records, ends)
+    stays = f"{name_ranks(left)} left it, others did not" if left else "none has left it"
     evidence = Evidence(
         source="records",
-        text=f"all members have {did} {name_point(first.points[0])} and none has left it",
+        text=f"all members have {did} {name_point(first.points[0])} and {stays}",
         ranks=format_ranks(first.ranks),
         weight=RECORD_WEIGHT if certain else UNSURE_WEIGHT,
     )
-    ceiling = 1.0 if certain else DOUBT_CEILING
+    ceiling = LEFT_CEILING if left else 1.0
+    if not certain or ahead > ONE_CALL:
+        ceiling = DOUBT_CEILING
     return _write(case, standings, (evidence, *_stack_evidence(standings)), ceiling)
+
+
+def _find_left(records: Records, ends: Sequence[End]) -> tuple[tuple[int, ...], int]:
+    """Find ranks for which a call is over that others are still in, and how many calls ago."""
+    left: set[int] = set()
+    ahead = 0
+    for point in (point for end in ends for point in end.points):
+        by_log = records.in_group[point.group.id] if point.group else {}
+        for digest, ranks in by_log.items():
+            beyond = records.logs[digest].completed - point.number + 1
+            if beyond > 0:
+                left.update(ranks)
+                ahead = max(ahead, beyond)
+    return tuple(sorted(left)), ahead
 
 
 def _find_by_stacks(case: Case, standings: Standings) -> Finding | None:

@@ -24,8 +24,8 @@ HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZ
 WAITS_IN_C = frozenset({"lock", "network", "local"})
 """What the kernel shows of a library that waits for another rank: a futex, or a socket."""
 
-SHOWS_A_WAIT = WAITING_CLASSES | {FrameClass.BACKWARD}
-"""Classes in which a rank waits for others, though no record says so."""
+MAY_SPIN = WAITING_CLASSES | {FrameClass.DEVICE}
+"""Classes in which a rank waits for others though no record says so, asleep or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ def _may_wait_unseen(standing: Standing, records: Records) -> bool:
 
     Who takes messages by blocking calls, which are counted, takes none by others.
     """
-    if standing.frame_class is FrameClass.DEVICE:
-        return standing.unchanged  # a wait for the device may spin
+    if standing.frame_class in MAY_SPIN:
+        return standing.unchanged
     if not standing.asleep or standing.moving or not standing.unchanged:
         return False
-    if standing.frame_class in SHOWS_A_WAIT:
+    if standing.frame_class is FrameClass.BACKWARD:
         return True
     if any(row.receives_begun for row in records.transfers.get(standing.rank, ())):
         return False

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.waiting.doubts import find_awaited
 from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waiting.records import Records
 
@@ -40,11 +41,16 @@ def place_by_records(
     standings: Mapping[int, Standing], records: Records, graph: WaitGraph
 ) -> dict[int, Standing]:
     """Place the ranks that gave records by what they have entered."""
-    return {rank: _place(item, records, graph) for rank, item in standings.items()}
+    awaited = find_awaited(graph)
+    return {rank: _place(item, records, graph, awaited) for rank, item in standings.items()}
 
 
-def _place(standing: Standing, records: Records, graph: WaitGraph) -> Standing:
+def _place(
+    standing: Standing, records: Records, graph: WaitGraph, awaited: frozenset[int]
+) -> Standing:
     place = _find_place(standing, records, graph)
+    if standing.rank in awaited and _is_in_unknown_call(standing, records):
+        place = Place.BEHIND
     return standing if place is standing.place else replace(standing, place=place)
 
 
@@ -55,6 +61,17 @@ def _is_elsewhere(standing: Standing) -> bool:
         return True  # what is open is that other thread's
     computes = standing.active or standing.spins
     return standing.place is Place.BEHIND and (computes or not standing.asleep)
+
+
+def _is_in_unknown_call(standing: Standing, records: Records) -> bool:
+    """Tell whether it stays in a call that waits, of which no recorder knows: a monitored barrier,
+    a receive that was begun before, a call of another library. The others do wait for it.
+    """
+    if standing.frame_class is not FrameClass.COLLECTIVE or not standing.unchanged:
+        return False
+    last = standing.last_dump
+    told = last is not None and last.collectives is not None and not last.collectives.failure
+    return told and standing.place is Place.WAITING and standing.rank in records.of_rank
 
 
 def _find_place(standing: Standing, records: Records, graph: WaitGraph) -> Place:
