@@ -145,8 +145,9 @@ def test_a_call_left_out_doubled_or_swapped_accuses_its_rank_alone(drawn, queued
     diagnosis = diagnose(spoil_one(drawn, Recording(queued=queued)))
     layout, rank, _ = drawn
     if suspects_of(diagnosis) != [rank]:
-        # Of two in a group one has a message too few, the other a call: nothing tells them apart.
-        assert layout.pipeline > 1
+        # Of two in a group one has a message too few, the other a call, or two groups are of the
+        # same two ranks: nothing tells them apart.
+        assert layout.pipeline > 1 or layout.expert > 1
         assert 2 in (layout.tensor, layout.data, layout.expert)
         assert diagnosis.cause is Cause.COLLECTIVE_CYCLE
         assert rank in suspects_of(diagnosis)
