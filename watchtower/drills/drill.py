@@ -94,6 +94,8 @@ class Drill:
     """The ranks to be named when the fault is in this one, where that is not just this one."""
     least_ranks: int = 2
     """How many ranks the fault takes."""
+    warmups: int = 1
+    """How many warm-ups come before the fault: a slower pace is told by the one before."""
     whole_pairs: bool = False
     """Whether ranks come in pairs, so that there has to be an even number."""
 

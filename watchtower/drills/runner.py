@@ -105,7 +105,7 @@ def _set_scene(
 ) -> tuple[Scene, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
-    step = settings.warmup_steps + random.randrange(CHANCE_STEPS + 1)
+    step = settings.warmup_steps * drill.warmups + random.randrange(CHANCE_STEPS + 1)
     name = f"drill-{secrets.token_hex(4)}"
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
     job = TrainingJob(

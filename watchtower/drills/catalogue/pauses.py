@@ -127,6 +127,7 @@ STRAGGLER = Drill(
     shows="one rank takes three times as long for each step, and the others wait for it each time",
     expected=Expected(cause="straggler", statuses=("slow",)),
     plan=_plan_straggler,
+    warmups=3,
     act=happen,
 )
 
@@ -135,5 +136,6 @@ TEN_TIMES_SLOWER = Drill(
     shows="every step suddenly takes ten times as long, but steps still come",
     expected=Expected(statuses=(*CALM, "slow")),
     plan=_plan_slow,
+    warmups=3,
     act=_slow_down,
 )
