@@ -1,8 +1,9 @@
 """A verdict from the evidence of a whole cluster: seconds on one core, and memory.
 
-Imagined jobs of tensor, data and pipeline parallelism, one rank asleep, records of three groups and
-a pipeline for each rank. Each size runs in a process of its own, so that its memory is its own.
-After each size, what lies between the nodes' dumps and the verdict, each part for all ranks.
+Imagined jobs of tensor, data and pipeline parallelism with records of three groups and a pipeline
+for each rank, in events that hit one rank, all, or many. Each size runs in a process of its own, so
+that its memory is its own. After each size, what lies between the nodes' dumps and the verdict,
+each part for all ranks.
 """
 
 from __future__ import annotations
@@ -39,22 +40,37 @@ NOW = 1000.0
 LIMITS_S = {"1024": 1.0, "16384": 1.0, "131072": 10.0}
 
 
-def measure(name: str, kept: bool, cut: bool) -> tuple[float, float, str]:
+SHARE_STUCK = 4
+"""One in so many ranks hangs in the event that hits many: a file system that is gone."""
+
+
+def imagine(layout: Layout, event: str) -> Case:
+    """Make the case of an event, as `EVENTS` names them."""
+    recording = Recording(kept=event != "stacks only")
+    if event == "network cut":
+        return imagine_cut(layout, recording).case
+    stuck = [layout.size // 3]
+    if event == "a quarter asleep":
+        stuck = list(range(0, layout.size, SHARE_STUCK))
+    outcome = run(layout, stops=dict.fromkeys(stuck, 1))
+    return Maker(layout, recording).make(outcome, dict.fromkeys(stuck, LOADING))
+
+
+EVENTS = ("stacks only", "one asleep", "network cut", "a quarter asleep")
+"""All but the first with records."""
+
+
+def measure(name: str, event: str) -> tuple[float, float, str]:
     """Give seconds, megabytes by which the diagnosis raised the peak, and the verdict."""
-    layout = LAYOUTS[name]
-    recording = Recording(kept=kept)
-    if cut:
-        case = imagine_cut(layout, recording).case
-    else:
-        rank = layout.size // 3
-        case = Maker(layout, recording).make(run(layout, stops={rank: 1}), {rank: LOADING})
+    case = imagine(LAYOUTS[name], event)
     put_off_full_collections()  # as the tower does
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     said = diagnose(case)
     took_s = time.process_time() - began
     added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return took_s, added, f"{said.cause.value} of {[each.rank for each in said.suspects]}"
+    named = [each.rank for each in said.suspects]
+    return took_s, added, f"{said.cause.value} of {named if len(named) < 4 else len(named)}"
 
 
 _Made = TypeVar("_Made")
@@ -107,17 +123,13 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 when one is over its limit")
     args = parser.parse_args()
     slow = False
-    print(f"{'ranks':>7} {'evidence':<22} {'s':>6} {'MB':>6}  verdict")
+    print(f"{'ranks':>7} {'event':<22} {'s':>6} {'MB':>6}  verdict")
     for name in args.sizes.split(","):
-        for words, kept, cut in (
-            ("stacks only", False, False),
-            ("records", True, False),
-            ("records, network cut", True, True),
-        ):
+        for event in EVENTS:
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                took_s, added, verdict = pool.apply(measure, (name, kept, cut))
+                took_s, added, verdict = pool.apply(measure, (name, event))
             slow |= took_s > LIMITS_S[name]
-            print(f"{name:>7} {words:<22} {took_s:6.2f} {added:6.0f}  {verdict}", flush=True)
+            print(f"{name:>7} {event:<22} {took_s:6.2f} {added:6.0f}  {verdict}", flush=True)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             for words, took_s, added in pool.apply(measure_parts, (name,)):
                 print(f"{name:>7} {words:<30} {took_s:6.2f} s {added:6.0f} MB", flush=True)
