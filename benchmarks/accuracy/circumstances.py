@@ -35,13 +35,14 @@ def read_versions() -> dict[str, str]:
     """Give the versions that decide how a job hangs and what is read from it."""
     return {
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "py-spy": _version("py-spy"),
+        "torch": read_version("torch"),
+        "py-spy": read_version("py-spy"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
 
 
-def _version(package: str) -> str:
+def read_version(package: str) -> str:
+    """Give the version of an installed package, or say that it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

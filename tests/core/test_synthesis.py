@@ -22,7 +22,7 @@ LAYOUTS = (
     Layout(tensor=2, data=3, pipeline=2),
     Layout(tensor=4, data=4, pipeline=4),
 )
-FEW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -15,7 +15,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
 from watchtower.wire.verdict import Cause
 
-SOME = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LARGE = Layout(tensor=8, data=8, pipeline=8)
 
 

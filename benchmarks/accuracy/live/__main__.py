@@ -10,9 +10,8 @@ import importlib.util
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.metadata import version
 
-from benchmarks.accuracy.circumstances import DRILLS, read_commit, read_versions
+from benchmarks.accuracy.circumstances import DRILLS, read_commit, read_version, read_versions
 from benchmarks.accuracy.live import TOOLS
 from benchmarks.accuracy.live.staging import Heard, play
 from benchmarks.accuracy.live.tool import Said, Tool
@@ -60,7 +59,7 @@ def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: 
         "settings": tool.label,
         "commit": read_commit(DRILLS),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": read_versions() | {name: version(name) for name in tool.packages},
+        "versions": read_versions() | {name: read_version(name) for name in tool.packages},
         "injected": {
             "ranks": list(heard.ranks) if heard else [],
             "cause": drill.expected.cause,
