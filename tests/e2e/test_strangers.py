@@ -31,7 +31,7 @@ STRANGERS = {
     "stages": Truth(1, (1,), ("missing_send",)),
     "short_epoch": Truth(2, (2,), ("uneven_inputs",)),
     "nan_guard": Truth(3, (3,), ("conditional_collective",)),
-    "crossed_groups": Truth(1, (0, 1, 2, 3), ("collective_cycle",)),
+    "crossed_groups": Truth(1, (1,), ("mismatched_collective",)),
     "two_faults": Truth(0, (0, 3), ("dataloader_stall", "busy_loop")),
     "pooled_reads": Truth(3, (3,), ("behind_collective", "dataloader_stall")),
     "converter": Truth(1, (1,), ("behind_collective",)),
