@@ -165,7 +165,8 @@ def test_groups_made_before_the_client_was_imported_are_listed_too(pair) -> None
     assert [line[1] for line in groups_of(ranks[0])] == ["default_pg", "pp", "undefined"]
     both_do(ranks, "send(ones, 1) if dist.get_rank() == 0 else recv(ones, 0)")
     assert ranks[0].page().transfers[0].sends_done == 1
-    assert [code for code, _ in both_end(ranks)] == [0, 0]
+    ended = both_end(ranks)
+    assert [code for code, _ in ended] == [0, 0], ended
 
 
 @pytest.mark.parametrize("imports", ["client first", "torch first"])
@@ -338,7 +339,8 @@ def test_compiled_code_and_ddp_compute_the_same_and_whole_graphs_stay_whole(pair
     ranks[1].do("recv(ones, 0)")
     assert ranks[0].line() == "done"
     assert ranks[0].page().transfers[0].sends_done >= 1
-    assert [code for code, _ in both_end(ranks)] == [0, 0]
+    ended = both_end(ranks)
+    assert [code for code, _ in ended] == [0, 0], ended
 
 
 def test_a_client_that_sends_nothing_delays_no_exit(pair) -> None:
