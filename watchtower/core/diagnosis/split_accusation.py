@@ -79,11 +79,13 @@ def _find_ceiling(standings: Standings, split: Split) -> float:
 def _is_plain(split: Split) -> bool:
     """Tell whether lines alone may accuse.
 
-    Ranks in two data calls of one loop may as well be victims in a sub-group of their own.
+    Ranks in two data calls of one loop may as well be victims in a sub-group of their own, and so
+    may several who have met in one.
     """
-    if split.order is Order.IN_LOOP:
-        return len(split.few) == 1
-    return split.order in (Order.LEFT_LOOP, Order.SAME_LINE) or is_meeting(split.few_call)
+    if split.order in (Order.LEFT_LOOP, Order.SAME_LINE):
+        return True
+    meets = split.order is Order.IN_LOOP or is_meeting(split.few_call)
+    return meets and len(split.few) == 1
 
 
 def _why(standing: Standing, split: Split) -> str:
