@@ -10,7 +10,7 @@ from watchtower_heartbeat.page import PageView
 from agent.config import MAX_RANK_RECORDS
 from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
-from agent.dumpers.torch_records import Call, GroupCalls, Records, order_of_name
+from agent.dumpers.torch_records import GroupCalls, TorchCall, TorchRecords, order_of_name
 from agent.procfs import Proc, printable
 from watchtower.wire.bounds import (
     MAX_GROUP_RECORDS,
@@ -79,7 +79,7 @@ def look_at_collectives(
 
 
 def trim(
-    recorder: str, records: Records, groups: tuple[Membership, ...]
+    recorder: str, records: TorchRecords, groups: tuple[Membership, ...]
 ) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
     """Return a log for each group whose members are known, and what is missing, as a sentence."""
     if records.is_blank:
@@ -124,7 +124,7 @@ def _say_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str
         )
 
 
-def _groups_of_config(records: Records) -> tuple[Membership, ...]:
+def _groups_of_config(records: TorchRecords) -> tuple[Membership, ...]:
     """Take what the recorder itself knows of members: NCCL's does, gloo's does not."""
     titles = {group.name: group.description for group in records.groups}
     return number_groups(
@@ -148,7 +148,7 @@ def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -
     )
 
 
-def _as_log(recorder: str, group: str, calls: tuple[Call, ...], room: int) -> GroupLog:
+def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], room: int) -> GroupLog:
     called = calls[-1].number if calls else 0
     entered = called
     if calls and recorder != GLOO:
@@ -163,7 +163,7 @@ def _as_log(recorder: str, group: str, calls: tuple[Call, ...], room: int) -> Gr
     )
 
 
-def count_completed(calls: tuple[Call, ...]) -> int:
+def count_completed(calls: tuple[TorchCall, ...]) -> int:
     """Return the number up to which every call is over; later ones may be, too.
 
     Calls that the ring has overwritten count as over: hundreds came after them.

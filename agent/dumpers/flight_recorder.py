@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agent.config import RECORDS_DEADLINE_S
 from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
-from agent.dumpers.torch_records import BadRecords, Records, parse_records
+from agent.dumpers.torch_records import BadRecords, TorchRecords, parse_records
 from agent.procfs import Proc
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
@@ -41,7 +41,7 @@ MISSING = (
 class Asked:
     """What the recorders of a process say, by recorder, and why there is not more."""
 
-    records: tuple[tuple[str, Records], ...] = ()
+    records: tuple[tuple[str, TorchRecords], ...] = ()
     failure: str = ""
     """A sentence with what to do; empty when all is here, or when there is nothing to be had."""
 
@@ -60,7 +60,7 @@ def ask_recorders(
     if now >= round_deadline:
         return Asked(failure=LATE)
     deadline = min(now + RECORDS_DEADLINE_S, round_deadline)
-    found: list[tuple[str, Records]] = []
+    found: list[tuple[str, TorchRecords]] = []
     failure = ""
     for recorder, handler in HANDLERS:
         try:

@@ -109,13 +109,13 @@ class GroupCalls:
 
     name: str
     description: str
-    calls: tuple[Call, ...]
+    calls: tuple[TorchCall, ...]
     seen: int
     """How many groups of this name the ring has calls of; these are the newest one's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class TorchCall:
     """One number of a group: one collective, or several that were handed in as one."""
 
     number: int
@@ -134,7 +134,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class TorchRecords:
     """One recorder's reply."""
 
     groups: tuple[GroupCalls, ...]
@@ -146,7 +146,7 @@ class Records:
     """It is switched off, or no group is its library's: that nothing was called, it cannot say."""
 
 
-def parse_records(raw: bytes) -> Records:
+def parse_records(raw: bytes) -> TorchRecords:
     """Parse what a recorder's handler answers. BadRecords says why not."""
     # Counting marks is quick and says too much at worst: a text may hold some.
     bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b",", MAX_VALUES))
@@ -159,7 +159,7 @@ def parse_records(raw: bytes) -> Records:
     if len(reply.entries) > MAX_ENTRIES:
         raise BadRecords(f"it has {len(reply.entries)} entries, at most {MAX_ENTRIES} are read")
     entries = [entry for entry in reply.entries if not entry.is_p2p]
-    return Records(
+    return TorchRecords(
         groups=tuple(_calls_by_group(entries)),
         members={
             name: members
@@ -194,10 +194,10 @@ def _as_calls(name: str, entries: list[_Entry]) -> GroupCalls:
     )
 
 
-def _as_call(number: int, entries: list[_Entry]) -> Call:
+def _as_call(number: int, entries: list[_Entry]) -> TorchCall:
     over = all(entry.retired or entry.state == "completed" for entry in entries)
     started = any(entry.state == "started" for entry in entries)
-    return Call(number=number, started=started or over, over=over, entry=entries[-1])
+    return TorchCall(number=number, started=started or over, over=over, entry=entries[-1])
 
 
 def _forgot_groups(reply: _Reply) -> bool:

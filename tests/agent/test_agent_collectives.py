@@ -23,7 +23,7 @@ from agent.dumpers.collectives import (
     trim,
 )
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
-from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, Records, parse_records
+from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_GROUP_RECORDS, MAX_TEXT
 from watchtower.wire.collectives import GroupLog, PeerTransfers, RankCollectives, name_group
@@ -34,12 +34,12 @@ GROUPS = number_groups([("0", "world", "0-3"), ("1", "1", "0-1"), ("3", "unused"
 """Of the job whose replies are recorded."""
 
 
-def recorded(name: str) -> Records:
+def recorded(name: str) -> TorchRecords:
     return parse_records((RECORDED / f"{name}.json").read_bytes())
 
 
 def logs_of(
-    recorder: str, records: Records, groups: tuple[Membership, ...] = GROUPS
+    recorder: str, records: TorchRecords, groups: tuple[Membership, ...] = GROUPS
 ) -> dict[str, GroupLog]:
     """Logs by the name of their group."""
     logs, missing = trim(recorder, records, groups)
@@ -52,11 +52,11 @@ def an_entry(number: int, *, over: bool = True, **more: Any) -> dict[str, Any]:
     return {**entry, "profiling_name": "gloo:all_reduce", **more}
 
 
-def a_reply(*entries: dict[str, Any], **more: Any) -> Records:
+def a_reply(*entries: dict[str, Any], **more: Any) -> TorchRecords:
     return parse_records(json.dumps({"entries": entries, **more}).encode())
 
 
-def calls(*over: bool, first: int = 1) -> Records:
+def calls(*over: bool, first: int = 1) -> TorchRecords:
     return a_reply(*(an_entry(first + at, over=each) for at, each in enumerate(over)))
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.core.builders import a_kernel
-from watchtower.core.diagnosis.kernel import read_kernel_wait
+from watchtower.core.diagnosis.kernel import classify_wait
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from watchtower.core.diagnosis.kernel import read_kernel_wait
     ],
 )
 def test_a_system_call_says_what_is_waited_for(syscall, target, expected, says):
-    reading = read_kernel_wait(a_kernel("S", syscall, target))
+    reading = classify_wait(a_kernel("S", syscall, target))
     assert reading.wait_class == expected
     assert says is None or reading.says == says
 
@@ -49,19 +49,19 @@ def test_a_system_call_says_what_is_waited_for(syscall, target, expected, says):
     ],
 )
 def test_the_kernel_function_says_it_too(wchan, expected):
-    assert read_kernel_wait(a_kernel("D", wchan=wchan)).wait_class == expected
+    assert classify_wait(a_kernel("D", wchan=wchan)).wait_class == expected
 
 
 def test_the_kernel_function_counts_before_the_call():
-    reading = read_kernel_wait(a_kernel("D", "read", "/mnt/a", wchan="request_wait_answer"))
+    reading = classify_wait(a_kernel("D", "read", "/mnt/a", wchan="request_wait_answer"))
     assert reading.wait_class == "fuse"
     assert reading.says == "waiting for a FUSE file system to answer, in read() on /mnt/a"
 
 
 def test_a_target_is_cleaned():
-    assert "\x1b" not in read_kernel_wait(a_kernel("S", "read", "/a\x1b[2J")).says
+    assert "\x1b" not in classify_wait(a_kernel("S", "read", "/a\x1b[2J")).says
 
 
 def test_a_frozen_cgroup_counts_before_what_the_thread_was_caught_in():
-    reading = read_kernel_wait(a_kernel("D", syscall="clock_nanosleep", frozen=True))
+    reading = classify_wait(a_kernel("D", syscall="clock_nanosleep", frozen=True))
     assert (reading.wait_class, reading.says) == ("frozen", "frozen by its cgroup")

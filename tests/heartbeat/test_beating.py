@@ -11,6 +11,14 @@ import pytest
 from heartbeat_trainer import Trainer, a_clean_environment, open_pages
 from watchtower_heartbeat.page import read_page
 
+FILL_STDERR = """
+try:
+    while True:
+        os.write(2, b"x" * 4096)
+except BlockingIOError:
+    pass
+"""
+
 
 def test_a_process_with_a_rank_has_a_page_before_its_first_beat(train) -> None:
     trainer = train(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", WATCHTOWER_JOB="llama")
@@ -227,3 +235,13 @@ def test_importing_the_client_loads_nothing_that_is_slow() -> None:
     slow = {"ctypes", "dataclasses", "enum", "inspect", "re", "socket", "struct", "subprocess"}
     slow |= {"threading", "typing", "collections", "contextlib", "logging", "json", "torch"}
     assert not slow & set(done.stdout.split())
+
+
+def test_a_pipe_that_nobody_reads_stops_no_program_that_has_something_to_say(train) -> None:
+    trainer = train(RANK="0")
+    trainer.do("import os; os.set_blocking(2, False)")
+    trainer.do(f"exec({FILL_STDERR!r}, globals())")
+    trainer.do("os.set_blocking(2, True)")
+    trainer.do("beat('no step')")
+    trainer.do("beat(1)")
+    assert trainer.page().step == 1

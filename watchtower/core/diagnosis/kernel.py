@@ -48,7 +48,7 @@ _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 
 
 @lru_cache(maxsize=4096)
-def read_kernel_wait(wait: KernelWait) -> WaitReading:
+def classify_wait(wait: KernelWait) -> WaitReading:
     """Say what the thread waits for, as far as the kernel told."""
     if wait.frozen:
         return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")

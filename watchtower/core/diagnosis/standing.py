@@ -11,7 +11,7 @@ from enum import Enum
 
 from watchtower.core.case import Case, Presence, RankEvidence
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
-from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, read_kernel_wait
+from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, classify_wait
 from watchtower.core.diagnosis.threads import KnownStack, find_thread, waits_beside
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
 from watchtower.wire.dumps import KernelWait, RankDump
@@ -171,7 +171,7 @@ def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownSta
         state=_last_state(evidence, kernel),
         kernel=kernel,
         # The kernel is asked about the main thread only; of another one just the state counts.
-        wait=read_kernel_wait(kernel if thread is None or thread.main else _state_of(kernel)),
+        wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
         moving=is_moving(case, evidence),
         transfers=evidence.movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.frames import read_stack
-from watchtower.core.diagnosis.kernel import read_kernel_wait
+from watchtower.core.diagnosis.kernel import classify_wait
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.phrases import clean
 from watchtower.wire.dumps import ChildDump
@@ -64,7 +64,7 @@ def _read(child: ChildDump, before: dict[int, str], stacks: dict[str, Stack]) ->
         return Worker(pid=child.pid, says=f"pid {child.pid} {state}{at}", weight=STUCK_WEIGHT)
     if not place or before.get(child.pid, "") != _digest(child):
         return None
-    wait = read_kernel_wait(child.kernel).says
+    wait = classify_wait(child.kernel).says
     says = f"pid {child.pid} stays{at}{f', {wait}' if wait else ''}"
     return Worker(pid=child.pid, says=says, weight=SEEN_WEIGHT)
 

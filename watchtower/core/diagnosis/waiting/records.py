@@ -57,7 +57,7 @@ UNEVEN_ON_NCCL = frozenset({"all_gather", "allgather", "reduce_scatter"})
 """With lists of tensors torch allows these other sizes on NCCL, where it makes broadcasts or
 reduces of them (ProcessGroupNCCL::allgather, reduce_scatter); element types must be equal."""
 
-Call = tuple[str, str]
+CallKind = tuple[str, str]
 """Operation, and signature where all members must give the same; else empty."""
 
 
@@ -223,7 +223,7 @@ def record_of(log: GroupLog, number: int) -> CollectiveRecord:
     return next((record for record in log.records if record.number == number), NO_RECORD)
 
 
-def compared(record: CollectiveRecord, group: Group) -> Call:
+def compared(record: CollectiveRecord, group: Group) -> CallKind:
     """Give what must be equal on all members of a group for the call to work."""
     if record.operation not in SAME_ON_ALL:
         return record.operation, ""

@@ -18,9 +18,9 @@ from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Call, Records, compared
+from watchtower.core.diagnosis.waiting.records import CallKind, Records, compared
 from watchtower.core.diagnosis.waiting.tallies import ask_siblings
-from watchtower.core.diagnosis.waiting.wording import name_group, name_point
+from watchtower.core.diagnosis.waiting.wording import describe_group, name_point
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
 
@@ -82,10 +82,10 @@ def _split_by_records(standings: Standings, records: Records) -> Split | None:
 
 def _find_disagreement(
     records: Records, by_log: Mapping[str, Sequence[int]]
-) -> tuple[int, dict[Call, list[int]]] | None:
+) -> tuple[int, dict[CallKind, list[int]]] | None:
     """Find the first number that not all called alike and somebody is still in, and who called
     what. What is over for all who called it has hung nobody."""
-    called: dict[int, dict[Call, list[int]]] = defaultdict(lambda: defaultdict(list))
+    called: dict[int, dict[CallKind, list[int]]] = defaultdict(lambda: defaultdict(list))
     still_open: set[int] = set()
     for digest, ranks in by_log.items():
         log = records.logs[digest]
@@ -98,7 +98,11 @@ def _find_disagreement(
 
 
 def _describe(
-    standings: Standings, records: Records, group: str, number: int, called: dict[Call, list[int]]
+    standings: Standings,
+    records: Records,
+    group: str,
+    number: int,
+    called: dict[CallKind, list[int]],
 ) -> Split:
     calls = sorted(called, key=lambda call: (-len(called[call]), min(called[call])))
     is_even = len(called[calls[0]]) <= sum(len(called[call]) for call in calls[1:])
@@ -118,7 +122,7 @@ def _describe(
         many=many,
         few_call=_say_call(calls[1], with_signature=same_operation),
         many_call=_say_call(calls[0], with_signature=same_operation),
-        at=f"number {number} of {name_group(records.groups[group])}",
+        at=f"number {number} of {describe_group(records.groups[group])}",
         order=order,
         is_even=is_even,
         off="all groups of the same role called there what the others did"
@@ -127,7 +131,7 @@ def _describe(
     )
 
 
-def _is_called_by(records: Records, group: str, rank: int, call: Call, number: int) -> bool:
+def _is_called_by(records: Records, group: str, rank: int, call: CallKind, number: int) -> bool:
     """Tell whether a rank calls this at other places in its order: then it is no stray call."""
     log = records.log_of(rank, group)
     return log is not None and any(
@@ -147,7 +151,7 @@ def _name_cause(order: Order, *, same_operation: bool, known: bool) -> Cause:
     return Cause.UNEVEN_INPUTS if order is Order.LATER else Cause.CONDITIONAL_COLLECTIVE
 
 
-def _say_call(call: Call, *, with_signature: bool) -> str:
+def _say_call(call: CallKind, *, with_signature: bool) -> str:
     operation, signature = call
     operation = operation or "collective"
     return f"{operation} of {signature}" if with_signature and signature else operation

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.records import Call, Group, Records, compared
+from watchtower.core.diagnosis.waiting.records import CallKind, Group, Records, compared
 
 ONE_CALL = 1
 """How far a count is off by a call left out or made twice in this step. Groups that some ranks use
@@ -44,7 +44,7 @@ def find_off(
     return off
 
 
-def ask_siblings(records: Records, group: str, number: int) -> Call | None:
+def ask_siblings(records: Records, group: str, number: int) -> CallKind | None:
     """Give what all other groups of equal role called as this number; null if they differ."""
     role = role_of(records.groups[group])
     called = {

@@ -29,7 +29,7 @@ MAX_MEMBERS = 6
 """Members of a group named one by one where it has no name of its own."""
 
 
-def name_group(group: Group) -> str:
+def describe_group(group: Group) -> str:
     """Say "group tensor_parallel (ranks 2-3)"."""
     ranks = name_ranks(group.members) if len(group.members) <= MAX_MEMBERS else ""
     size = ranks or f"{len(group.members)} ranks"
@@ -40,7 +40,7 @@ def name_group(group: Group) -> str:
 def name_point(point: WaitPoint) -> str:
     """Say "all_reduce number 41 of group tensor_parallel (ranks 2-3)", or "recv number 41"."""
     operation = clean(point.operation, 60) or "collective"
-    where = "" if point.group is None else f" of {name_group(point.group)}"
+    where = "" if point.group is None else f" of {describe_group(point.group)}"
     return f"{operation} number {point.number}{where}"
 
 
