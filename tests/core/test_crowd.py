@@ -49,6 +49,33 @@ def test_a_hub_and_its_leaves_in_one_function_are_one_crowd_when_sockets_block_t
     assert presumed(star(other, syscall="futex")) == ""
 
 
+STAGE = "exchange /job/links.py:12 < {} < schedule /job/main.py:{} < <module> main.py:80"
+
+
+def test_who_is_not_in_the_function_of_all_other_stages_is_outside_wherever_it_is_called():
+    give, take = (
+        STAGE.format("give /job/links.py:17", 32),
+        STAGE.format("take /job/links.py:15", 33),
+    )
+    built = [a_rank(rank, take if rank == 3 else give, syscall="futex") for rank in range(4)]
+    other = "forward /job/main.py:26 < schedule /job/main.py:32 < <module> main.py:80"
+    assert presumed(with_rank(built, a_rank(2, other, syscall="futex"))) == "0-1,3"
+
+
+def test_of_several_outside_the_function_of_the_most_only_who_is_at_another_line_counts():
+    give, take = (
+        STAGE.format("give /job/links.py:17", 32),
+        STAGE.format("take /job/links.py:15", 33),
+    )
+    built = [a_rank(rank, take if rank > 5 else give, syscall="futex") for rank in range(8)]
+    others = [
+        f"forward /job/main.py:26 < schedule /job/main.py:{line} < <module> main.py:80"
+        for line in (32, 33)
+    ]
+    built = with_rank(built, *(a_rank(2 + i, others[i], syscall="futex") for i in (0, 1)))
+    assert presumed(built) == "0-2,4-7"
+
+
 def test_one_function_that_holds_the_whole_loop_is_no_crowd():
     loop = "train /job/main.py:{} < <module> main.py:80"
     built = [a_rank(rank, loop.format(40 + rank % 2)) for rank in range(4)]

@@ -152,7 +152,7 @@ def find_crowd(standings: Standings) -> frozenset[int]:
     live = len(standings.live)
     if live < MIN_CROWD_RANKS or 2 * len(still) <= live:
         return frozenset()
-    crowd = _most_crowded(others, live) & still.keys()
+    crowd = _join_ending(_most_crowded(others, live), others, live) & still.keys()
     if 2 * len(crowd) <= live:
         crowd = _most_crowded(_without_lines(others), live) & _blocked_in_sockets(standings, still)
     return crowd if 2 * len(crowd) > live else frozenset()
@@ -163,6 +163,29 @@ def _most_crowded(stacks: Mapping[int, Stack], live: int) -> frozenset[int]:
     while node is not None and len(node.ranks) == len(stacks):
         node = next((child for child in node.children if 2 * len(child.ranks) > live), None)
     return frozenset() if node is None else node.ranks
+
+
+def _join_ending(crowd: frozenset[int], stacks: Mapping[int, Stack], live: int) -> frozenset[int]:
+    """Let ranks that ended in one frame of the user's own count as one place, whoever called it.
+
+    The stages of a pipeline send and receive from many lines by one function of their own. Where a
+    branch of the stacks holds ranks in different frames, the one rank that is not in the frame of
+    all the others is outside, though it may be in that branch; of more ranks nobody can tell.
+    """
+    if len({_ending_of(stacks[rank]) for rank in crowd}) < 2:
+        return crowd
+    endings: dict[object, set[int]] = {}
+    for rank, stack in stacks.items():
+        if stack.frames and not stack.frames[0].library:
+            endings.setdefault(_ending_of(stack), set()).add(rank)
+    most = frozenset(max(endings.values(), key=len, default=()))
+    if 2 * len(most) <= live:
+        return crowd
+    return most if len(most) == live - 1 else crowd | most
+
+
+def _ending_of(stack: Stack) -> tuple[tuple[str, str, int], ...]:
+    return tuple((frame.file, frame.function, frame.line) for frame in stack.frames[:1])
 
 
 def _without_lines(stacks: Mapping[int, Stack]) -> dict[int, Stack]:
