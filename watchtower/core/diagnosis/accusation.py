@@ -114,6 +114,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     proven = are_awaited(standings, suspects)
     if any(item.came_out for item in suspects) and not proven:
         return DOUBT_CEILING  # who leaves a collective while others are in one gets on
+    if any(_went_on(item) for item in suspects) and not (proven or _is_kept_still(standings)):
+        return DOUBT_CEILING
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     if any(_is_glimpsed(item) for item in suspects):
         ceiling = min(ceiling, GLIMPSE_CEILING)
@@ -127,7 +129,21 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
 
 
 def _is_glimpsed(standing: Standing) -> bool:
-    return standing.shape in (Shape.UNKNOWN, Shape.CHANGED) and not standing.lingers
+    return standing.shape is Shape.UNKNOWN or _went_on(standing)
+
+
+def _went_on(standing: Standing) -> bool:
+    return standing.shape is Shape.CHANGED and not standing.lingers
+
+
+def _is_kept_still(standings: Standings) -> bool:
+    """Tell whether somebody waits who may have done so in both dumps, or has given up.
+
+    Dumps are not taken at one moment: where every rank is at another place in its second one, the
+    job is slow, and those that happened to be in a collective wait for nobody in particular.
+    """
+    stay = any(item.shape is not Shape.CHANGED for item in standings.waiting)
+    return stay or bool(find_gave_up(standings))
 
 
 def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:
