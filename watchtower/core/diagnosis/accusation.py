@@ -114,7 +114,7 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     proven = are_awaited(standings, suspects)
     if any(item.came_out for item in suspects) and not proven:
         return DOUBT_CEILING  # who leaves a collective while others are in one gets on
-    if any(_went_on(item) for item in suspects) and not (proven or _is_kept_still(standings)):
+    if not find_gave_up(standings) and _all_go_on(standings, suspects, proven=proven):
         return DOUBT_CEILING
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     if any(_is_glimpsed(item) for item in suspects):
@@ -136,14 +136,20 @@ def _went_on(standing: Standing) -> bool:
     return standing.shape is Shape.CHANGED and not standing.lingers
 
 
-def _is_kept_still(standings: Standings) -> bool:
-    """Tell whether somebody waits who may have done so in both dumps, or has given up.
+def _all_go_on(standings: Standings, suspects: Sequence[Standing], *, proven: bool) -> bool:
+    """Tell whether nobody is seen to be kept: not one rank that waits has stayed where it was.
 
-    Dumps are not taken at one moment: where every rank is at another place in its second one, the
-    job is slow, and those that happened to be in a collective wait for nobody in particular.
+    Dumps are not taken at one moment. In a job that is slow every rank is at another place in its
+    second dump, and those that happen to be in a collective wait for nobody in particular.
     """
-    stay = any(item.shape is not Shape.CHANGED for item in standings.waiting)
-    return stay or bool(find_gave_up(standings))
+    records, waiting = standings.records, standings.waiting
+    moved = any(_went_on(item) for item in suspects)
+    if records is not None and all(item.rank in records.advancing for item in standings.live):
+        if moved or not (standings.graph and standings.graph.ends):
+            return True
+    if proven or any(item.shape is not Shape.CHANGED for item in waiting):
+        return False
+    return moved or (bool(waiting) and any(item.shape is Shape.CHANGED for item in suspects))
 
 
 def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:
