@@ -146,9 +146,7 @@ class Maker:
         peers = _peers(outcome, rank, made, self.recording.counts)
         return RankCollectives(logs=tuple(digests), peers=peers)
 
-    def _log(
-        self, group: ProcessGroup, outcome: Outcome, rank: int, made: Calls
-    ) -> GroupLog:
+    def _log(self, group: ProcessGroup, outcome: Outcome, rank: int, made: Calls) -> GroupLog:
         own = [call for call in made if call.group == group.name]
         usual = [call for call in outcome.usual[rank] if call.group == group.name]
         before = outcome.history * len(usual)

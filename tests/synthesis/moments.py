@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tests.synthesis.evidence import IN_FUTEX, LOOP, Look, Maker, Recording, own
 from tests.synthesis.faults import LOADING, LOCKED, SPINNING
@@ -25,7 +25,7 @@ Moments = Mapping[int, tuple[float, float]]
 class Manners:
     """What ranks look like between calls, and in those that no Python frame names."""
 
-    recording: Recording = Recording()
+    recording: Recording = field(default_factory=Recording)
     device: bool = False
     """Ranks that wait for their calls do so in `synchronize`, else in `work.wait()`."""
     runs_ahead: bool = False
@@ -100,19 +100,13 @@ def make_case(
         for rank, calls in enumerate(timeline.programs)
         for at in range(len(calls) + 1)
     }
-    cases = [
+    for rank, look in (looks or {}).items():
+        work[rank, len(timeline.visits[rank])] = look
+    first, last = (
         _make_at(maker, timeline, {rank: moments[rank][index] for rank in moments}, work, manners)
-        if looks is None
-        else _make_at(
-            maker,
-            timeline,
-            {rank: moments[rank][index] for rank in moments},
-            work | {(rank, _end_of(timeline, rank)): look for rank, look in looks.items()},
-            manners,
-        )
         for index in (0, 1)
-    ]
-    return join_moments(*cases)
+    )
+    return join_moments(first, last)
 
 
 def join_moments(first: Case, last: Case) -> Case:
@@ -126,10 +120,6 @@ def join_moments(first: Case, last: Case) -> Case:
     return replace(
         last, ranks=ranks, stacks=tuple(stacks.values()), group_logs=tuple(logs.values())
     )
-
-
-def _end_of(timeline: Timeline, rank: int) -> int:
-    return len(timeline.visits[rank])
 
 
 def _make_at(

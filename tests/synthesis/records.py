@@ -1,4 +1,4 @@
-"""Changes to what the recorders of an imagined job tell, none of which says anything of its fault."""
+"""Changes to what recorders of an imagined job tell, none of which says anything of its fault."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def silence(case: Case, ranks: Collection[int], failure: str = "") -> Case:
 def overwrite(case: Case, ranks: Collection[int]) -> Case:
     """Let these ranks have forgotten what they called: only numbers are left."""
     logs = {log.digest: log for log in case.group_logs}
-    return _change_logs(case, ranks, {digest: replace(log, records=()) for digest, log in logs.items()})
+    return _change_logs(
+        case, ranks, {digest: replace(log, records=()) for digest, log in logs.items()}
+    )
 
 
 def remake(case: Case, ranks: Collection[int]) -> Case:
@@ -66,9 +68,7 @@ def remake(case: Case, ranks: Collection[int]) -> Case:
     """
     groups = {group.id: group for group in case.groups}
     later = {
-        name: replace(
-            group, id=name_group(group.members, group.order + 1), order=group.order + 1
-        )
+        name: replace(group, id=name_group(group.members, group.order + 1), order=group.order + 1)
         for name, group in groups.items()
     }
     changed = _change_logs(
@@ -115,9 +115,7 @@ def _log_of(group: ProcessGroup, *, is_writing: bool) -> GroupLog:
     )
 
 
-def _with_savers(
-    case: Case, logs: Mapping[bool, GroupLog], writing: Collection[int]
-) -> Case:
+def _with_savers(case: Case, logs: Mapping[bool, GroupLog], writing: Collection[int]) -> Case:
     def change(dump: RankDump) -> RankDump:
         is_writing = dump.rank in writing
         stack = WRITING if is_writing else IN_GATHER

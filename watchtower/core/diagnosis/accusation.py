@@ -144,9 +144,10 @@ def _all_go_on(standings: Standings, suspects: Sequence[Standing], *, proven: bo
     """
     records, waiting = standings.records, standings.waiting
     moved = any(_went_on(item) for item in suspects)
-    if records is not None and all(item.rank in records.advancing for item in standings.live):
-        if moved or not (standings.graph and standings.graph.ends):
-            return True
+    advancing = records.advancing if records is not None else frozenset[int]()
+    is_kept = standings.graph is not None and bool(standings.graph.ends)
+    if (moved or not is_kept) and all(item.rank in advancing for item in standings.live):
+        return True
     if proven or any(item.shape is not Shape.CHANGED for item in waiting):
         return False
     return moved or (bool(waiting) and any(item.shape is Shape.CHANGED for item in suspects))

@@ -8,7 +8,7 @@ group that waits for it, but for a stage before it, with which it shares none of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
@@ -64,17 +64,15 @@ def weigh_suspicion(
     nobodys = any(end.kind is EndKind.POINT for end in graph.ends)  # a link that fails, likely
     hidden, doubted = set(), set(refuted)
     for members, ranks in _by_partners(unseen, points_of, records).items():
-        if nobodys or not others <= members:
+        # Those of several stages of one pipeline may wait for each other.
+        if nobodys or not others <= members or not (evident or unseen <= members):
             doubted.update(ranks)
         if not proven <= members:
             hidden.update(ranks)
         elif not evident <= members:
             hidden.update(rank for rank in ranks if rank not in sure)
-        if not (evident or unseen <= members):
-            doubted.update(ranks)  # stages of one pipeline, which may wait for each other
-    doubted.update(hidden)
-    doubted.update(_find_joined(unseen, by_rank, records))
-    if not evident and not _have_one_cause(unseen, by_rank):
+    doubted |= hidden | _find_joined(unseen, by_rank, records)
+    if not (evident or _have_one_cause(unseen, by_rank)):
         doubted.update(unseen)
     return Suspicion(
         chosen=tuple(item for item in behind if item.rank not in hidden),
@@ -121,13 +119,11 @@ def _points_of(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[Wa
 
 def _find_joined(
     unseen: Collection[int], by_rank: Mapping[int, Standing], records: Records
-) -> Iterator[int]:
+) -> set[int]:
     """Find ranks of which no records tell, and which are at the very place of some that wait."""
     places = {item.stack.digest for item in by_rank.values() if _waits(item) and item.stack}
-    for rank in unseen:
-        stack = by_rank[rank].stack
-        if rank not in records.of_rank and stack is not None and stack.digest in places:
-            yield rank
+    silent = (rank for rank in unseen if rank not in records.of_rank)
+    return {rank for rank in silent if (own := by_rank[rank].stack) and own.digest in places}
 
 
 def _have_one_cause(unseen: Collection[int], by_rank: Mapping[int, Standing]) -> bool:
