@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.synthesis.layout import Layout, make_groups
-from tests.synthesis.program import Call, Calls, Outcome
+from tests.synthesis.program import Call, Calls, Outcome, Place
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.wire.bounds import MAX_GROUP_RECORDS
 from watchtower.wire.collectives import (
@@ -56,6 +56,9 @@ class Recording:
     """There are records at all."""
     queued: bool = False
     """As NCCL's: called, and not known to have begun."""
+    counts: frozenset[str] = frozenset({"send", "recv"})
+    """Messages of these kinds are blocking calls, which are counted; others are `isend`, `irecv`,
+    or NCCL's, of which nothing tells."""
 
 
 @dataclass
@@ -138,18 +141,17 @@ class Maker:
         made = calls[: place.at + place.inside]
         digests = []
         for name in self.layout.names_of(rank):
-            log = self._log(groups[name], outcome, rank, made, place.inside)
+            log = self._log(groups[name], outcome, rank, made)
             digests.append(log.digest)
-        return RankCollectives(logs=tuple(digests), peers=_peers(outcome, rank, made, place.inside))
+        peers = _peers(outcome, rank, made, self.recording.counts)
+        return RankCollectives(logs=tuple(digests), peers=peers)
 
-    def _log(
-        self, group: ProcessGroup, outcome: Outcome, rank: int, made: Calls, inside: bool
-    ) -> GroupLog:
+    def _log(self, group: ProcessGroup, outcome: Outcome, rank: int, made: Calls) -> GroupLog:
         own = [call for call in made if call.group == group.name]
         usual = [call for call in outcome.usual[rank] if call.group == group.name]
         before = outcome.history * len(usual)
         called = before + len(own)
-        is_open = inside and bool(made) and made[-1].group == group.name
+        under_way = _under_way(outcome.places[rank], made)
         last = [*usual * 2, *own] if usual else own
         records = tuple(
             CollectiveRecord(
@@ -163,22 +165,30 @@ class Maker:
             group=group.id,
             called=called,
             entered=-1 if self.recording.queued else called,
-            completed=called - is_open,
+            completed=called - sum(call.group == group.name for call in under_way),
             records=records,
         )
         return self.logs.setdefault(log.digest, log)
 
 
-def _peers(outcome: Outcome, rank: int, made: Calls, inside: bool) -> tuple[PeerTransfers, ...]:
-    usual = Counter((call.operation, call.peer) for call in outcome.usual[rank] if call.peer >= 0)
-    now = Counter((call.operation, call.peer) for call in made if call.peer >= 0)
+def _under_way(place: Place, made: Calls) -> Calls:
+    """Give the calls that are not over; they are the last, as calls end in order."""
+    count = place.under_way if place.under_way is not None else int(place.inside)
+    return made[len(made) - count :]
+
+
+def _peers(
+    outcome: Outcome, rank: int, made: Calls, counts: frozenset[str]
+) -> tuple[PeerTransfers, ...]:
+    programs = (outcome.usual[rank], made, _under_way(outcome.places[rank], made))
+    usual, now, is_open = (
+        Counter((call.operation, call.peer) for call in calls if call.operation in counts)
+        for calls in programs
+    )
     opened: dict[int, bool] = {}
     for call in outcome.usual[rank]:
-        if call.peer >= 0:
+        if call.operation in counts:
             opened.setdefault(call.peer, call.operation == "send")
-    is_open: dict[tuple[str, int], int] = defaultdict(int)
-    if inside and made and made[-1].peer >= 0:
-        is_open[made[-1].operation, made[-1].peer] = 1
     rows = []
     for peer, by_send in opened.items():
         sends = outcome.history * usual["send", peer] + now["send", peer]

@@ -57,6 +57,9 @@ class Place:
     """It has made that call; else it never came to it."""
     done: bool = False
     """It has made all its calls."""
+    under_way: int | None = None
+    """How many of its last calls are not over, its thread may have gone on; null: the one it is
+    inside of."""
 
 
 @dataclass

@@ -84,6 +84,22 @@ class TestFutexUnderTheUsersLine:
         case = pipeline(a_rank(0, FETCHING), self.waits, {"w": [0, 1, 2, 3]}, made)
         assert sorted(verdict(case)[1]) == [0, 1]
 
+    def test_beside_a_group_of_everybody_only_the_one_that_does_not_send_is_named(self):
+        """All of them share the world, and not the groups of their stages."""
+        inside = {"w": calls("all_reduce", before=3, open=1)}
+        made = {2: {"dp0": STAYED, **inside}, 3: {"dp1": STAYED, **inside}}
+        made |= {r: {f"dp{r}": STAYED, "w": calls("", before=3)} for r in (0, 1)}
+        groups = {**REPLICAS, "w": [0, 1, 2, 3]}
+        case = pipeline(a_rank(0, FETCHING), self.waits, groups, made)
+        assert verdict(case) == ("dataloader_stall", [0])
+        sends = a_rank(0, IN_STAGE.replace(":33", ":35"), syscall="futex")
+        assert verdict(pipeline(sends, self.waits, groups, made)) == ("unknown", [])
+
+    def test_one_without_records_at_the_place_of_those_that_wait_is_not_named(self):
+        built = ranks_in(4, IN_STAGE, syscall="futex")
+        made = {rank: {"w": INSIDE} for rank in (0, 2, 3)}
+        assert verdict(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made)) == ("unknown", [])
+
     def test_alone_it_is_named(self):
         made = {rank: {"w": INSIDE} for rank in (0, 2, 3)} | {1: {"w": calls("", before=3)}}
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.waits)
@@ -168,6 +184,25 @@ class TestDumpsOfTwoMoments:
     def test_without_records_a_look_that_found_it_in_a_collective_speaks_for_it(self):
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.computes)
         assert verdict(a_case(built)) == ("unknown", [])
+
+    def test_without_records_nobody_is_kept_where_all_are_elsewhere_in_their_second_dump(self):
+        came = ranks_in(4, IN_TORCH_ALL_REDUCE, before=IN_USER_CODE)
+        rank = a_rank(3, IN_USER_CODE, before=FETCHING, cpu=0.9, state="R", active=True)
+        assert verdict(a_case(with_rank(came, rank))) == ("unknown", [])
+        stay = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), rank)
+        assert verdict(a_case(stay)) == ("busy_loop", [3])
+
+    def test_who_gets_on_in_one_group_is_on_its_way_to_the_other(self):
+        groups = {**WORLD, "dp": [2, 3]}
+        inside = {rank: {"w": calls("all_reduce", before=9, open=1)} for rank in (0, 1)}
+        inside[2] = {
+            "w": calls("all_reduce", before=9, open=1),
+            "dp": calls("all_gather", before=5, open=1),
+        }
+        own = (calls("all_reduce", before=8, open=1), calls("all_reduce", before=8))
+        before, after = (inside | {3: {"w": each, "dp": calls("", before=5)}} for each in own)
+        built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.computes)
+        assert verdict(moving(built, groups, before, after)) == ("unknown", [])
 
     def test_calls_of_another_group_refute_nothing(self):
         """Rank 3 evaluates in a group of its own while the others wait for it."""

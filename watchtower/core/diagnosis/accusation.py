@@ -114,6 +114,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     proven = are_awaited(standings, suspects)
     if any(item.came_out for item in suspects) and not proven:
         return DOUBT_CEILING  # who leaves a collective while others are in one gets on
+    if not find_gave_up(standings) and _all_go_on(standings, suspects, proven=proven):
+        return DOUBT_CEILING
     ceiling = MISSING_CEILING if standings.unknown and not proven else 1.0
     if any(_is_glimpsed(item) for item in suspects):
         ceiling = min(ceiling, GLIMPSE_CEILING)
@@ -127,7 +129,28 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
 
 
 def _is_glimpsed(standing: Standing) -> bool:
-    return standing.shape in (Shape.UNKNOWN, Shape.CHANGED) and not standing.lingers
+    return standing.shape is Shape.UNKNOWN or _went_on(standing)
+
+
+def _went_on(standing: Standing) -> bool:
+    return standing.shape is Shape.CHANGED and not standing.lingers
+
+
+def _all_go_on(standings: Standings, suspects: Sequence[Standing], *, proven: bool) -> bool:
+    """Tell whether nobody is seen to be kept: not one rank that waits has stayed where it was.
+
+    Dumps are not taken at one moment. In a job that is slow every rank is at another place in its
+    second dump, and those that happen to be in a collective wait for nobody in particular.
+    """
+    records, waiting = standings.records, standings.waiting
+    moved = any(_went_on(item) for item in suspects)
+    advancing = records.advancing if records is not None else frozenset[int]()
+    is_kept = standings.graph is not None and bool(standings.graph.ends)
+    if (moved or not is_kept) and all(item.rank in advancing for item in standings.live):
+        return True
+    if proven or any(item.shape is not Shape.CHANGED for item in waiting):
+        return False
+    return moved or (bool(waiting) and any(item.shape is Shape.CHANGED for item in suspects))
 
 
 def doubt_crowds(standings: Standings, suspects: Sequence[Standing]) -> float:

@@ -63,14 +63,17 @@ def weigh_suspicion(
     others = {rank for rank, item in by_rank.items() if item.place is Place.BEHIND}
     nobodys = any(end.kind is EndKind.POINT for end in graph.ends)  # a link that fails, likely
     hidden, doubted = set(), set(refuted)
-    kept = {rank: points for rank, points in points_of.items() if rank in unseen}
-    for members, ranks in _by_partners(kept).items():
-        if nobodys or not others <= members:
+    for members, ranks in _by_partners(unseen, points_of, records).items():
+        # Those of several stages of one pipeline may wait for each other.
+        if nobodys or not others <= members or not (evident or unseen <= members):
             doubted.update(ranks)
         if not proven <= members:
             hidden.update(ranks)
         elif not evident <= members:
             hidden.update(rank for rank in ranks if rank not in sure)
+    doubted |= hidden | _find_joined(unseen, by_rank, records)
+    if not (evident or _have_one_cause(unseen, by_rank)):
+        doubted.update(unseen)
     return Suspicion(
         chosen=tuple(item for item in behind if item.rank not in hidden),
         overshadowed=tuple(item for item in behind if item.rank in hidden),
@@ -114,18 +117,51 @@ def _points_of(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[Wa
     return found
 
 
+def _find_joined(
+    unseen: Collection[int], by_rank: Mapping[int, Standing], records: Records
+) -> set[int]:
+    """Find ranks of which no records tell, and which are at the very place of some that wait."""
+    places = {item.stack.digest for item in by_rank.values() if _waits(item) and item.stack}
+    silent = (rank for rank in unseen if rank not in records.of_rank)
+    return {rank for rank in silent if (own := by_rank[rank].stack) and own.digest in places}
+
+
+def _have_one_cause(unseen: Collection[int], by_rank: Mapping[int, Standing]) -> bool:
+    """Tell whether these may share a fault: at one place, and fewer than those that wait.
+
+    Others are more likely on their ways through a pipeline.
+    """
+    stacks = {stack.digest for rank in unseen if (stack := by_rank[rank].stack)}
+    waiting = sum(_waits(item) for item in by_rank.values())
+    return len(unseen) < 2 or (len(stacks) == 1 and len(unseen) < waiting)
+
+
+def _waits(standing: Standing) -> bool:
+    return standing.place is Place.WAITING
+
+
 def _by_partners(
-    points_of: Mapping[int, Sequence[WaitPoint]],
+    ranks: Collection[int], points_of: Mapping[int, Sequence[WaitPoint]], records: Records
 ) -> Mapping[frozenset[int], list[int]]:
-    """Sort ranks by the members of all groups that wait for them; of a message its two ends."""
-    by_key: dict[tuple[tuple[str, ...], frozenset[int]], list[int]] = {}
-    members_of: dict[str, tuple[int, ...]] = {}
-    for rank, points in points_of.items():
-        members_of.update((p.group.id, p.group.members) for p in points if p.group)
-        groups = tuple(sorted({p.group.id for p in points if p.group}))
-        ends = frozenset(end for p in points if p.group is None for end in (rank, *p.waiting))
-        by_key.setdefault((groups, ends), []).append(rank)
+    """Sort ranks by those with which they share all groups they use, and messages waited for.
+
+    Who shares only some of them may be of another stage: the group of everybody tells nothing.
+    """
     found: dict[frozenset[int], list[int]] = {}
-    for (groups, ends), ranks in by_key.items():
-        found.setdefault(ends.union(*(members_of[name] for name in groups)), []).extend(ranks)
+    shared_by: dict[tuple[str, ...], frozenset[int]] = {}
+    for rank in ranks:
+        groups = tuple(sorted({log.group for log in records.logs_of(rank)}))
+        if groups not in shared_by:
+            shared_by[groups] = _find_shared(groups, records)
+        ends = {r for p in points_of.get(rank, ()) if p.group is None for r in (rank, *p.waiting)}
+        found.setdefault(shared_by[groups] | ends, []).append(rank)
     return found
+
+
+def _find_shared(groups: Sequence[str], records: Records) -> frozenset[int]:
+    members = sorted((records.groups[name].members for name in groups), key=len)
+    members = [each for each in members if len(each) > 1]
+    shared = frozenset(members[0]) if members else frozenset[int]()
+    for each in members[1:]:
+        shared = shared.intersection(each)
+    return shared

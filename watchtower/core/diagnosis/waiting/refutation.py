@@ -26,7 +26,8 @@ def find_refuted(
     return frozenset(
         rank
         for rank, each in points_of.items()
-        if not any(id(p) in real and _may_keep(rank, p, by_rank, records) for p in each)
+        if not any(id(p) in real and _may_keep(rank, p, records) for p in each)
+        or _goes_on(rank, each, by_rank, records)
     )
 
 
@@ -35,14 +36,22 @@ def _is_waited_in(point: WaitPoint, by_rank: Mapping[int, Standing], records: Re
     return any(_stayed(item, point, records) for item in waiting)
 
 
-def _may_keep(
-    rank: int, point: WaitPoint, by_rank: Mapping[int, Standing], records: Records
-) -> bool:
+def _may_keep(rank: int, point: WaitPoint, records: Records) -> bool:
+    """Tell whether a rank has not called; what its thread does since it has keeps nobody."""
     log = records.log_of(rank, point.group.id) if point.group else None
-    if log is not None and log.called >= point.number:
-        return False  # handed in long ago: what its thread does since keeps nobody
+    return log is None or log.called < point.number
+
+
+def _goes_on(
+    rank: int, points: Sequence[WaitPoint], by_rank: Mapping[int, Standing], records: Records
+) -> bool:
+    """Tell whether a rank gets on in any of what others wait for it in.
+
+    It is then on its way to the rest too. That it gets on in a group where nobody waits for it, of
+    another thread or of its own, says nothing.
+    """
     own = by_rank.get(rank)
-    return own is None or _stayed(own, point, records)
+    return own is not None and not all(_stayed(own, point, records) for point in points)
 
 
 def _stayed(standing: Standing, point: WaitPoint, records: Records) -> bool:
