@@ -40,6 +40,25 @@ def test_a_silent_rank_did_not_answer_and_a_live_one_gave_no_stack():
     )
 
 
+def test_where_all_wait_in_several_calls_each_is_told_with_its_stack_and_step():
+    stage = "_communicate /job/pp.py:12 < {} /job/pp.py:{} < <module> main.py:9"
+    built = [
+        a_rank(rank, stage.format(call, line), syscall="futex", step=step)
+        for rank, (call, line, step) in enumerate(
+            [("recv_backward", 20, 14)] * 2 + [("recv_forward", 15, 15)] * 2
+        )
+    ]
+    answer = diagnose(a_case(built))
+    assert answer.cause is Cause.UNKNOWN
+    assert "ranks 0-1 in recv_backward, ranks 2-3 in recv_forward" in answer.summary
+    assert [item.text.partition(" < ")[0] for item in answer.evidence] == [
+        "ranks 0-1: _communicate pp.py:12",
+        "ranks 2-3: _communicate pp.py:12",
+        "ranks 0-1: last step 14, 9 s ago",
+        "ranks 2-3: last step 15, 9 s ago",
+    ]
+
+
 def test_a_job_that_is_not_nobodys_fault_always_has_a_next_step():
     for built in (
         ranks_in(2, IN_USER_CODE),

@@ -6,7 +6,6 @@ what the others do. No adjectives.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
@@ -31,6 +30,9 @@ NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
     FrameClass.DEVICE: "a wait for the device",
 }
+
+MAX_CALLS = 3
+"""Calls told in one sentence; more is no sentence."""
 
 
 def name_rank(standing: Standing) -> str:
@@ -96,11 +98,31 @@ def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
 
 def name_wait(waiting: Sequence[Standing]) -> str:
     """Name the call most of these wait in; records show waits of ranks that gave no stack, too."""
-    calls = Counter((item.reading, item.presumed) for item in waiting if item.reading)
-    names: Counter[str] = Counter()
-    for (reading, presumed), count in calls.items():
-        names[_name_call(reading, presumed)] += count
-    return names.most_common(1)[0][0] if names else "a collective"
+    by_call = _by_call(waiting)
+    return max(by_call, key=lambda name: len(by_call[name]), default="a collective")
+
+
+def say_waits(waiting: Sequence[Standing]) -> str:
+    """Say where they wait: "all_reduce", or "several calls (rank 0 in send, rank 1 in recv)"."""
+    by_call = _by_call(waiting)
+    if len(by_call) < 2:
+        return name_wait(waiting)
+    groups = sorted(by_call.items(), key=lambda found: (-len(found[1]), found[1][0].rank))
+    said = [f"{name_ranks(i.rank for i in items)} in {call}" for call, items in groups]
+    more = "…" if len(said) > MAX_CALLS else ""
+    return f"several calls ({', '.join(said[:MAX_CALLS])}{more})"
+
+
+def _by_call(waiting: Sequence[Standing]) -> dict[str, list[Standing]]:
+    by_call: dict[str, list[Standing]] = {}
+    names: dict[tuple[StackReading, bool], str] = {}
+    for item in waiting:
+        if item.reading is None:
+            continue
+        key = item.reading, item.presumed
+        name = names.get(key) or names.setdefault(key, _name_call(*key))
+        by_call.setdefault(name, []).append(item)
+    return by_call
 
 
 def _name_call(reading: StackReading, presumed: bool) -> str:

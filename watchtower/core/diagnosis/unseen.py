@@ -1,7 +1,8 @@
-"""What is left to show, and to do, when no rule has a candidate: mostly for want of stacks.
+"""What is left to show, and to do, when no rule has a candidate: often for want of stacks.
 
-The kernel's words and the heartbeats need no py-spy. The ranks that differ from the others come
-first: where nobody is named, they are what a person would look at.
+The kernel's words and the heartbeats need no py-spy. Of ranks with a stack their places are told.
+The ranks that differ from the others come first: where nobody is named, they are what a person
+would look at.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import ranks_of
 from watchtower.core.phrases import clean, say_duration
@@ -21,10 +23,19 @@ MAX_GROUPS = 2
 
 
 def show_unseen(standings: Standings) -> tuple[Evidence, ...]:
-    """Quote what kernel and heartbeats say of the ranks without a stack, alike ones together."""
+    """Quote stacks, and what kernel and heartbeats say of ranks without one, alike ones together.
+
+    Steps are told where there is no stack, or where they differ.
+    """
     bare = [item for item in standings.live if item.stack is None]
-    paged = [item for item in bare if item.step is not None]
-    return (*_tell("kernel", bare, _say_kernel), *_tell("heartbeat", paged, _say_step))
+    seen = [item for item in standings.live if item.stack is not None]
+    steps = {item.step for item in seen}
+    paged = [item for item in (standings.live if len(steps) > 1 else bare) if item.step is not None]
+    return (
+        *_tell("stacks", seen, _say_stack),
+        *_tell("kernel", bare, _say_kernel),
+        *_tell("heartbeat", paged, _say_step),
+    )
 
 
 def advise_unseen(standings: Standings) -> tuple[str, ...]:
@@ -65,6 +76,10 @@ def _group(standings: Sequence[Standing], say: Callable[[Standing], str]) -> lis
     for item in standings:
         groups[say(item)].append(item)
     return sorted(groups.values(), key=len)
+
+
+def _say_stack(standing: Standing) -> str:
+    return clean(describe_frames(standing.stack.frames), 400) if standing.stack else ""
 
 
 def _say_kernel(standing: Standing) -> str:
