@@ -37,6 +37,9 @@ NOBODY_WAITS_CEILING = 0.55
 GAVE_UP_CEILING = 0.8
 """Ceiling while those that waited have ended: the rank may have gone on only to find them gone."""
 
+COMM_CEILING = 0.85
+"""Ceiling while the others wait in threads beside main: that main waits for these is inferred."""
+
 GLIMPSE_CEILING = 0.85
 """Ceiling while no two looks show a suspect at one place: it may have been seen on its way. That
 the others wait, their records and their steps say the same of a job that merely is slow."""
@@ -121,6 +124,8 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if not waiting:
         left = find_gave_up(standings)
         return min(ceiling, GAVE_UP_CEILING if left else NOBODY_WAITS_CEILING)
+    if standings.comm:
+        ceiling = min(ceiling, COMM_CEILING if proven else PRESUMED_CEILING)
     if all(item.presumed for item in waiting):
         ceiling = min(ceiling, PRESUMED_CEILING)
     return ceiling
