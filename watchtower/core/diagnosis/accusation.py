@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.scattered import are_scattered
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.testimony import (
     accuse,
@@ -30,6 +31,9 @@ KERNEL_WEIGHT = 0.4
 
 PRESUMED_CEILING = 0.75
 """Ceiling while the others wait only by inference from where most of them sit."""
+
+SCATTERED_CEILING = 0.6
+"""The same, where they sit at several lines of one function: one of these may be a lock."""
 
 NOBODY_WAITS_CEILING = 0.55
 """Ceiling while no rank is seen to wait: a data loader may still be the whole job's trouble."""
@@ -127,7 +131,7 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if standings.comm:
         ceiling = min(ceiling, COMM_CEILING if proven else PRESUMED_CEILING)
     if all(item.presumed for item in waiting):
-        ceiling = min(ceiling, PRESUMED_CEILING)
+        ceiling = min(ceiling, SCATTERED_CEILING if are_scattered(waiting) else PRESUMED_CEILING)
     return ceiling
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.comm_threads import find_comm_threads
 from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.scattered import find_scattered
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Place, Standing, take_standing
 from watchtower.core.diagnosis.threads import CommThreads, index_stacks
@@ -158,6 +159,8 @@ def find_crowd(standings: Standings) -> frozenset[int]:
     live = len(standings.live)
     if live < MIN_CROWD_RANKS or 2 * len(still) <= live:
         return frozenset()
+    if scattered := find_scattered(standings.live):
+        return scattered
     crowd = _most_crowded(others, live) & still.keys()
     if 2 * len(crowd) <= live:
         crowd = _most_crowded(_without_lines(others), live) & _blocked_in_sockets(standings, still)
