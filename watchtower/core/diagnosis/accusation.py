@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.scattered import are_scattered
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.testimony import (
     accuse,
@@ -31,11 +32,17 @@ KERNEL_WEIGHT = 0.4
 PRESUMED_CEILING = 0.75
 """Ceiling while the others wait only by inference from where most of them sit."""
 
+SCATTERED_CEILING = 0.6
+"""The same, where they sit at several lines of one function: one of these may be a lock."""
+
 NOBODY_WAITS_CEILING = 0.55
 """Ceiling while no rank is seen to wait: a data loader may still be the whole job's trouble."""
 
 GAVE_UP_CEILING = 0.8
 """Ceiling while those that waited have ended: the rank may have gone on only to find them gone."""
+
+COMM_CEILING = 0.85
+"""Ceiling while the others wait in threads beside main: that main waits for these is inferred."""
 
 GLIMPSE_CEILING = 0.85
 """Ceiling while no two looks show a suspect at one place: it may have been seen on its way. That
@@ -123,8 +130,10 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if not waiting:
         left = find_gave_up(standings)
         return min(ceiling, GAVE_UP_CEILING if left else NOBODY_WAITS_CEILING)
+    if standings.comm:
+        ceiling = min(ceiling, COMM_CEILING if proven else PRESUMED_CEILING)
     if all(item.presumed for item in waiting):
-        ceiling = min(ceiling, PRESUMED_CEILING)
+        ceiling = min(ceiling, SCATTERED_CEILING if are_scattered(waiting) else PRESUMED_CEILING)
     return ceiling
 
 

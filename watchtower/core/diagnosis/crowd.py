@@ -13,10 +13,12 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.comm_threads import find_comm_threads
 from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.scattered import find_scattered
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Place, Standing, take_standing
-from watchtower.core.diagnosis.threads import index_stacks
+from watchtower.core.diagnosis.threads import CommThreads, index_stacks
 from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
@@ -55,6 +57,8 @@ class Standings:
     """Collective records, where some rank gave any."""
     graph: WaitGraph | None = None
     """Who waits for whom by those records."""
+    comm: CommThreads | None = None
+    """Threads that make the collectives, where main threads only wait for them."""
     _found: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, find: Callable[[Standings], Found]) -> Found:
@@ -128,11 +132,14 @@ def take_standings(case: Case) -> Standings:
     """Read every rank, then presume a crowd where no frame names a collective."""
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_standing(case, evidence, stacks) for evidence in case.ranks}
+    comm = find_comm_threads(by_rank.values(), stacks)
+    if comm:
+        by_rank = {item.rank: take_standing(case, item, stacks, comm) for item in case.ranks}
     records = read_records(case)
     graph = graph_of(by_rank, records) if records else None
     if records and graph:
         by_rank = place_by_records(by_rank, records, graph)
-    standings = Standings(by_rank, records, graph)
+    standings = Standings(by_rank, records, graph, comm)
     if standings.waiting:
         return standings
     return _presume(standings, find_crowd(standings))
@@ -152,6 +159,8 @@ def find_crowd(standings: Standings) -> frozenset[int]:
     live = len(standings.live)
     if live < MIN_CROWD_RANKS or 2 * len(still) <= live:
         return frozenset()
+    if scattered := find_scattered(standings.live):
+        return scattered
     crowd = _join_ending(_most_crowded(others, live), others, live) & still.keys()
     if 2 * len(crowd) <= live:
         crowd = _most_crowded(_without_lines(others), live) & _blocked_in_sockets(standings, still)
@@ -210,4 +219,4 @@ def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:
         rank: replace(item, place=Place.WAITING, presumed=True) if rank in crowd else item
         for rank, item in standings.by_rank.items()
     }
-    return Standings(by_rank, standings.records, standings.graph)
+    return Standings(by_rank, standings.records, standings.graph, standings.comm)

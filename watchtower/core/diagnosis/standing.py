@@ -12,7 +12,7 @@ from enum import Enum
 from watchtower.core.case import Case, Presence, RankEvidence
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, classify_wait
-from watchtower.core.diagnosis.threads import KnownStack, find_thread, waits_beside
+from watchtower.core.diagnosis.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
@@ -158,9 +158,14 @@ class Standing:
         return self.evidence.dumps[-1] if self.evidence.dumps else None
 
 
-def take_standing(case: Case, evidence: RankEvidence, stacks: dict[str, KnownStack]) -> Standing:
-    """Read one rank by itself."""
-    threads = [find_thread(dump, stacks) for dump in evidence.dumps]
+def take_standing(
+    case: Case,
+    evidence: RankEvidence,
+    stacks: dict[str, KnownStack],
+    comm: CommThreads | None = None,
+) -> Standing:
+    """Read one rank by itself; `comm` are threads known to make the job's collectives."""
+    threads = [find_thread(dump, stacks, comm) for dump in evidence.dumps]
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None

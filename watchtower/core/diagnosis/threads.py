@@ -15,6 +15,12 @@ from watchtower.core.diagnosis.frames import (
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
+Function = tuple[str, str]
+"""A function of the user's own code and its file; on which line does not matter."""
+
+DONE_ELSEWHERE = frozenset({FrameClass.LOCK, FrameClass.THREAD})
+"""Classes of a thread that itself waits for another one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownStack:
@@ -24,6 +30,16 @@ class KnownStack:
     reading: StackReading | None
     own: tuple[Frame, ...]
     """Frames of the user's own code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommThreads:
+    """Threads that make a job's collectives while its main threads wait for them."""
+
+    places: frozenset[tuple[Function, ...]]
+    """Where main threads wait."""
+    roots: frozenset[Function]
+    """Outermost functions of the threads."""
 
 
 def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
@@ -38,11 +54,14 @@ def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
     }
 
 
-def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump | None:
+def find_thread(
+    dump: RankDump, stacks: Mapping[str, KnownStack], comm: CommThreads | None = None
+) -> ThreadDump | None:
     """Choose the thread that trains: the main one, unless it only waits for another one.
 
     Some programs train in a thread that main joins. And while main is in backward, hooks run in
-    threads of autograd, which begin right in the user's function and not in `threading`.
+    threads of autograd, which begin right in the user's function and not in `threading`. Who waits
+    at a lock may wait for any thread: for one of `comm` where other ranks do so at this place.
     """
     if len(dump.threads) == 1:
         return dump.threads[0]
@@ -52,11 +71,14 @@ def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump 
     others = [other for other in dump.threads if _runs_user_code(other, stacks)]
     if not _runs_user_code(main, stacks):
         return next(iter(others), main)
-    frame_class = _class_of(main, stacks)
+    frame_class = class_of(main, stacks)
     others = [other for other in others if other is not main]
     if frame_class is FrameClass.THREAD:
-        waiting = (other for other in others if _class_of(other, stacks) in WAITING_CLASSES)
+        waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
         return next(waiting, None) or next(iter(others), main)
+    if frame_class is FrameClass.LOCK and comm and functions_of(stacks[main.digest]) in comm.places:
+        making = (other for other in others if root_of(stacks[other.digest]) in comm.roots)
+        return next((t for t in making if class_of(t, stacks) not in DONE_ELSEWHERE), main)
     if frame_class is FrameClass.BACKWARD:
         return next((other for other in others if _is_hook(other, stacks)), main)
     return main
@@ -65,13 +87,24 @@ def find_thread(dump: RankDump, stacks: Mapping[str, KnownStack]) -> ThreadDump 
 def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
     """Tell whether a thread other than the one that trains waits in a collective."""
     return any(
-        _class_of(other, stacks) in WAITING_CLASSES
+        class_of(other, stacks) in WAITING_CLASSES
         for other in dump.threads
         if other.name != trains.name or other.digest != trains.digest
     )
 
 
-def _class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
+def functions_of(known: KnownStack) -> tuple[Function, ...]:
+    """Give the user's own functions of a stack, innermost first."""
+    return tuple((frame.function, frame.file) for frame in known.own)
+
+
+def root_of(known: KnownStack) -> Function | None:
+    """Give the outermost of the user's own functions, null where there is none."""
+    return (known.own[-1].function, known.own[-1].file) if known.own else None
+
+
+def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
+    """Give the class of a thread's stack, NONE without one."""
     known = stacks.get(thread.digest)
     return known.reading.frame_class if known and known.reading else FrameClass.NONE
 

@@ -17,7 +17,7 @@ UNNAMED = frozenset({FrameClass.USER, FrameClass.NONE})
 
 
 def find(case: Case, standings: Standings) -> Finding | None:
-    """Accuse the ranks whose main thread stays in a network call."""
+    """Accuse the ranks that stay in a network call."""
     remote = [item for item in standings.behind if _waits_for_network(item)]
     if not remote:
         return None
@@ -50,7 +50,15 @@ def _waits_for_network(standing: Standing) -> bool:
 def _socket_evidence(standing: Standing) -> Evidence:
     return Evidence(
         source="network",
-        text=f"rank {standing.rank}: its main thread stays in a network call",
+        text=f"rank {standing.rank}: {_name_thread(standing)} stays in a network call",
         ranks=str(standing.rank),
         weight=SOCKET_WEIGHT,
     )
+
+
+def _name_thread(standing: Standing) -> str:
+    dump, stack = standing.last_dump, standing.stack
+    threads = dump.threads if dump else ()
+    inside = [thread for thread in threads if stack and thread.digest == stack.digest]
+    named = inside and not any(thread.main for thread in inside)
+    return f"its thread `{clean(inside[0].name, 60)}`" if named else "its main thread"
