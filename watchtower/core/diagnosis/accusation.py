@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from watchtower.core.diagnosis.beside import say_thread, thread_evidence
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.finding import Finding, Tier
@@ -78,7 +79,9 @@ def accuse_by_stack(
         evidence += stack_evidence(item)
         evidence += kernel_evidence(item, KERNEL_WEIGHT if item.asleep else 0.0)
         evidence += beat_evidence(standings, item)
+        evidence += thread_evidence(standings, item)
     first = suspects[0]
+    clauses = {item.rank: f"{says(item)}{say_thread(standings, item)}" for item in suspects}
     return Finding(
         cause=cause,
         tier=min(tier, Tier.WAIT_FOR) if are_awaited(standings, suspects) else tier,
@@ -87,9 +90,9 @@ def accuse_by_stack(
             contradictions=sum(leads(standings, item) for item in suspects[:1]),
             ceiling=min(ceiling, find_ceiling(standings, suspects)),
         ),
-        suspects=tuple(accuse(item, cause, _why(item, says(item))) for item in suspects),
+        suspects=tuple(accuse(item, cause, _why(item, clauses[item.rank])) for item in suspects),
         summary=(
-            f"{name_rank(first)} {_why(first, says(first))}"
+            f"{name_rank(first)} {_why(first, clauses[first.rank])}"
             f"{say_likewise(suspects)}{say_others(standings, suspects)}"
         ),
         evidence=tuple(evidence),

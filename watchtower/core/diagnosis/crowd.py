@@ -18,7 +18,7 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.scattered import find_scattered
 from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Place, Standing, take_standing
-from watchtower.core.diagnosis.threads import CommThreads, index_stacks
+from watchtower.core.diagnosis.threads import CommThreads, KnownStack, index_stacks
 from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
@@ -59,6 +59,8 @@ class Standings:
     """Who waits for whom by those records."""
     comm: CommThreads | None = None
     """Threads that make the collectives, where main threads only wait for them."""
+    stacks: Mapping[str, KnownStack] = field(default_factory=dict, compare=False, repr=False)
+    """Every stack of the case by digest: of other threads and of children, too."""
     _found: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, find: Callable[[Standings], Found]) -> Found:
@@ -139,7 +141,7 @@ def take_standings(case: Case) -> Standings:
     graph = graph_of(by_rank, records) if records else None
     if records and graph:
         by_rank = place_by_records(by_rank, records, graph)
-    standings = Standings(by_rank, records, graph, comm)
+    standings = Standings(by_rank, records, graph, comm, stacks)
     if standings.waiting:
         return standings
     return _presume(standings, find_crowd(standings))
@@ -219,4 +221,4 @@ def _presume(standings: Standings, crowd: frozenset[int]) -> Standings:
         rank: replace(item, place=Place.WAITING, presumed=True) if rank in crowd else item
         for rank, item in standings.by_rank.items()
     }
-    return Standings(by_rank, standings.records, standings.graph, standings.comm)
+    return replace(standings, by_rank=by_rank, _found={})

@@ -67,12 +67,17 @@ def find_place(standing: Standing) -> WaitPlace | None:
     """Find what a sleeping rank waits for; null when the tables do not know it."""
     if not standing.asleep or standing.stack is None:
         return None
-    called = [found for frame in _called_by_user(standing.stack.frames) if (found := _find(frame))]
-    if called:
-        return called[-1]
+    if called := find_called(standing.stack.frames):
+        return called
     wait, call = standing.wait.wait_class, standing.kernel.syscall
     fits = (item for item in _BLOCKED if item.wait_class == wait)
     return next((item.place for item in fits if not item.syscalls or call in item.syscalls), None)
+
+
+def find_called(frames: tuple[Frame, ...]) -> WaitPlace | None:
+    """Find what a stack waits for by the calls that the user's own code makes in it."""
+    called = [found for frame in called_by_user(frames) if (found := _find(frame))]
+    return called[-1] if called else None
 
 
 def say_place_of_wait(standing: Standing) -> str:
@@ -94,7 +99,7 @@ def advise_wait(standing: Standing) -> str:
     )
 
 
-def _called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
+def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
     """Give the frames below the user's innermost one, innermost first."""
     for frame in frames:
         if not frame.library:

@@ -1,16 +1,26 @@
-"""Children of a rank, such as DataLoader workers: which of them does not deliver."""
+"""Children of a rank, DataLoader workers or programs: which of them it may wait for, and why."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import read_stack
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.frames import (
+    FrameClass,
+    classify_frame,
+    last_component,
+    read_stack,
+)
 from watchtower.core.diagnosis.kernel import classify_wait
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.threads import KnownStack
+from watchtower.core.diagnosis.wait_places import called_by_user
 from watchtower.core.phrases import clean
 from watchtower.wire.dumps import ChildDump
 from watchtower.wire.report import ProcessState
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Evidence
 
 STATE_WORDS = {
@@ -22,6 +32,14 @@ STATE_WORDS = {
 
 IDLE_FUNCTIONS = frozenset({"get", "_worker_loop", "poll", "_poll", "select", "wait", "recv"})
 """A worker whose user code does not run waits for work."""
+
+FROM_PROCESSES = re.compile(
+    r"^multiprocessing/(queues|connection|managers|pool)\.py$|^concurrent/futures/process\.py$"
+)
+"""Files of calls that wait for what another process sends."""
+
+MAX_NAMED_CHILDREN = 3
+"""Programs named of those that a rank may wait for."""
 
 STUCK_WEIGHT = 0.6
 SEEN_WEIGHT = 0.3
@@ -35,9 +53,10 @@ class Worker:
     says: str
     """Completes "its worker ...": "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
     weight: float
+    is_dead: bool = False
 
 
-def find_stuck_worker(stacks: dict[str, Stack], standing: Standing) -> Worker | None:
+def find_stuck_worker(stacks: Mapping[str, KnownStack], standing: Standing) -> Worker | None:
     """Choose the child that cannot run, else one that sits in user code in every dump."""
     dumps = standing.evidence.dumps[-2:]
     if not dumps or not dumps[-1].children:
@@ -56,12 +75,79 @@ def worker_evidence(standing: Standing, worker: Worker | None) -> tuple[Evidence
     return (Evidence(source="children", text=text, ranks=str(standing.rank), weight=worker.weight),)
 
 
-def _read(child: ChildDump, before: dict[int, str], stacks: dict[str, Stack]) -> Worker | None:
+def child_evidence(standings: Standings, standing: Standing) -> tuple[Evidence, ...]:
+    """Quote the child that may be waited for; it weighs nothing: many ranks have idle children."""
+    says = _say_child(standings, standing)
+    if not says:
+        return ()
+    rank = str(standing.rank)
+    return (Evidence(source="children", text=f"rank {rank}: {says}", ranks=rank, weight=0.0),)
+
+
+def say_child(standings: Standings, standing: Standing) -> str:
+    """Say "; it waits for its child 18320 (cat), blocked in read() on pipe:[7]", or nothing."""
+    says = _say_child(standings, standing)
+    return f"; {says}" if says else ""
+
+
+def takes_from_process(standing: Standing) -> bool:
+    """Tell whether it sleeps in a call that gets an item from a queue of another process."""
+    return standing.asleep and any(
+        frame.file == "multiprocessing/queues.py" and last_component(frame.function) == "get"
+        for frame in _called(standing)
+    )
+
+
+def _called(standing: Standing) -> tuple[Frame, ...]:
+    return tuple(called_by_user(standing.stack.frames)) if standing.stack else ()
+
+
+def _say_child(standings: Standings, standing: Standing) -> str:
+    dump = standing.last_dump
+    if dump is None or not dump.children or not standing.asleep:
+        return ""
+    called = _called(standing)
+    if any(FROM_PROCESSES.search(frame.file) for frame in called):
+        worker = find_stuck_worker(standings.stacks, standing)
+        return f"its worker {worker.says}" if worker else ""
+    by_frames = any(classify_frame(frame) is FrameClass.CHILD for frame in called)
+    if by_frames or standing.wait.wait_class == "child":
+        return _say_programs(dump.children)
+    return ""
+
+
+def _say_programs(children: tuple[ChildDump, ...]) -> str:
+    named = [_describe_program(child) for child in children[:MAX_NAMED_CHILDREN]]
+    if len(children) == 1:
+        return f"it waits for its child {named[0]}"
+    more = len(children) - len(named)
+    rest = f"; {more} more" if more else ""
+    return f"it waits for one of its children: {'; '.join(named)}{rest}"
+
+
+def _describe_program(child: ChildDump) -> str:
+    """Name a program without its arguments, which are long and may hold secrets."""
+    words = child.command.split(maxsplit=1)
+    program = clean(words[0].rpartition("/")[2], 64) if words else ""
+    name = f"{child.pid} ({program})" if program else str(child.pid)
+    wait = classify_wait(child.kernel).says
+    says = STATE_WORDS.get(child.kernel.state) or (f"is {wait}" if wait else "")
+    return f"{name}, which {says}" if says else name
+
+
+def _read(
+    child: ChildDump, before: dict[int, str], stacks: Mapping[str, KnownStack]
+) -> Worker | None:
     state = STATE_WORDS.get(child.kernel.state)
     place = _user_place(child, stacks)
     at = f" at {place}" if place else ""
     if state:
-        return Worker(pid=child.pid, says=f"pid {child.pid} {state}{at}", weight=STUCK_WEIGHT)
+        return Worker(
+            pid=child.pid,
+            says=f"pid {child.pid} {state}{at}",
+            weight=STUCK_WEIGHT,
+            is_dead=child.kernel.state is ProcessState.ZOMBIE,
+        )
     if not place or before.get(child.pid, "") != _digest(child):
         return None
     wait = classify_wait(child.kernel).says
@@ -74,13 +160,14 @@ def _digest(child: ChildDump) -> str:
     return thread.digest if thread else ""
 
 
-def _user_place(child: ChildDump, stacks: dict[str, Stack]) -> str:
+def _user_place(child: ChildDump, stacks: Mapping[str, KnownStack]) -> str:
     """Position in the user's code where the child is, empty when it only waits for work."""
-    stack = stacks.get(_digest(child))
-    if stack is None:
+    known = stacks.get(_digest(child))
+    if known is None:
         return ""
+    stack = known.stack
     own = tuple(frame for frame in stack.frames[:-1] if not frame.library)
     reading = read_stack(own)
     inside = stack.frames[: stack.frames.index(own[0])] if own else ()
-    idle = any(frame.function.rpartition(".")[2] in IDLE_FUNCTIONS for frame in inside)
+    idle = any(last_component(frame.function) in IDLE_FUNCTIONS for frame in inside)
     return "" if reading is None or idle else clean(reading.where)

@@ -15,6 +15,7 @@ from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import movement_evidence
 from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
+from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
 
@@ -36,8 +37,11 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         behind,
         cause=Cause.BEHIND_COLLECTIVE,
-        says=_say_movement,
-        extra=[movement_evidence(item, 0.0) for item in behind[:3]],
+        says=lambda item: f"{_say_movement(item)}{say_child(standings, item)}",
+        extra=[
+            *(movement_evidence(item, 0.0) for item in behind[:3]),
+            *(quote for item in behind[:3] for quote in child_evidence(standings, item)),
+        ],
         ceiling=min(ceiling, doubt_crowds(standings, behind)),
         next_steps=_advise(behind[0]),
     )

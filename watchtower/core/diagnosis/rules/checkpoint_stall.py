@@ -9,6 +9,7 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import movement_evidence
+from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
 
@@ -39,8 +40,11 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         saving,
         cause=Cause.CHECKPOINT_STALL,
-        says=_say_movement,
-        extra=[movement_evidence(item, 0.0 if item.moving else 0.4) for item in saving[:3]],
+        says=lambda item: f"{_say_movement(item)}{say_child(standings, item)}",
+        extra=[
+            *(movement_evidence(item, 0.0 if item.moving else 0.4) for item in saving[:3]),
+            *(quote for item in saving[:3] for quote in child_evidence(standings, item)),
+        ],
         next_steps=(_advise(first, node), "the last complete checkpoint is older than this one"),
     )
 

@@ -9,18 +9,33 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
-from watchtower.core.diagnosis.workers import Worker, find_stuck_worker, worker_evidence
+from watchtower.core.diagnosis.workers import (
+    Worker,
+    find_stuck_worker,
+    takes_from_process,
+    worker_evidence,
+)
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
+
+UNNAMED = frozenset({FrameClass.USER, FrameClass.LOCK})
+"""Classes of a stack that does not say what the queue is for."""
+
+FED_CEILING = 0.8
+"""Ceiling where no frame says that it fetches a batch: only that a queue of processes is empty and
+that a child, which may have filled it, is dead."""
 
 
 def find(case: Case, standings: Standings) -> Finding | None:
     """Accuse the ranks whose stacks are in an input pipeline."""
     loading = [item for item in standings.behind if _is_loading(item)]
+    ceiling = 1.0
+    if not loading:
+        loading = [item for item in standings.behind if _was_fed(standings, item)]
+        ceiling = FED_CEILING
     if not loading:
         return None
-    stacks = {stack.digest: stack for stack in case.stacks}
-    workers = {item.rank: find_stuck_worker(stacks, item) for item in loading}
+    workers = {item.rank: find_stuck_worker(standings.stacks, item) for item in loading}
     return accuse_by_stack(
         standings,
         loading,
@@ -29,6 +44,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         extra=[
             evidence for item in loading for evidence in worker_evidence(item, workers[item.rank])
         ],
+        ceiling=ceiling,
         next_steps=_advise(loading[0], workers[loading[0].rank]),
     )
 
@@ -40,6 +56,17 @@ def _is_loading(standing: Standing) -> bool:
     return not (standing.spins and standing.reading.by_name)
 
 
+def _was_fed(standings: Standings, standing: Standing) -> bool:
+    """Tell whether it takes from a queue of processes while a child of it is dead.
+
+    A loop that gets its input from its own processes has a data loader, whatever it is called.
+    """
+    if not takes_from_process(standing) or standing.frame_class not in UNNAMED:
+        return False
+    worker = find_stuck_worker(standings.stacks, standing)
+    return worker is not None and worker.is_dead
+
+
 def _say_worker(worker: Worker | None) -> str:
     return f"; its worker {worker.says}" if worker else ""
 
@@ -48,6 +75,9 @@ def _advise(first: Standing, worker: Worker | None) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
     step = "" if first.step is None else f" before step {first.step}"
     again = f"the job can be restarted from its last checkpoint{step}"
+    if worker and worker.is_dead:
+        why = f"find why the data loader worker pid {worker.pid} on {node} ended: its output, "
+        return (f"{why}the kernel log (out of memory?)", again)
     if worker:
         return (f"look at the data loader worker pid {worker.pid} on {node}", again)
     kernel = first.last_dump.kernel if first.last_dump else None

@@ -12,6 +12,7 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
+from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause, Evidence
@@ -36,8 +37,11 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         locked,
         cause=Cause.LOCK_DEADLOCK,
-        says=say_place_of_wait,
-        extra=[_lock_evidence(item) for item in locked[:3]],
+        says=lambda item: f"{say_place_of_wait(item)}{say_child(standings, item)}",
+        extra=[
+            *(_lock_evidence(item) for item in locked[:3]),
+            *(quote for item in locked[:3] for quote in child_evidence(standings, item)),
+        ],
         ceiling=doubt_crowds(standings, locked),
         next_steps=(
             advise_wait(first)

@@ -15,8 +15,9 @@ def find(case: Case, standings: Standings) -> Finding | None:
         standings,
         Cause.UNEVEN_INPUTS,
         next_steps=(
-            "count the batches of each rank: shards of unequal size, a filter, or a data set whose "
-            "length is no multiple of the number of ranks",
+            "count the batches of each rank: shards of unequal size, a filter, a data set whose "
+            "length is no multiple of the number of ranks, or an exception around a batch that is "
+            "swallowed",
             f"let every rank make as many steps as the others before {place_of_first(standings)} "
             "(drop_last, padding, or torch's Join)",
         ),

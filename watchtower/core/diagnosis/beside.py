@@ -1,0 +1,115 @@
+"""The other threads of a suspect whose thread waits for one of them: where they are, as quotes.
+
+They weigh nothing. That a thread stays somewhere does not show that it is the one waited for.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.frames import FrameClass, last_component, position
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.threads import KnownStack, find_thread
+from watchtower.core.diagnosis.wait_places import called_by_user, find_called
+from watchtower.core.phrases import clean
+from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.verdict import Evidence
+
+MAX_QUOTED_THREADS = 3
+"""Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
+
+SAID_WAITS = {
+    FrameClass.NETWORK: "waits for the network",
+    FrameClass.CHILD: "waits for a program it has started",
+    FrameClass.THREAD: "waits for another thread",
+    FrameClass.COLLECTIVE: "waits for other ranks",
+    FrameClass.INIT: "waits for other ranks",
+}
+"""What a thread waits for by the class of its frames. The kernel is asked of the main one only."""
+
+IDLE = frozenset({FrameClass.LOCK, FrameClass.NONE})
+"""Classes of threads that most often wait for work: shown last, and not in a summary. Nor is one
+there that holds the GIL: that is a cause of its own."""
+
+
+def thread_evidence(standings: Standings, standing: Standing) -> tuple[Evidence, ...]:
+    """Quote the threads that one may be waited for, the most telling first."""
+    rank = standing.rank
+    return tuple(
+        Evidence(source="threads", text=f"rank {rank}: {says}", ranks=str(rank), weight=0.0)
+        for says, _ in _read_others(standings, standing)
+    )
+
+
+def say_thread(standings: Standings, standing: Standing) -> str:
+    """Say "; its thread s3_2 stays at save.py:11 in upload", or nothing where none tells more."""
+    says = next((says for says, idle in _read_others(standings, standing) if not idle), "")
+    return f"; its {says}" if says else ""
+
+
+def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, bool], ...]:
+    """Describe other threads, each with whether a summary can do without it."""
+    dump, stacks = standing.last_dump, standings.stacks
+    trains = find_thread(dump, stacks) if dump else None
+    if dump is None or trains is None or not _waits_for_thread(standing, trains):
+        return ()
+    before = _threads_before(standing)
+    found = [
+        (thread, known)
+        for thread in dump.threads
+        if thread is not trains
+        and (known := stacks.get(thread.digest)) is not None
+        and (known.own or _class_of(known) in SAID_WAITS)
+    ]
+    found.sort(key=lambda item: _tells_little(item[1]))
+    return tuple(
+        (_describe(thread, known, before), thread.owns_gil or _class_of(known) in IDLE)
+        for thread, known in found[:MAX_QUOTED_THREADS]
+    )
+
+
+def _waits_for_thread(standing: Standing, trains: ThreadDump) -> bool:
+    """Tell whether it may wait for another thread, or main for the one that trains."""
+    waits = standing.wait.wait_class == "lock" or not trains.main
+    by_frames = standing.frame_class in (FrameClass.LOCK, FrameClass.THREAD)
+    return standing.asleep and (waits or by_frames)
+
+
+def _threads_before(standing: Standing) -> frozenset[tuple[str, str]]:
+    dumps: tuple[RankDump, ...] = standing.evidence.dumps[-2:-1]
+    return frozenset((thread.name, thread.digest) for dump in dumps for thread in dump.threads)
+
+
+def _class_of(known: KnownStack) -> FrameClass:
+    return known.reading.frame_class if known.reading else FrameClass.NONE
+
+
+def _tells_little(known: KnownStack) -> int:
+    """Order a thread whose wait has a name before one in user code, and those idle last."""
+    frame_class = _class_of(known)
+    if frame_class in IDLE:
+        return 2
+    return 1 if frame_class is FrameClass.USER else 0
+
+
+def _describe(thread: ThreadDump, known: KnownStack, before: frozenset[tuple[str, str]]) -> str:
+    """Say "thread sender stays at log.py:12 in _send, waits for the network in getresponse()"."""
+    name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
+    stays = "stays" if (thread.name, thread.digest) in before else "is"
+    where = clean(known.reading.where) if known.reading else "an unknown place"
+    return f"{name} {stays} at {where}{_say_call(known)}{_say_running(thread)}"
+
+
+def _say_call(known: KnownStack) -> str:
+    frames = known.stack.frames
+    called = list(called_by_user(frames)) if known.own else []
+    place = find_called(frames) if known.own else None
+    waits = place.says if place else SAID_WAITS.get(_class_of(known), "")
+    call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
+    at = f" in {call} at {clean(position(called[-1]), 80)}" if called else ""
+    return f", {waits}{at}" if waits else f",{at}" if at else ""
+
+
+def _say_running(thread: ThreadDump) -> str:
+    if thread.owns_gil:
+        return ", holds the GIL"
+    return ", on a CPU" if thread.active else ""
