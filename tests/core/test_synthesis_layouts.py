@@ -1,13 +1,23 @@
 """Imagined jobs of drawn layouts: no fault, size or noise makes an innocent the answer."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
-from tests.synthesis.faults import FAULTS, LOADING, LOCKED, OFFSETS, Fault, Truth, imagine
+from tests.synthesis.faults import (
+    FAULTS,
+    LOADING,
+    LOCKED,
+    OFFSETS,
+    WRONG_GROUP,
+    Fault,
+    Truth,
+    imagine,
+)
 from tests.synthesis.layout import Layout
 from tests.synthesis.noise import add_noise
 from tests.synthesis.program import Call, Spoil, insert, run, skip, swap, write_program
@@ -118,6 +128,27 @@ def test_a_rank_that_is_one_call_off_is_named_alone(fault: Fault):
                 diagnosis = diagnose(truth.case)
                 assert suspects_of(diagnosis) == [1]
                 assert diagnosis.cause.value in truth.causes
+
+
+@SOME
+@given(layouts(), st.integers(0, 71), st.integers(0, 20), st.booleans(), st.booleans())
+def test_who_calls_in_the_wrong_group_is_named_or_nobody_with_confidence(
+    layout: Layout, rank: int, at: int, numbered: bool, queued: bool
+):
+    assume(WRONG_GROUP.suits(layout))
+    truth = imagine(layout, WRONG_GROUP, rank % layout.size, at, Recording(queued=queued))
+    assume(is_stuck(truth))
+    diagnosis = diagnose(number_groups(truth.case) if numbered else truth.case)
+    assert suspects_of(diagnosis) == list(truth.ranks) or diagnosis.confidence <= 0.55
+
+
+def number_groups(case: Case) -> Case:
+    """Name all groups but the world by numbers, as torch does for those without a name."""
+    groups = (
+        group if group.name == "world" else replace(group, name=str(number))
+        for number, group in enumerate(case.groups)
+    )
+    return replace(case, groups=tuple(groups))
 
 
 @st.composite

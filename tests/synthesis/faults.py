@@ -14,6 +14,7 @@ from tests.synthesis.program import (
     in_groups,
     indices,
     insert,
+    regroup,
     reshape,
     run,
     skip,
@@ -149,6 +150,13 @@ def _repeat(prefix: str) -> Callable[[Calls, int], Callable[[Calls], Calls] | No
     return spoil
 
 
+def _take_other_group(calls: Calls, at: int) -> Callable[[Calls], Calls] | None:
+    """Make a call of the tensor parallel group in the data parallel one, or the other way."""
+    tensor, data = in_groups(calls, "tp"), in_groups(calls, "dp")
+    mine, other = (tensor, data) if at % 2 else (data, tensor)
+    return regroup(mine[at // 2 % len(mine)], calls[other[0]])
+
+
 def _has_majority(layout: Layout) -> bool:
     """Groups of two have none."""
     sizes = (size for size in (layout.tensor, layout.data) if size > 1)
@@ -228,6 +236,14 @@ OFFSETS = (
     ),
 )
 """Faults by which a rank is one call off while every call looks like the others'."""
+
+WRONG_GROUP = Fault(
+    "a call in the wrong group",
+    ("mismatched_collective",),
+    spoil=_take_other_group,
+    suits=lambda layout: layout.tensor > 1 and layout.data > 1,
+)
+"""One call too many in one group and one too few in another; beside messages it may be anyone's."""
 
 
 def imagine(

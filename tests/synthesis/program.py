@@ -210,6 +210,15 @@ def reshape(index: int) -> Spoil:
     ]
 
 
+def regroup(index: int, call: Call) -> Spoil:
+    """Make a call in the group of another call, which may ask for another operation."""
+    return lambda calls: [
+        *calls[:index],
+        replace(calls[index], group=call.group, operation=call.operation, signature=call.signature),
+        *calls[index + 1 :],
+    ]
+
+
 def indices(calls: Iterable[Call], *operations: str) -> list[int]:
     """Find the calls of these operations."""
     return [index for index, call in enumerate(calls) if call.operation in operations]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
+from watchtower.core.diagnosis.waiting.callsites import site_of
+from watchtower.core.diagnosis.waiting.crossings import has_many_orders
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
 from watchtower.core.diagnosis.waiting.graph import End, EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
@@ -24,6 +28,13 @@ MAX_QUOTED = 4
 MIXED_CEILING = 0.55
 """Over messages and collectives together a circle also closes when one of the ranks has left a call
 out or made it twice, and no count may tell which one."""
+
+UNTOLD_CEILING = 0.55
+"""Each of three or more ranks in one circle may be the one that made a call in the wrong group, and
+the others are innocent then."""
+
+SHORT_CIRCLE = 2
+"""Two who wait for each other in two groups take them in two orders."""
 
 MAX_POINTS = 3
 """Wait points named in the summary."""
@@ -62,7 +73,10 @@ def _accuse(
     return Finding(
         cause=Cause.COLLECTIVE_CYCLE,
         tier=Tier.WAIT_FOR,
-        confidence=weigh(evidence, ceiling=_find_ceiling(cycle) if certain else DOUBT_CEILING),
+        confidence=weigh(
+            evidence,
+            ceiling=_find_ceiling(standings, cycle, cut_ranks) if certain else DOUBT_CEILING,
+        ),
         suspects=tuple(
             accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
         ),
@@ -79,8 +93,22 @@ def _accuse(
     )
 
 
-def _find_ceiling(cycle: End) -> float:
-    return 1.0 if len({point.group is None for point in cycle.points}) == 1 else MIXED_CEILING
+def _find_ceiling(standings: Standings, cycle: End, cut_ranks: Sequence[int]) -> float:
+    if len({point.group is None for point in cycle.points}) > 1:
+        return MIXED_CEILING
+    return UNTOLD_CEILING if _may_be_one(standings, cycle, cut_ranks) else 1.0
+
+
+def _may_be_one(standings: Standings, cycle: End, cut_ranks: Sequence[int]) -> bool:
+    """Tell whether one rank may have led all into a circle of collectives.
+
+    Not where all are at one place of their program, and not where counts show two orders.
+    """
+    if len(cut_ranks) <= SHORT_CIRCLE or cycle.points[0].group is None:
+        return False
+    assert standings.records is not None
+    sites = {site_of(standings.by_rank[rank]) for rank in cut_ranks}
+    return len(sites) > 1 and not has_many_orders(standings.records, cycle, cut_ranks)
 
 
 def _say_point(point: WaitPoint, cycle: End) -> str:

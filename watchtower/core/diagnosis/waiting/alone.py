@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.waiting.callsites import Order, Site, compare_sites, site_of
+from watchtower.core.diagnosis.waiting.crossings import find_crosser
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
 from watchtower.core.diagnosis.waiting.graph import End, EndKind
 from watchtower.core.diagnosis.waiting.tallies import find_off
@@ -59,7 +60,8 @@ def _tell_apart(standings: Standings, end: End, candidates: Sequence[int]) -> Al
             return Alone(there[0], end, side)
     if len(candidates) > MAX_CANDIDATES or standings.records is None:
         return None
-    off = find_off(standings, standings.records, end, candidates)
+    records = standings.records
+    off = find_off(standings, records, end, candidates) or find_crosser(records, end, candidates)
     if len(off) != 1:
         return None
     ((rank, how),) = off.items()

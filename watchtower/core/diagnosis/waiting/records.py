@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from watchtower.core.case import Case
@@ -18,6 +18,7 @@ from watchtower.wire.collectives import (
     GroupLog,
     PeerTransfers,
     ProcessGroup,
+    format_members,
     parse_members,
 )
 from watchtower.wire.dumps import RankDump
@@ -79,6 +80,9 @@ class Group:
     name: str
     order: int
     library: str = ""
+    shape: str = ""
+    """How its members lie, where groups of its name and size share ranks: numbers for names do not
+    tell those of one dimension from those of another. Empty where names do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,39 @@ def _read_groups(case: Case, uses: Mapping[str, int]) -> dict[str, Group]:
         if read is not None and read.members and read.members[-1] < size:
             groups[group.id] = read
             room -= len(read.members)
-    return groups
+    return _tell_shapes(groups)
+
+
+def _tell_shapes(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Give groups a shape that only their members tell apart.
+
+    A mesh of 2 x 2 ranks makes "1" of ranks 0-1 and "3" of ranks 0,2: a rank is in one group of
+    each dimension, and groups of one dimension are the same but for where they begin.
+    """
+    alike: dict[tuple[str, int], list[Group]] = defaultdict(list)
+    for group in groups.values():
+        alike[name_kind(group), len(group.members)].append(group)
+    shared = {
+        key
+        for key, each in alike.items()
+        if len({rank for group in each for rank in group.members}) < key[1] * len(each)
+    }
+    return {
+        group.id: replace(group, shape=_shape_of(group))
+        if (name_kind(group), len(group.members)) in shared
+        else group
+        for group in groups.values()
+    }
+
+
+def _shape_of(group: Group) -> str:
+    first = group.members[0]
+    return f"{format_members(tuple(rank - first for rank in group.members))} {group.order}"
+
+
+def name_kind(group: Group) -> str:
+    """Give the name of a group without its numbers: "tp" of "tp3"."""
+    return re.sub(r"[\d.]+", "", group.name)
 
 
 def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:

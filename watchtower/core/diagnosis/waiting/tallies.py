@@ -7,22 +7,27 @@ one that is ahead in some count is behind in none.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.records import CallKind, Group, Records, compared
+from watchtower.core.diagnosis.waiting.records import (
+    CallKind,
+    Group,
+    Records,
+    compared,
+    name_kind,
+)
 
 ONE_CALL = 1
 """How far a count is off by a call left out or made twice in this step. Groups that some ranks use
 more often for good reason are further apart after a few steps."""
 
-Role = tuple[str, int]
-"""Name of a group without its numbers, and size: "tp3" of four ranks has the role of "tp0".
-Of messages: their direction, and the number of peers."""
+Role = tuple[str, int, str]
+"""Name of a group without its numbers, size, and shape where it has one: "tp3" of four ranks has
+the role of "tp0". Of messages: their direction, and the number of peers."""
 
 Tally = Mapping[Role, int]
 """How many calls a rank has made in all of its groups of each role."""
@@ -75,7 +80,7 @@ def _compare_at_points(
         usual = _agreed(records, fellows)
         for rank in sorted(there | late):
             signs = (1,) if rank in late else (1, -1)
-            for role, ahead in _differences(_count_calls(records, rank), usual):
+            for role, ahead in differences(count_calls(records, rank), usual):
                 if ahead in [sign * ONE_CALL for sign in signs]:
                     yield rank, _say_at_point(role, usual[role], ahead, point)
                     break
@@ -83,7 +88,7 @@ def _compare_at_points(
 
 def _agreed(records: Records, ranks: Sequence[int]) -> Tally:
     """Give the counts that all of these ranks share."""
-    tallies = [_count_calls(records, rank) for rank in ranks]
+    tallies = [count_calls(records, rank) for rank in ranks]
     return {
         role: count
         for role, count in tallies[0].items()
@@ -101,36 +106,43 @@ def _compare_ways(
     groups = {point.group.id: point.group for point in end.points if point.group is not None}
     for group in groups.values():
         members = set(group.members)
-        if any(row.peer in members for rank in members for row in records.transfers.get(rank, ())):
+        if exchanges(records, members):
             continue
         fellows = [rank for rank in end.ranks if rank in members and rank not in candidates]
         tallies = [_count_all(records, rank) for rank in fellows]
         for rank in candidates:
             own = _count_all(records, rank) if rank in members else {}
             for fellow, tally in zip(fellows, tallies, strict=True):
-                role = _find_crossing(own, tally) if own.keys() == tally.keys() else None
+                role = find_crossing(own, tally) if own.keys() == tally.keys() else None
                 if role is not None:
                     yield rank, _say_crossing(role, own[role] - tally[role], fellow)
                     break
 
 
-def _find_crossing(own: Tally, other: Tally) -> Role | None:
-    """Find the one count that differs the other way than all which differ."""
-    ahead = [(role, by) for role, by in _differences(own, other) if by > 0]
-    behind = [(role, by) for role, by in _differences(own, other) if by < 0]
+def find_crossing(own: Tally, other: Tally) -> Role | None:
+    """Find the one count that differs by one, the other way than all which differ."""
+    ahead = [(role, by) for role, by in differences(own, other) if by > 0]
+    behind = [(role, by) for role, by in differences(own, other) if by < 0]
     if not ahead or not behind:
         return None
     single = [side[0] for side in (behind, ahead) if len(side) == 1 and abs(side[0][1]) == ONE_CALL]
     return single[0][0] if single else None
 
 
-def _differences(own: Tally, other: Tally) -> Iterator[tuple[Role, int]]:
+def differences(own: Tally, other: Tally) -> Iterator[tuple[Role, int]]:
+    """Give the counts that both have and that differ, and by how much."""
     for role, count in own.items():
         if role in other and count != other[role]:
             yield role, count - other[role]
 
 
-def _count_calls(records: Records, rank: int) -> dict[Role, int]:
+def exchanges(records: Records, members: Collection[int]) -> bool:
+    """Tell whether some of these ranks send each other messages, as stages of a pipeline do."""
+    return any(row.peer in members for rank in members for row in records.transfers.get(rank, ()))
+
+
+def count_calls(records: Records, rank: int) -> dict[Role, int]:
+    """Count the calls of a rank in its groups of each role."""
     tally: dict[Role, int] = defaultdict(int)
     for log in records.logs_of(rank):
         tally[role_of(records.groups[log.group])] += log.called
@@ -139,17 +151,17 @@ def _count_calls(records: Records, rank: int) -> dict[Role, int]:
 
 def _count_all(records: Records, rank: int) -> dict[Role, int]:
     """Count messages too, which only ranks of one stage have in common."""
-    tally = _count_calls(records, rank)
+    tally = count_calls(records, rank)
     rows = records.transfers.get(rank, ())
     if rows:
-        tally["send", len(rows)] = sum(row.sends_begun for row in rows)
-        tally["recv", len(rows)] = sum(row.receives_begun for row in rows)
+        tally["send", len(rows), ""] = sum(row.sends_begun for row in rows)
+        tally["recv", len(rows), ""] = sum(row.receives_begun for row in rows)
     return tally
 
 
 def role_of(group: Group) -> Role:
     """Give what groups of one kind have in common."""
-    return re.sub(r"[\d.]+", "", group.name), len(group.members)
+    return name_kind(group), len(group.members), group.shape
 
 
 def _say_at_point(role: Role, usual: int, ahead: int, point: WaitPoint) -> str:
