@@ -143,6 +143,56 @@ class TestSymmetric:
             "left it, others did not"
         ) in [item.text for item in diagnosis.evidence]
 
+    def rooted(self, operation, left):
+        """Four ranks in a call with a root that `left` have left for the next one."""
+        begun = f"{operation}:float32[8]"
+        inside, beyond = (
+            calls(begun, before=3, open=1),
+            calls(f"{begun} all_reduce", open=1, before=3),
+        )
+        there = IN_TORCH_ALL_REDUCE.replace("all_reduce @", f"{operation} @").replace(":41", ":40")
+        built = [a_rank(rank, IN_TORCH_ALL_REDUCE if rank in left else there) for rank in range(4)]
+        made = {rank: {"w": beyond if rank in left else inside} for rank in range(4)}
+        return diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+
+    def test_of_a_broadcast_that_its_first_member_has_not_left_the_root_is_in_question(self):
+        """Rank 2 passed itself as the root, so that it and rank 0 wait for each other."""
+        diagnosis = self.rooted("broadcast", left=[1, 3])
+        assert named(diagnosis) == ("unknown", [])
+        assert [each.cause for each in diagnosis.alternatives] == [Cause.SYMMETRIC_HANG]
+        assert diagnosis.next_steps[0] == (
+            "compare the root (src / dst) that each rank passed: the records do not hold it"
+        )
+        (stacks,) = (item.text for item in diagnosis.evidence if item.source == "stacks")
+        assert stacks == (
+            "they wait: ranks 0,2 in broadcast at distributed_c10d.py:2911 and ranks 1,3 in "
+            "all_reduce at distributed_c10d.py:2911, the same in two dumps"
+        )
+        assert "all 4 ranks wait in broadcast (ranks 0,2) and all_reduce (ranks 1,3)" in (
+            diagnosis.summary
+        )
+
+    @pytest.mark.parametrize(
+        ("operation", "left", "cause"),
+        [
+            ("broadcast", [0], "symmetric_hang"),
+            ("broadcast", [0, 1], "symmetric_hang"),
+            ("broadcast", [0, 1, 3], "symmetric_hang"),
+            ("broadcast", [1, 2, 3], "symmetric_hang"),
+            ("broadcast", [], "symmetric_hang"),
+            ("scatter", [2], "unknown"),
+            ("reduce", [1, 2, 3], "symmetric_hang"),
+            ("reduce", [1, 3], "unknown"),
+            ("gather", [1], "unknown"),
+        ],
+    )
+    def test_a_cut_network_keeps_the_usual_root_no_longer_than_the_others(
+        self, operation, left, cause
+    ):
+        diagnosis = self.rooted(operation, left)
+        assert named(diagnosis) == (cause, [])
+        assert diagnosis.next_steps[0].startswith("compare the root")
+
     def test_one_without_an_answer_keeps_it_open(self):
         made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(2, failure=a_failure()))

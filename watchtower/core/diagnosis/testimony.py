@@ -6,7 +6,7 @@ what the others do. No adjectives.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.crowd import Standings
@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
-from watchtower.core.phrases import capitalise, clean, say_duration
+from watchtower.core.phrases import capitalise, clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
@@ -23,6 +23,9 @@ STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.U
 
 BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
 """Calls whose name says nothing without the line that makes them."""
+
+MAX_WAITS = 3
+"""Calls named where not all wait in one; a call and the next are two."""
 
 GAVE_UP_WEIGHT = 0.5
 """Ranks that waited until their patience ended are witnesses like those that still do."""
@@ -101,6 +104,19 @@ def name_wait(waiting: Sequence[Standing]) -> str:
     for (reading, presumed), count in calls.items():
         names[_name_call(reading, presumed)] += count
     return names.most_common(1)[0][0] if names else "a collective"
+
+
+def name_waits(waiting: Sequence[Standing]) -> str:
+    """Name the call these wait in; where there are several, each with its ranks."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for item in waiting:
+        if item.reading:
+            ranks[name_wait([item])].append(item.rank)
+    if len(ranks) < 2:
+        return name_wait(waiting)
+    calls = sorted(ranks.items(), key=lambda each: (-len(each[1]), each[1]))
+    told = [f"{call} ({name_ranks(each)})" for call, each in calls[:MAX_WAITS]]
+    return join_words([*told, *(["other calls"] if len(calls) > MAX_WAITS else [])])
 
 
 def _name_call(reading: StackReading, presumed: bool) -> str:
