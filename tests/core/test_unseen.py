@@ -50,7 +50,7 @@ def test_where_all_wait_in_several_calls_each_is_told_with_its_stack_and_step():
     ]
     answer = diagnose(a_case(built))
     assert answer.cause is Cause.UNKNOWN
-    assert "ranks 0-1 in recv_backward, ranks 2-3 in recv_forward" in answer.summary
+    assert "recv_backward (ranks 0-1) and recv_forward (ranks 2-3)" in answer.summary
     assert [item.text.partition(" < ")[0] for item in answer.evidence] == [
         "ranks 0-1: _communicate pp.py:12",
         "ranks 2-3: _communicate pp.py:12",

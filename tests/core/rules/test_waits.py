@@ -143,6 +143,56 @@ class TestSymmetric:
             "left it, others did not"
         ) in [item.text for item in diagnosis.evidence]
 
+    def rooted(self, operation, left):
+        """Four ranks in a call with a root that `left` have left for the next one."""
+        begun = f"{operation}:float32[8]"
+        inside, beyond = (
+            calls(begun, before=3, open=1),
+            calls(f"{begun} all_reduce", open=1, before=3),
+        )
+        there = IN_TORCH_ALL_REDUCE.replace("all_reduce @", f"{operation} @").replace(":41", ":40")
+        built = [a_rank(rank, IN_TORCH_ALL_REDUCE if rank in left else there) for rank in range(4)]
+        made = {rank: {"w": beyond if rank in left else inside} for rank in range(4)}
+        return diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
+
+    def test_of_a_broadcast_that_its_first_member_has_not_left_the_root_is_in_question(self):
+        """Rank 2 passed itself as the root, so that it and rank 0 wait for each other."""
+        diagnosis = self.rooted("broadcast", left=[1, 3])
+        assert named(diagnosis) == ("unknown", [])
+        assert [each.cause for each in diagnosis.alternatives] == [Cause.SYMMETRIC_HANG]
+        assert diagnosis.next_steps[0] == (
+            "compare the root (src / dst) that each rank passed: the records do not hold it"
+        )
+        (stacks,) = (item.text for item in diagnosis.evidence if item.source == "stacks")
+        assert stacks == (
+            "they wait: ranks 0,2 in broadcast at distributed_c10d.py:2911 and ranks 1,3 in "
+            "all_reduce at distributed_c10d.py:2911, the same in two dumps"
+        )
+        assert "all 4 ranks wait in broadcast (ranks 0,2) and all_reduce (ranks 1,3)" in (
+            diagnosis.summary
+        )
+
+    @pytest.mark.parametrize(
+        ("operation", "left", "cause"),
+        [
+            ("broadcast", [0], "symmetric_hang"),
+            ("broadcast", [0, 1], "symmetric_hang"),
+            ("broadcast", [0, 1, 3], "symmetric_hang"),
+            ("broadcast", [1, 2, 3], "symmetric_hang"),
+            ("broadcast", [], "symmetric_hang"),
+            ("scatter", [2], "unknown"),
+            ("reduce", [1, 2, 3], "symmetric_hang"),
+            ("reduce", [1, 3], "unknown"),
+            ("gather", [1], "unknown"),
+        ],
+    )
+    def test_a_cut_network_keeps_the_usual_root_no_longer_than_the_others(
+        self, operation, left, cause
+    ):
+        diagnosis = self.rooted(operation, left)
+        assert named(diagnosis) == (cause, [])
+        assert diagnosis.next_steps[0].startswith("compare the root")
+
     def test_one_without_an_answer_keeps_it_open(self):
         made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), a_rank(2, failure=a_failure()))
@@ -178,61 +228,6 @@ class TestCycle:
         made = {rank: {"again": INSIDE} for rank in (0, 1, 3)} | {2: {"first": INSIDE}}
         both = {"first": [0, 1, 2, 3], "again": [0, 1, 2, 3]}
         assert named(diagnose(a_recorded_case(built, both, made))) == ("unknown", [])
-
-
-NUMBERED = {"1": [0, 1], "2": [2, 3], "3": [0, 2], "4": [1, 3]}
-
-
-class TestWrongGroup:
-    """2 x 2 ranks, groups named by numbers; a step calls tp once and dp twice (or tp, then dp)."""
-
-    LINES = ("main.py:41", "main.py:43", "main.py:45")
-
-    def diagnose(self, counts, lines):
-        """`counts`: calls of each rank in its tp and its dp group, and which of them is open."""
-        built = [
-            a_rank(rank, IN_TORCH_ALL_REDUCE.replace("main.py:41", lines[rank]))
-            for rank in range(4)
-        ]
-        made = {}
-        for rank, (tensor, data, inside) in counts.items():
-            names = ("1" if rank < 2 else "2", "3" if rank % 2 == 0 else "4")
-            made[rank] = {
-                name: calls("", before=count)
-                if name != inside
-                else calls("all_reduce", before=count - 1, open=1)
-                for name, count in zip(names, (tensor, data), strict=True)
-            }
-        return diagnose(a_recorded_case(built, NUMBERED, made))
-
-    def test_the_one_whose_counts_cross_all_others_is_named(self):
-        first, second, third = self.LINES
-        diagnosis = self.diagnose(
-            {0: (16, 32, "3"), 1: (17, 32, "1"), 2: (18, 31, "2"), 3: (17, 33, "4")},
-            [third, first, first, second],
-        )
-        assert named(diagnosis) == ("mismatched_collective", [2])
-        assert (
-            "it has made 1 call more in group 2 (ranks 2-3), and 1 call fewer in group 3 "
-            "(ranks 0,2), than rank 1 in its own; no others differ both ways"
-        ) in diagnosis.summary
-
-    def test_a_circle_that_no_two_orders_explain_is_not_sure(self):
-        first, second, third = self.LINES
-        diagnosis = self.diagnose(
-            {0: (16, 32, "3"), 1: (17, 32, "1"), 2: (19, 30, "2"), 3: (17, 33, "4")},
-            [third, first, first, second],
-        )
-        assert diagnosis.confidence <= 0.55
-
-    def test_groups_taken_in_two_orders_by_two_each_are_a_cycle_for_sure(self):
-        first, second, _ = self.LINES
-        diagnosis = self.diagnose(
-            {0: (4, 3, "1"), 1: (3, 4, "4"), 2: (3, 4, "3"), 3: (4, 3, "2")},
-            [first, second, second, first],
-        )
-        assert named(diagnosis) == ("collective_cycle", [0, 1, 2, 3])
-        assert diagnosis.confidence > 0.9
 
 
 class TestMissingSend:

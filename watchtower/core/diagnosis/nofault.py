@@ -10,7 +10,7 @@ from watchtower.core.diagnosis.deaths import DeathKind, find_deaths, is_cancelle
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.holding import is_suspended
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.testimony import say_waits
+from watchtower.core.diagnosis.testimony import name_waits
 from watchtower.core.ranksets import count_ranks, name_ranks
 
 MAX_CANDIDATES = 3
@@ -53,9 +53,9 @@ def _say_candidate(finding: Finding) -> str:
 def _say_seen(standings: Standings) -> str:
     live, waiting = standings.live, standings.waiting
     if live and len(waiting) == len(live):
-        seen = f"all {count_ranks(len(live))} wait in {say_waits(waiting)} and none is behind"
+        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)} and none is behind"
     elif waiting:
-        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {say_waits(waiting)}"
+        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {name_waits(waiting)}"
     else:
         seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
     missing = len(standings.at(Place.MISSING))

@@ -13,7 +13,7 @@ from watchtower.core.diagnosis.deaths import find_gave_up
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
-from watchtower.core.phrases import capitalise, clean, say_duration
+from watchtower.core.phrases import capitalise, clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
@@ -23,6 +23,9 @@ STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.U
 BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
 """Calls whose name says nothing without the line that makes them."""
 
+MAX_WAITS = 3
+"""Calls named where not all wait in one; a call and the next are two."""
+
 GAVE_UP_WEIGHT = 0.5
 """Ranks that waited until their patience ended are witnesses like those that still do."""
 
@@ -30,9 +33,6 @@ NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
     FrameClass.DEVICE: "a wait for the device",
 }
-
-MAX_CALLS = 3
-"""Calls told in one sentence; more is no sentence."""
 
 
 def name_rank(standing: Standing) -> str:
@@ -102,15 +102,14 @@ def name_wait(waiting: Sequence[Standing]) -> str:
     return max(by_call, key=lambda name: len(by_call[name]), default="a collective")
 
 
-def say_waits(waiting: Sequence[Standing]) -> str:
-    """Say where they wait: "all_reduce", or "several calls (rank 0 in send, rank 1 in recv)"."""
+def name_waits(waiting: Sequence[Standing]) -> str:
+    """Name the call these wait in; where there are several, each with its ranks."""
     by_call = _by_call(waiting)
     if len(by_call) < 2:
         return name_wait(waiting)
-    groups = sorted(by_call.items(), key=lambda found: (-len(found[1]), found[1][0].rank))
-    said = [f"{name_ranks(i.rank for i in items)} in {call}" for call, items in groups]
-    more = "…" if len(said) > MAX_CALLS else ""
-    return f"several calls ({', '.join(said[:MAX_CALLS])}{more})"
+    calls = sorted(by_call.items(), key=lambda found: (-len(found[1]), found[1][0].rank))
+    told = [f"{call} ({name_ranks(i.rank for i in items)})" for call, items in calls[:MAX_WAITS]]
+    return join_words([*told, *(["other calls"] if len(calls) > MAX_WAITS else [])])
 
 
 def _by_call(waiting: Sequence[Standing]) -> dict[str, list[Standing]]:

@@ -6,6 +6,7 @@ would send people to the wrong machine.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from watchtower.core.case import Case
@@ -13,14 +14,15 @@ from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.testimony import name_wait
+from watchtower.core.diagnosis.testimony import MAX_WAITS, name_wait, name_waits
 from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.graph import End, EndKind
+from watchtower.core.diagnosis.waiting.graph import EndKind
+from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
-from watchtower.core.phrases import say_duration
+from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Evidence
@@ -39,6 +41,13 @@ call. Who is further on counts other calls: one of them has begun to count anew.
 
 ONE_STEP = 1
 """Neighbours in a ring stall a step apart."""
+
+SENT_BY_ROOT = frozenset({"broadcast", "scatter"})
+TAKEN_BY_ROOT = frozenset({"reduce", "gather"})
+"""Calls of which one member is the root. Records hold no root: two members may have passed another
+one each, and then wait for each other while whoever was served goes on."""
+
+ASK_ROOT = "compare the root (src / dst) that each rank passed: the records do not hold it"
 
 NEXT_STEPS = (
     "no rank keeps the others: look at what connects them (link state and error counters of "
@@ -77,7 +86,8 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
     # A call that is only queued may have not begun on one device: then that one is the laggard.
     certain = all(end.certain for end in ends)
     did = "entered" if certain else "called (whether it has begun is not recorded)"
-    left, ahead = _find_left(standings.records, ends)
+    points = [point for end in ends for point in end.points if point.group is not None]
+    left, ahead = _find_left(standings.records, points)
     stays = f"{name_ranks(left)} left it, others did not" if left else "none has left it"
     evidence = Evidence(
         source="records",
@@ -86,18 +96,40 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
         weight=RECORD_WEIGHT if certain else UNSURE_WEIGHT,
     )
     ceiling = LEFT_CEILING if left else 1.0
-    if not certain or ahead > ONE_CALL:
+    if not certain or ahead > ONE_CALL or any(_may_differ_in_root(p, left) for p in points):
         ceiling = DOUBT_CEILING
-    return _write(case, standings, (evidence, *_stack_evidence(standings)), ceiling)
+    steps = (ASK_ROOT,) if any(_has_root(point) for point in points) else ()
+    told = (evidence, *_stack_evidence(standings))
+    return _write(case, standings, told, ceiling, len(left), (*steps, *NEXT_STEPS))
 
 
-def _find_left(records: Records, ends: Sequence[End]) -> tuple[tuple[int, ...], int]:
+def _has_root(point: WaitPoint) -> bool:
+    return point.operation in SENT_BY_ROOT | TAKEN_BY_ROOT
+
+
+def _may_differ_in_root(point: WaitPoint, left: Sequence[int]) -> bool:
+    """Tell whether ranks with two roots explain as well as a network who has left a call.
+
+    Two that each take themselves for the root both stay. A cut network keeps the root no longer
+    than those it sends to: usually the first member, and if that one is out nothing speaks against
+    the network.
+    """
+    assert point.group is not None
+    members = frozenset(point.group.members)
+    if not members.intersection(left) or len(point.waiting) < 2:
+        return False
+    if point.operation in SENT_BY_ROOT:
+        return point.group.members[0] not in left
+    return point.operation in TAKEN_BY_ROOT
+
+
+def _find_left(records: Records, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
     """Find ranks for which a call is over that others are still in, and how many calls ago."""
     left: set[int] = set()
     ahead = 0
-    for point in (point for end in ends for point in end.points):
-        by_log = records.in_group[point.group.id] if point.group else {}
-        for digest, ranks in by_log.items():
+    for point in points:
+        assert point.group is not None
+        for digest, ranks in records.in_group[point.group.id].items():
             beyond = records.logs[digest].completed - point.number + 1
             if beyond > 0:
                 left.update(ranks)
@@ -119,24 +151,50 @@ def _find_by_stacks(case: Case, standings: Standings) -> Finding | None:
 
 
 def _stack_evidence(standings: Standings) -> tuple[Evidence, ...]:
-    first = standings.live[0]
-    at = f" at {first.reading.what_at}" if first.reading else ""
+    live = standings.live
+    places = _sort_by_place(live)
+    stays = ", the same in two dumps" if all(item.unchanged for item in live) else ""
+    if len(places) == 1:
+        text = f"all {count_ranks(len(live))} wait in {next(iter(places))}"
+    else:
+        text = "they wait: " + join_words(
+            [f"{name_ranks(i.rank for i in items)} in {place}" for place, items in places.items()]
+        )
     return (
         Evidence(
             source="stacks",
-            text=f"all {count_ranks(len(standings.live))} wait in {name_wait(standings.waiting)}"
-            f"{at}, the same in two dumps",
-            ranks=format_ranks(item.rank for item in standings.live),
+            text=f"{text}{stays}",
+            ranks=format_ranks(item.rank for item in live),
             weight=STACKS_WEIGHT,
         ),
     )
 
 
+def _sort_by_place(live: Sequence[Standing]) -> dict[str, list[Standing]]:
+    """Sort by call and line, where most are first; all behind the last place told are one."""
+    by_place: dict[str, list[Standing]] = defaultdict(list)
+    for item in live:
+        at = f" at {clean(item.reading.what_at)}" if item.reading else ""
+        by_place[f"{name_wait([item])}{at}"].append(item)
+    places = sorted(by_place.items(), key=lambda each: (-len(each[1]), each[1][0].rank))
+    told, rest = places[:MAX_WAITS], [item for _, items in places[MAX_WAITS:] for item in items]
+    return dict(told) | ({"other calls": rest} if rest else {})
+
+
 def _write(
-    case: Case, standings: Standings, evidence: tuple[Evidence, ...], ceiling: float
+    case: Case,
+    standings: Standings,
+    evidence: tuple[Evidence, ...],
+    ceiling: float,
+    left: int = 0,
+    next_steps: tuple[str, ...] = NEXT_STEPS,
 ) -> Finding:
+    """`left`: how many have left the call that the others are in."""
     if standings.at(Place.UNKNOWN):
         ceiling = min(ceiling, MISSING_CEILING)
+    look = "look at the network between them"
+    if next_steps[0] is ASK_ROOT and left:
+        look += f", and {ASK_ROOT.partition(':')[0]}"
     return Finding(
         cause=Cause.SYMMETRIC_HANG,
         tier=Tier.WAIT_FOR if evidence[0].source == "records" else Tier.STACKS,
@@ -144,9 +202,8 @@ def _write(
         suspects=(),
         summary=(
             f"no laggard: all {count_ranks(len(standings.live))} have been inside "
-            f"{name_wait(standings.waiting)} for {say_duration(case.stalled_for_s)}; "
-            "look at the network between them"
+            f"{name_waits(standings.waiting)} for {say_duration(case.stalled_for_s)}; {look}"
         ),
         evidence=evidence,
-        next_steps=NEXT_STEPS,
+        next_steps=next_steps,
     )
