@@ -4,11 +4,8 @@ from tests.core.builders import (
     FETCHING,
     IN_LOCK,
     IN_USER_CODE,
-    a_rank,
-    ranks_in,
-    with_rank,
 )
-from tests.core.rules.asking import answer, ask
+from tests.core.rules.asking import answer, ask, job_held_at, quotes
 
 ROOT = " < Thread.run @threading.py:982 < Thread._bootstrap @threading.py:1002"
 IN_POST = (
@@ -28,17 +25,9 @@ JOINING = "Thread.join @threading.py:1119 < emit /job/log.py:10 < <module> /job/
 LOGGING = f"Handler.acquire @logging/__init__.py:927 < _ship /job/log.py:11{ROOT}"
 
 
-def job_with(stack, **values):
-    return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
-
-
-def quotes(finding, source):
-    return [item.text for item in finding.evidence if item.source == source and not item.weight]
-
-
 class TestThreads:
     def test_a_lock_quotes_the_thread_that_waits_for_the_network(self):
-        built = job_with(IN_LOCK, threads=(("work", IN_QUEUE), ("sender", IN_POST)))
+        built = job_held_at(IN_LOCK, threads=(("work", IN_QUEUE), ("sender", IN_POST)))
         finding = ask("lock_deadlock", built)
         assert quotes(finding, "threads") == [
             "rank 2: thread sender stays at run.py:12 in _send, waits for the network in "
@@ -51,7 +40,7 @@ class TestThreads:
 
     def test_a_checkpoint_quotes_the_upload_and_no_idle_thread_of_its_pool(self):
         threads = (("s3_3", IDLE_IN_POOL), ("s3_2", IN_UPLOAD))
-        built = job_with(AS_COMPLETED, threads=threads)
+        built = job_held_at(AS_COMPLETED, threads=threads)
         assert answer(built) == ("checkpoint_stall", [2])
         finding = ask("checkpoint_stall", built)
         assert quotes(finding, "threads") == [
@@ -60,38 +49,38 @@ class TestThreads:
         assert "; its thread s3_2 stays at save.py:11 in upload_part;" in finding.summary
 
     def test_they_weigh_nothing(self):
-        built = job_with(AS_COMPLETED, threads=(("s3_2", IN_UPLOAD),))
-        alone = ask("checkpoint_stall", job_with(AS_COMPLETED))
+        built = job_held_at(AS_COMPLETED, threads=(("s3_2", IN_UPLOAD),))
+        alone = ask("checkpoint_stall", job_held_at(AS_COMPLETED))
         assert ask("checkpoint_stall", built).confidence == alone.confidence
 
     def test_main_is_quoted_where_another_thread_trains(self):
-        finding = ask("behind_collective", job_with(JOINING, threads=(("ship", LOGGING),)))
+        finding = ask("behind_collective", job_held_at(JOINING, threads=(("ship", LOGGING),)))
         assert quotes(finding, "threads") == [
             "rank 2: main thread stays at log.py:10 in emit, waits for another thread in join() at "
             "threading.py:1119"
         ]
 
     def test_a_rank_that_waits_for_no_thread_has_none_quoted(self):
-        built = job_with(IN_USER_CODE, syscall="clock_nanosleep", threads=(("s", IN_POST),))
+        built = job_held_at(IN_USER_CODE, syscall="clock_nanosleep", threads=(("s", IN_POST),))
         assert quotes(ask("behind_collective", built), "threads") == []
-        awake = job_with(FETCHING, state="R", active=True, threads=(("s", IN_POST),))
+        awake = job_held_at(FETCHING, state="R", active=True, threads=(("s", IN_POST),))
         assert quotes(ask("dataloader_stall", awake), "threads") == []
 
     def test_three_of_many_are_quoted(self):
         threads = tuple((f"s3_{n}", IN_UPLOAD) for n in range(40))
-        finding = ask("checkpoint_stall", job_with(AS_COMPLETED, threads=threads))
+        finding = ask("checkpoint_stall", job_held_at(AS_COMPLETED, threads=threads))
         assert len(quotes(finding, "threads")) == 3
         assert finding.summary.count("upload_part") == 1
 
     def test_names_are_cleaned_and_cut(self):
         threads = (("a`\n\x1b[31m\u202e" + "x" * 90, IN_UPLOAD),)
-        finding = ask("checkpoint_stall", job_with(AS_COMPLETED, threads=threads))
+        finding = ask("checkpoint_stall", job_held_at(AS_COMPLETED, threads=threads))
         (said,) = quotes(finding, "threads")
         assert said.startswith("rank 2: thread a' [31mxxx")
         assert len(said) < 120
 
     def test_a_thread_seen_once_is_not_said_to_stay(self):
-        built = job_with(AS_COMPLETED, dumps=1, threads=(("s3_2", IN_UPLOAD),))
+        built = job_held_at(AS_COMPLETED, dumps=1, threads=(("s3_2", IN_UPLOAD),))
         assert quotes(ask("checkpoint_stall", built), "threads") == [
             "rank 2: thread s3_2 is at save.py:11 in upload_part"
         ]

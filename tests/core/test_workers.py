@@ -12,7 +12,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from tests.core.rules.asking import answer, ask
+from tests.core.rules.asking import answer, ask, job_held_at, quotes
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.dumps import ChildDump
 
@@ -31,19 +31,11 @@ IN_COMMUNICATE = (
 CAT = {"syscall": "read", "target": "pipe:[7]"}
 
 
-def job_with(stack, **values):
-    return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
-
-
-def quotes(finding, source):
-    return [item.text for item in finding.evidence if item.source == source and not item.weight]
-
-
 class TestChildren:
     def test_a_program_that_is_waited_for_is_named_with_its_own_wait(self):
         child = ChildDump(pid=18, kernel=a_child(18, **CAT).kernel, command="/bin/cat --token=x")
         finding = ask(
-            "behind_collective", job_with(IN_COMMUNICATE, syscall="poll", children=(child,))
+            "behind_collective", job_held_at(IN_COMMUNICATE, syscall="poll", children=(child,))
         )
         said = "it waits for its child 18 (cat), which is blocked in read() on pipe:[7]"
         assert f"; {said};" in finding.summary
@@ -53,7 +45,7 @@ class TestChildren:
     def test_of_several_programs_three_are_named(self):
         children = tuple(a_child(pid, "Z") for pid in range(10, 15))
         finding = ask(
-            "behind_collective", job_with(IN_USER_CODE, syscall="wait4", children=children)
+            "behind_collective", job_held_at(IN_USER_CODE, syscall="wait4", children=children)
         )
         assert quotes(finding, "children") == [
             "rank 2: it waits for one of its children: 10, which is dead and not reaped (state Z); "
@@ -62,18 +54,18 @@ class TestChildren:
         ]
 
     def test_a_rank_that_waits_for_no_process_has_no_child_quoted(self):
-        built = job_with(IN_LOCK, children=(a_child(18, "Z"),))
+        built = job_held_at(IN_LOCK, children=(a_child(18, "Z"),))
         assert quotes(ask("lock_deadlock", built), "children") == []
 
     def test_a_dead_worker_at_the_other_end_of_a_pipe_is_quoted(self):
-        built = job_with(IN_MP_PIPE, **CAT, children=(a_child(18, "Z"),))
+        built = job_held_at(IN_MP_PIPE, **CAT, children=(a_child(18, "Z"),))
         verdict = diagnose(a_case(built))
         assert verdict.cause.value == "behind_collective"
         assert "; its worker pid 18 is dead and not reaped (state Z);" in verdict.summary
 
     def test_a_lock_of_a_queue_of_processes_quotes_the_dead_worker(self):
         stack = IN_MP_QUEUE.replace("Connection._recv @multiprocessing/connection.py:395 < ", "")
-        finding = ask("lock_deadlock", job_with(stack, children=(a_child(18, "Z"),)))
+        finding = ask("lock_deadlock", job_held_at(stack, children=(a_child(18, "Z"),)))
         assert quotes(finding, "children") == [
             "rank 2: its worker pid 18 is dead and not reaped (state Z)"
         ]
@@ -81,7 +73,7 @@ class TestChildren:
 
 class TestQueueOfADeadWorker:
     def test_is_a_data_loader(self):
-        built = job_with(IN_MP_QUEUE, **CAT, children=(a_child(18, "Z"),))
+        built = job_held_at(IN_MP_QUEUE, **CAT, children=(a_child(18, "Z"),))
         assert answer(built) == ("dataloader_stall", [2])
         finding = ask("dataloader_stall", built)
         assert finding.confidence == 0.8
@@ -99,13 +91,13 @@ class TestQueueOfADeadWorker:
         ids=["alive", "stopped", "a pipe", "a queue of threads"],
     )
     def test_less_is_not(self, stack, state):
-        built = job_with(stack, **CAT, children=(a_child(18, state),))
+        built = job_held_at(stack, **CAT, children=(a_child(18, state),))
         assert ask("dataloader_stall", built) is None
         assert answer(built) == ("behind_collective", [2])
 
     def test_one_with_a_purpose_keeps_it(self):
         saving = IN_MP_QUEUE.replace("main /job/main.py:15", "save_checkpoint /job/main.py:15")
-        built = job_with(saving, **CAT, children=(a_child(18, "Z"),))
+        built = job_held_at(saving, **CAT, children=(a_child(18, "Z"),))
         assert answer(built) == ("checkpoint_stall", [2])
         assert "; its worker pid 18 is dead" in ask("checkpoint_stall", built).summary
 

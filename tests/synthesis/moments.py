@@ -11,8 +11,6 @@ from tests.synthesis.faults import LOADING, LOCKED, SPINNING
 from tests.synthesis.program import Call, Outcome
 from tests.synthesis.timeline import Timeline
 from watchtower.core.case import Case
-from watchtower.wire.dumps import KernelWait
-from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame
 
 HISTORY = 40
@@ -37,27 +35,21 @@ WORK = (
     LOADING,
     LOCKED,
     replace(SPINNING, active=False, cpu_cores=0.6),
-    Look(
+    replace(
+        SPINNING,
         frames=(
             Frame(function="backward", file="torch/_tensor.py", line=600, library=True),
             own("train", 38, looped=True),
             own("<module>", 80),
         ),
-        cpu_cores=1.0,
-        state=ProcessState.RUNNING,
-        kernel=KernelWait(state=ProcessState.RUNNING),
-        active=True,
     ),
-    Look(
+    replace(
+        SPINNING,
         frames=(
             Frame(function="step", file="torch/optim/adam.py", line=220, library=True),
             own("train", 46, looped=True),
             own("<module>", 80),
         ),
-        cpu_cores=1.0,
-        state=ProcessState.RUNNING,
-        kernel=KernelWait(state=ProcessState.RUNNING),
-        active=True,
     ),
 )
 """What a rank does that computes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.builders import a_case, standings_of
+from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
@@ -23,3 +23,13 @@ def answer(built, **values):
     """Give cause and suspects of the diagnosis."""
     said = diagnose(a_case(built, **values))
     return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+def job_held_at(stack, **values):
+    """Make a job of four whose rank 2 is at this stack, in a futex unless told otherwise."""
+    return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
+
+
+def quotes(finding, source):
+    """Give what a finding quotes without any weight."""
+    return [item.text for item in finding.evidence if item.source == source and not item.weight]
