@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.e2e.side_by_side import LEFT_OUT, NEED_MORE
+from tests.e2e.drilled import LEFT_OUT, NEED_MORE
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
 from watchtower.drills.drill import BACKENDS, Variables

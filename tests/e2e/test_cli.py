@@ -18,7 +18,7 @@ from watchtower.cli import main
 
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cli")]
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.side_by_side import STDLIB, assert_right, names_of_drills
+from tests.e2e.drilled import assert_right, names_of_drills, run_drill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(420)]
 
 
 @pytest.mark.parametrize("name", names_of_drills("stdlib"))
 def test_the_drill_gets_the_right_rank_and_cause(name: str):
-    assert_right(STDLIB.result(name))
+    assert_right(run_drill(name, "stdlib"))

@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.ptrace,
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("strangers"),
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None,
         reason="torch is not installed: `make test-torch` installs it and runs these",

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from tests.e2e.side_by_side import TORCH, assert_right, names_in, names_of_drills
+from tests.e2e.drilled import assert_right, names_of_drills, run_drill
 
 pytestmark = [
     pytest.mark.torch,
@@ -20,11 +20,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def drills(request: pytest.FixtureRequest) -> None:
-    TORCH.start(names_in(request.session.items, __name__))
-
-
 @pytest.mark.parametrize("name", names_of_drills("torch"))
 def test_the_drill_gets_the_right_rank_and_cause(name: str):
-    assert_right(TORCH.result(name))
+    assert_right(run_drill(name, "torch"))

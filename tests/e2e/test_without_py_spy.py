@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.side_by_side import assert_right, read_result, run_drill
+from tests.e2e.drilled import assert_right, read_result, run_drill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

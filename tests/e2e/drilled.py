@@ -1,4 +1,4 @@
-"""Runs drills a few at a time: they spend most of their time waiting for clocks."""
+"""Drills as tests run them: which ones, how scaled, and what their output must say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,48 +55,6 @@ def run_drill(name: str, backend: str, python: str | Path = sys.executable, **op
         check=False,
         **options,
     )
-
-
-class Drills:
-    """The drills of one module of tests, started together; each test waits for its own."""
-
-    def __init__(self, backend: str, at_once: int) -> None:
-        self._backend = backend
-        self._pool = ThreadPoolExecutor(at_once)
-        self._runs: dict[str, Future[Done]] = {}
-
-    def start(self, names: Iterable[str]) -> None:
-        """Begin with these, a few at a time."""
-        for name in names:
-            self._runs[name] = self._pool.submit(run_drill, name, self._backend)
-
-    def result(self, name: str) -> Done:
-        """Wait for one; starts it if nobody has."""
-        if name not in self._runs:
-            self.start([name])
-        return self._runs[name].result()
-
-    def stop(self) -> None:
-        """Begin no further one."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-STDLIB = Drills("stdlib", at_once=4)
-"""Begun when the tests are collected: they wait for clocks while the other tests run."""
-
-TORCH = Drills("torch", at_once=2)
-"""Begun by their first test: importing torch four times at once keeps two cores busy."""
-
-
-def names_in(items: Iterable[pytest.Item], module: str) -> list[str]:
-    """Name the drills that the selected tests of a module want."""
-    return [
-        item.callspec.params["name"]
-        for item in items
-        if isinstance(item, pytest.Function)
-        and item.module.__name__ == module
-        and hasattr(item, "callspec")
-    ]
 
 
 def read_result(done: Done) -> dict:
