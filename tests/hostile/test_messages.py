@@ -35,7 +35,7 @@ DECODERS = {
     "report.json": msgspec.json.Decoder(Report),
     "dumps.json": msgspec.json.Decoder(DumpBatch),
 }
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 ODD = st.one_of(
     st.none(),
@@ -215,7 +215,6 @@ HOSTILE = st.one_of(
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_reaches_a_terminal_as_anything_but_text(text):
     page = render_text(a_verdict(text))
     assert all(line.isprintable() for line in page.split("\n"))
@@ -223,7 +222,6 @@ def test_no_text_reaches_a_terminal_as_anything_but_text(text):
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_becomes_a_mention_or_a_link_in_slack(text):
     page = render_slack(a_verdict(text))
     assert "<" not in page
@@ -233,7 +231,6 @@ def test_no_text_becomes_a_mention_or_a_link_in_slack(text):
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_becomes_markup_in_markdown(text):
     page = render_markdown(a_verdict(text))
     before, block, after = page.split("```")
