@@ -50,14 +50,15 @@ ODD = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def tower(tmp_path_factory: pytest.TempPathFactory):
-    store = SqliteStore(tmp_path_factory.mktemp("store") / "watchtower.db")
+@pytest.fixture
+def tower(tmp_path: Path):
+    """One for each test: what a test wastes of it is refused to the next."""
+    store = SqliteStore(tmp_path / "watchtower.db")
     yield Tower(Policy(startup_grace_s=0.1), store, store.recall(), Clock())
     store.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(tower):
     with TestClient(make_app(tower)) as client:
         yield client
