@@ -21,7 +21,7 @@ from tests.synthesis.evidence import Maker, Recording
 from tests.synthesis.faults import LOADING, imagine_cut
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
-from tests.synthesis.program import run
+from tests.synthesis.timeline import run
 from watchtower.core.case import Case
 from watchtower.core.detection.detector import Detector, Stall, Why
 from watchtower.core.detection.snapshot import make_case, sketch_case

@@ -90,7 +90,7 @@ def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> N
 
 
 @given(raw=PAGES, cut=st.integers(0, PAGE_SIZE), then=PAGES)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_whatever_a_page_says_the_report_can_be_sent(raw: bytes, cut: int, then: bytes) -> None:
     descriptor = os.memfd_create("page")
     os.write(descriptor, raw)

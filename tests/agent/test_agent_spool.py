@@ -99,7 +99,7 @@ def test_a_dump_still_in_memory_is_not_lost_with_its_file(
 
 
 @given(junk=st.binary(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_random_bytes_are_removed_and_what_comes_after_is_read(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes
 ) -> None:
@@ -117,7 +117,7 @@ def test_random_bytes_are_removed_and_what_comes_after_is_read(
 
 
 @given(at=st.integers(min_value=0), to=st.integers(1, 255))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_one_changed_byte_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, at: int, to: int
 ) -> None:

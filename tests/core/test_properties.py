@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core import builders as b
@@ -14,7 +14,7 @@ from watchtower.core.ranksets import parse_ranks
 from watchtower.core.wording import MAX_LINES, render_markdown, render_slack, render_text
 from watchtower.wire.verdict import Cause, Status, Verdict
 
-slow = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+slow = settings(max_examples=200)
 
 
 def verdict_of(case):

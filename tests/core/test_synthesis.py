@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
 from tests.synthesis.faults import FAULTS, LOADING, SILENT, SPINNING, Fault, imagine, imagine_cut
 from tests.synthesis.layout import Layout
-from tests.synthesis.program import run
+from tests.synthesis.timeline import run
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 LAYOUTS = (
@@ -22,7 +22,7 @@ LAYOUTS = (
     Layout(tensor=2, data=3, pipeline=2),
     Layout(tensor=4, data=4, pipeline=4),
 )
-FEW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=100)
 
 
 @st.composite

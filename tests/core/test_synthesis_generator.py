@@ -5,7 +5,8 @@ import pytest
 from tests.synthesis.evidence import Maker, Recording
 from tests.synthesis.faults import LOADING, imagine_cut
 from tests.synthesis.layout import Layout, make_groups
-from tests.synthesis.program import Outcome, insert, run, skip, write_program
+from tests.synthesis.program import Outcome, insert, skip, write_program
+from tests.synthesis.timeline import run
 from watchtower.wire.collectives import name_group
 
 SQUARE = Layout(tensor=2, data=2)

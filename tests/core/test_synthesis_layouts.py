@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
@@ -20,12 +20,13 @@ from tests.synthesis.faults import (
 )
 from tests.synthesis.layout import Layout
 from tests.synthesis.noise import add_noise
-from tests.synthesis.program import Call, Spoil, insert, run, skip, swap, write_program
+from tests.synthesis.program import Call, Spoil, insert, skip, swap, write_program
+from tests.synthesis.timeline import run
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
 from watchtower.wire.verdict import Cause
 
-SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=40)
 LARGE = Layout(tensor=8, data=8, pipeline=8)
 
 

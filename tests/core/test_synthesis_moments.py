@@ -20,7 +20,6 @@ from watchtower.core.diagnosis.waiting.records import read_records
 
 SOME = settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 STEPS = 6

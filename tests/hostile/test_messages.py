@@ -35,7 +35,7 @@ DECODERS = {
     "report.json": msgspec.json.Decoder(Report),
     "dumps.json": msgspec.json.Decoder(DumpBatch),
 }
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 ODD = st.one_of(
     st.none(),
@@ -50,14 +50,15 @@ ODD = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def tower(tmp_path_factory: pytest.TempPathFactory):
-    store = SqliteStore(tmp_path_factory.mktemp("store") / "watchtower.db")
+@pytest.fixture
+def tower(tmp_path: Path):
+    """One for each test: what a test wastes of it is refused to the next."""
+    store = SqliteStore(tmp_path / "watchtower.db")
     yield Tower(Policy(startup_grace_s=0.1), store, store.recall(), Clock())
     store.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(tower):
     with TestClient(make_app(tower)) as client:
         yield client
@@ -215,7 +216,6 @@ HOSTILE = st.one_of(
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_reaches_a_terminal_as_anything_but_text(text):
     page = render_text(a_verdict(text))
     assert all(line.isprintable() for line in page.split("\n"))
@@ -223,7 +223,6 @@ def test_no_text_reaches_a_terminal_as_anything_but_text(text):
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_becomes_a_mention_or_a_link_in_slack(text):
     page = render_slack(a_verdict(text))
     assert "<" not in page
@@ -233,7 +232,6 @@ def test_no_text_becomes_a_mention_or_a_link_in_slack(text):
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_no_text_becomes_markup_in_markdown(text):
     page = render_markdown(a_verdict(text))
     before, block, after = page.split("```")

@@ -173,8 +173,7 @@ class Maker:
 
 def _under_way(place: Place, made: Calls) -> Calls:
     """Give the calls that are not over; they are the last, as calls end in order."""
-    count = place.under_way if place.under_way is not None else int(place.inside)
-    return made[len(made) - count :]
+    return made[len(made) - place.under_way :]
 
 
 def _peers(

@@ -16,11 +16,11 @@ from tests.synthesis.program import (
     insert,
     regroup,
     reshape,
-    run,
     skip,
     swap,
     write_program,
 )
+from tests.synthesis.timeline import run
 from watchtower.core.case import Case, Presence
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import Ending, EndingKind, ProcessState
@@ -273,7 +273,7 @@ def imagine_cut(layout: Layout, recording: Recording | None = None) -> Truth:
     assert set(stuck.values()) >= {last}
     outcome = run(layout, spoil={0: reshape(last)})
     for rank, place in enumerate(outcome.places):
-        place.at, place.inside, place.done = stuck[rank], True, False
+        place.at, place.inside, place.under_way, place.done = stuck[rank], True, 1, False
     outcome.programs[0] = outcome.usual[0]
     case = Maker(layout, recording or Recording()).make(outcome, {})
     return Truth(case, (), ("symmetric_hang",), outcome)

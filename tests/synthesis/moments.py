@@ -70,7 +70,7 @@ def goes_on(timeline: Timeline, moments: Moments, rank: int, *, recorded: bool) 
     if not recorded:
         return (before.at, before.inside) != (after.at, after.inside)
     calls = timeline.programs[rank]
-    over = (place.at + place.inside - (place.under_way or 0) for place in (before, after))
+    over = (place.at + place.inside - place.under_way for place in (before, after))
     first, last = over
     return any(call.group for call in calls[first:last])
 

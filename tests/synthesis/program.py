@@ -1,9 +1,8 @@
-"""What every rank calls in one step, and where all get stuck when one does something else."""
+"""What every rank calls in one step, and how one of them may call something else."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from tests.synthesis.layout import Layout
@@ -57,9 +56,8 @@ class Place:
     """It has made that call; else it never came to it."""
     done: bool = False
     """It has made all its calls."""
-    under_way: int | None = None
-    """How many of its last calls are not over, its thread may have gone on; null: the one it is
-    inside of."""
+    under_way: int = 0
+    """How many of its last calls are not over; its thread may have gone on."""
 
 
 @dataclass
@@ -72,113 +70,6 @@ class Outcome:
     """Whole steps before, which every rank has made."""
     usual: list[Calls] = field(default_factory=list)
     """What a step without the fault calls."""
-
-
-def run(
-    layout: Layout,
-    *,
-    spoil: dict[int, Spoil] | None = None,
-    stops: dict[int, int] | None = None,
-    cut_at: int | None = None,
-    history: int = 40,
-) -> Outcome:
-    """Run one step until nothing moves any more.
-
-    `spoil` changes the calls of ranks, `stops` keeps a rank from making its call of that index,
-    `cut_at` takes the network away: calls of that index and later ones never end.
-    """
-    usual = [write_program(layout, rank) for rank in range(layout.size)]
-    programs = [
-        spoil[rank](list(calls)) if spoil and rank in spoil else calls
-        for rank, calls in enumerate(usual)
-    ]
-    world = _World(layout, programs, stops or {}, cut_at)
-    world.run()
-    return Outcome(programs, world.places, history, usual)
-
-
-class _World:
-    def __init__(
-        self, layout: Layout, programs: Sequence[Calls], stops: dict[int, int], cut_at: int | None
-    ) -> None:
-        self.programs, self.stops, self.cut_at = programs, stops, cut_at
-        self.members = {name: len(ranks) for name, ranks in layout.groups.items()}
-        self.places = [Place() for _ in programs]
-        self.arrived: dict[tuple[str, int], list[int]] = defaultdict(list)
-        self.numbers: dict[tuple[int, str], int] = defaultdict(int)
-        self.sent: dict[tuple[int, int], int] = defaultdict(int)
-        self.taken: dict[tuple[int, int], int] = defaultdict(int)
-        self.waiting_for: dict[tuple[int, int], int] = {}
-        self.runnable: deque[int] = deque(range(len(programs)))
-
-    def run(self) -> None:
-        while self.runnable:
-            rank = self.runnable.popleft()
-            while self._advance(rank):
-                pass
-
-    def _advance(self, rank: int) -> bool:
-        """Make one call of a rank; tells whether it may go on at once."""
-        place = self.places[rank]
-        if place.at == len(self.programs[rank]):
-            place.done = True
-            return False
-        if self.stops.get(rank) == place.at:
-            return False
-        place.inside = True
-        call = self.programs[rank][place.at]
-        if self.cut_at is not None and place.at >= self.cut_at and call.operation != "send":
-            self._arrive(rank, call)
-            return False
-        if call.operation == "send":
-            return self._send(rank, call)
-        return self._receive(rank, call) if call.operation == "recv" else self._meet(rank, call)
-
-    def _leave(self, rank: int) -> None:
-        self.places[rank].at += 1
-        self.places[rank].inside = False
-
-    def _send(self, rank: int, call: Call) -> bool:
-        self.sent[rank, call.peer] += 1
-        self._leave(rank)
-        if self.waiting_for.get((rank, call.peer)) == self.sent[rank, call.peer]:
-            del self.waiting_for[rank, call.peer]
-            self._leave(call.peer)
-            self.runnable.append(call.peer)
-        return True
-
-    def _receive(self, rank: int, call: Call) -> bool:
-        self.taken[call.peer, rank] += 1
-        if self.sent[call.peer, rank] >= self.taken[call.peer, rank]:
-            self._leave(rank)
-            return True
-        self.waiting_for[call.peer, rank] = self.taken[call.peer, rank]
-        return False
-
-    def _arrive(self, rank: int, call: Call) -> list[int]:
-        if not call.group:
-            return []
-        self.numbers[rank, call.group] += 1
-        there = self.arrived[call.group, self.numbers[rank, call.group]]
-        there.append(rank)
-        return there
-
-    def _meet(self, rank: int, call: Call) -> bool:
-        there = self._arrive(rank, call)
-        if len(there) < self.members[call.group]:
-            return False
-        made = {self._call_of(other) for other in there}
-        if len(made) > 1:
-            return False
-        for other in there:
-            self._leave(other)
-            if other != rank:
-                self.runnable.append(other)
-        return True
-
-    def _call_of(self, rank: int) -> tuple[str, str]:
-        call = self.programs[rank][self.places[rank].at]
-        return call.operation, call.signature
 
 
 def skip(index: int) -> Spoil:

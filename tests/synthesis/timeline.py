@@ -1,4 +1,4 @@
-"""The same program with a clock: when every rank makes each of its calls, and when each is over.
+"""The program with a clock: when every rank makes each of its calls, and when each is over.
 
 Dumps of ranks are not taken at one moment. What a rank shows then follows from where its own thread
 and its calls are at its own moment, so that records and stacks of a case fit together as in life.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.synthesis.layout import Layout
-from tests.synthesis.program import Calls, Place, write_program
+from tests.synthesis.program import Calls, Outcome, Place, Spoil, write_program
 
 TRANSFER_S = 0.01
 """How long a call takes once everybody is there."""
@@ -21,6 +21,9 @@ AHEAD = 0.1
 """Share of the work that the thread does of a rank whose device does the rest."""
 
 NEVER = math.inf
+
+LONG_AFTER_S = 1e9
+"""When whatever can be over is over."""
 
 Work = Callable[[int, int], float]
 """Gives the seconds that a rank computes before its call of this index."""
@@ -62,6 +65,7 @@ class Timeline:
         return Place(
             at=len(made) - inside,
             inside=inside,
+            done=len(made) - inside == len(self.programs[rank]),
             under_way=sum(visit.over > moment for visit in made),
         )
 
@@ -71,18 +75,39 @@ class Timeline:
         return max(visit.made for visits in self.visits for visit in visits[-1:])
 
 
+def run(
+    layout: Layout,
+    *,
+    spoil: Mapping[int, Spoil] | None = None,
+    stops: Mapping[int, int] | None = None,
+    cut_at: int | None = None,
+    history: int = 40,
+) -> Outcome:
+    """Run one step until nothing moves any more; see `pass_time`."""
+    line = pass_time(layout, lambda *_: 0.0, steps=1, spoil=spoil, stops=stops, cut_at=cut_at)
+    places = [line.place_at(rank, LONG_AFTER_S) for rank in range(layout.size)]
+    return Outcome(line.programs, places, history, line.usual)
+
+
 def pass_time(
     layout: Layout,
     work: Work,
     *,
     steps: int = 4,
     pace: Pace | None = None,
+    spoil: Mapping[int, Spoil] | None = None,
     stops: Mapping[int, int] | None = None,
     cut_at: int | None = None,
 ) -> Timeline:
-    """Let a job make these steps of its program; `stops` and `cut_at` are those of `run`."""
+    """Let a job make these steps of its program.
+
+    `spoil` changes the calls of ranks, `stops` keeps a rank from making its call of that index,
+    `cut_at` takes the network away: calls of that index and later ones never end.
+    """
     usual = [write_program(layout, rank) for rank in range(layout.size)]
     programs = [calls * steps for calls in usual]
+    for rank, change in (spoil or {}).items():
+        programs[rank] = change(programs[rank])
     clock = _Clock(layout, programs, work, pace or Pace(), [len(calls) for calls in usual])
     clock.stops, clock.cut_at = dict(stops or {}), cut_at
     clock.run()
@@ -173,11 +198,16 @@ class _Clock:
         self.numbers[rank, group] += 1
         there = self.there[group, self.numbers[rank, group]]
         there[rank] = ready
-        if len(there) < self.members[group]:
+        if len(there) < self.members[group] or len({self._call_of(other) for other in there}) > 1:
             return False
+        last = max(there.values())
         for other in there:
-            self._end(other, max(there.values()))
+            self._end(other, last)
         return False
+
+    def _call_of(self, rank: int) -> tuple[str, str]:
+        call = self.programs[rank][len(self.visits[rank]) - 1]
+        return call.operation, call.signature
 
     def _end(self, rank: int, moment: float) -> None:
         self.visits[rank][-1].over = moment + TRANSFER_S

@@ -166,7 +166,6 @@ class AnyStory(RuleBasedStateMachine):
 AnyStory.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=14,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestAnyStory = AnyStory.TestCase

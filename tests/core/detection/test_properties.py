@@ -18,7 +18,7 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 
 
 @FEW
@@ -109,5 +109,5 @@ class AnyTimeline(RuleBasedStateMachine):
             assert self.open == (self.watch.status is Status.HUNG)
 
 
-AnyTimeline.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+AnyTimeline.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestAnyTimeline = AnyTimeline.TestCase

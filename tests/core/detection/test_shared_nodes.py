@@ -41,7 +41,7 @@ def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
     return made
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(STOPS), st.sampled_from(STOPS), st.integers(0, 7), st.integers(0, 2**32))
 def test_a_case_is_the_same_whether_or_not_another_job_shares_its_nodes(one, other, rank, seed):
     first = launch(imagine(ONE, one, rank).case, "one", 1000)
@@ -52,7 +52,7 @@ def test_a_case_is_the_same_whether_or_not_another_job_shares_its_nodes(one, oth
     assert together["other"] == collect([second], order)["other"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(STOPS), st.sampled_from(STOPS), st.integers(0, 7), st.integers(0, 2**32))
 def test_each_of_two_jobs_is_told_its_own_fault(one, other, rank, seed):
     truths = {"one": imagine(ONE, one, rank), "other": imagine(OTHER, other, rank)}
