@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.towers import PATIENT
+
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
 pytestmark = pytest.mark.e2e
@@ -28,10 +30,10 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        command = [sys.executable, "-P", "-m", "watchtower", "serve", "--port", "0"]
+        command = [sys.executable, "-P", "-m", "watchtower", "serve", "--config", str(PATIENT)]
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(
-            [*command, "--data-dir", str(folder)],
+            [*command, "--port", "0", "--data-dir", str(folder)],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
