@@ -40,7 +40,7 @@ vanish_s = 3
 
 CAUSES = ("dataloader_stall", "process_stopped", "process_died")
 MOMENTS = ("stall", "upload", "suspect", "hung", "mend", "recovered")
-START_DEADLINE_S = 20.0
+START_DEADLINE_S = 60.0
 STAGE_DEADLINE_S = 60.0
 """However often the tower is killed meanwhile, a stage of a hang takes no longer than this."""
 

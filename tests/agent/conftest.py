@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_scene import RecordingTower, RunningAgent, Victim, new_mark
+from agent_scene import RecordingTower, RunningAgent, Victim, new_mark, wait_until
 
 from agent.collectors.traffic import TcpBytes
 from agent.discovery import Discovery
@@ -88,7 +88,8 @@ def watch(mark: str) -> Callable[[], WatchedRank]:
             host="gpu-1",
             own_pid=-1,
         )
-        (found,) = discovery.tick(0.0)
+        # Beside many other processes the first tick does not come to all of them.
+        (found,) = wait_until(lambda: discovery.tick(time.monotonic()), "the rank is found")
         return WatchedRank(proc, found, time.monotonic(), TcpBytes(), 1.0)
 
     return watch_it
