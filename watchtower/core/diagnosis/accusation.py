@@ -133,7 +133,7 @@ def find_ceiling(standings: Standings, suspects: Sequence[Standing]) -> float:
     if not waiting:
         left = find_gave_up(standings)
         return min(ceiling, GAVE_UP_CEILING if left else NOBODY_WAITS_CEILING)
-    if standings.comm:
+    if standings.comm_threads:
         ceiling = min(ceiling, COMM_CEILING if proven else PRESUMED_CEILING)
     if all(item.presumed for item in waiting):
         ceiling = min(ceiling, SCATTERED_CEILING if are_scattered(waiting) else PRESUMED_CEILING)

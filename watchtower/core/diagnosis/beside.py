@@ -58,11 +58,11 @@ def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, b
         for thread in dump.threads
         if thread is not trains
         and (known := stacks.get(thread.digest)) is not None
-        and (known.own or _class_of(known) in SAID_WAITS)
+        and (known.own or known.frame_class in SAID_WAITS)
     ]
     found.sort(key=lambda item: _tells_little(item[1]))
     return tuple(
-        (_describe(thread, known, before), thread.owns_gil or _class_of(known) in IDLE)
+        (_describe(thread, known, before), thread.owns_gil or known.frame_class in IDLE)
         for thread, known in found[:MAX_QUOTED_THREADS]
     )
 
@@ -79,16 +79,11 @@ def _threads_before(standing: Standing) -> frozenset[tuple[str, str]]:
     return frozenset((thread.name, thread.digest) for dump in dumps for thread in dump.threads)
 
 
-def _class_of(known: KnownStack) -> FrameClass:
-    return known.reading.frame_class if known.reading else FrameClass.NONE
-
-
 def _tells_little(known: KnownStack) -> int:
     """Order a thread whose wait has a name before one in user code, and those idle last."""
-    frame_class = _class_of(known)
-    if frame_class in IDLE:
+    if known.frame_class in IDLE:
         return 2
-    return 1 if frame_class is FrameClass.USER else 0
+    return 1 if known.frame_class is FrameClass.USER else 0
 
 
 def _describe(thread: ThreadDump, known: KnownStack, before: frozenset[tuple[str, str]]) -> str:
@@ -103,7 +98,7 @@ def _say_call(known: KnownStack) -> str:
     frames = known.stack.frames
     called = list(called_by_user(frames)) if known.own else []
     place = find_called(frames) if known.own else None
-    waits = place.says if place else SAID_WAITS.get(_class_of(known), "")
+    waits = place.says if place else SAID_WAITS.get(known.frame_class, "")
     call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
     at = f" in {call} at {clean(position(called[-1]), 80)}" if called else ""
     return f", {waits}{at}" if waits else f",{at}" if at else ""

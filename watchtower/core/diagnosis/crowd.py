@@ -57,7 +57,7 @@ class Standings:
     """Collective records, where some rank gave any."""
     graph: WaitGraph | None = None
     """Who waits for whom by those records."""
-    comm: CommThreads | None = None
+    comm_threads: CommThreads | None = None
     """Threads that make the collectives, where main threads only wait for them."""
     stacks: Mapping[str, KnownStack] = field(default_factory=dict, compare=False, repr=False)
     """Every stack of the case by digest: of other threads and of children, too."""
@@ -134,14 +134,16 @@ def take_standings(case: Case) -> Standings:
     """Read every rank, then presume a crowd where no frame names a collective."""
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_standing(case, evidence, stacks) for evidence in case.ranks}
-    comm = find_comm_threads(by_rank.values(), stacks)
-    if comm:
-        by_rank = {item.rank: take_standing(case, item, stacks, comm) for item in case.ranks}
+    comm_threads = find_comm_threads(by_rank.values(), stacks)
+    if comm_threads:
+        by_rank = {
+            item.rank: take_standing(case, item, stacks, comm_threads) for item in case.ranks
+        }
     records = read_records(case)
     graph = graph_of(by_rank, records) if records else None
     if records and graph:
         by_rank = place_by_records(by_rank, records, graph)
-    standings = Standings(by_rank, records, graph, comm, stacks)
+    standings = Standings(by_rank, records, graph, comm_threads, stacks)
     if standings.waiting:
         return standings
     return _presume(standings, find_crowd(standings))

@@ -162,10 +162,10 @@ def take_standing(
     case: Case,
     evidence: RankEvidence,
     stacks: dict[str, KnownStack],
-    comm: CommThreads | None = None,
+    comm_threads: CommThreads | None = None,
 ) -> Standing:
-    """Read one rank by itself; `comm` are threads known to make the job's collectives."""
-    threads = [find_thread(dump, stacks, comm) for dump in evidence.dumps]
+    """Read one rank by itself; `comm_threads` are threads known to make the job's collectives."""
+    threads = [find_thread(dump, stacks, comm_threads) for dump in evidence.dumps]
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None

@@ -31,6 +31,11 @@ class KnownStack:
     own: tuple[Frame, ...]
     """Frames of the user's own code."""
 
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of its innermost frame that has one; NONE where the stack could not be read."""
+        return self.reading.frame_class if self.reading else FrameClass.NONE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommThreads:
@@ -55,13 +60,13 @@ def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
 
 
 def find_thread(
-    dump: RankDump, stacks: Mapping[str, KnownStack], comm: CommThreads | None = None
+    dump: RankDump, stacks: Mapping[str, KnownStack], comm_threads: CommThreads | None = None
 ) -> ThreadDump | None:
     """Choose the thread that trains: the main one, unless it only waits for another one.
 
     Some programs train in a thread that main joins. And while main is in backward, hooks run in
     threads of autograd, which begin right in the user's function and not in `threading`. Who waits
-    at a lock may wait for any thread: for one of `comm` where other ranks do so at this place.
+    at a lock may wait for any thread: for one of `comm_threads` where others do so at this place.
     """
     if len(dump.threads) == 1:
         return dump.threads[0]
@@ -76,12 +81,24 @@ def find_thread(
     if frame_class is FrameClass.THREAD:
         waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
         return next(waiting, None) or next(iter(others), main)
-    if frame_class is FrameClass.LOCK and comm and functions_of(stacks[main.digest]) in comm.places:
-        making = (other for other in others if root_of(stacks[other.digest]) in comm.roots)
-        return next((t for t in making if class_of(t, stacks) not in DONE_ELSEWHERE), main)
+    if frame_class is FrameClass.LOCK and comm_threads:
+        return _find_awaited(main, others, stacks, comm_threads) or main
     if frame_class is FrameClass.BACKWARD:
         return next((other for other in others if _is_hook(other, stacks)), main)
     return main
+
+
+def _find_awaited(
+    main: ThreadDump,
+    others: Iterable[ThreadDump],
+    stacks: Mapping[str, KnownStack],
+    comm_threads: CommThreads,
+) -> ThreadDump | None:
+    """Find the thread that main waits for where main threads wait for those that communicate."""
+    if functions_of(stacks[main.digest]) not in comm_threads.places:
+        return None
+    making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
+    return next((t for t in making if class_of(t, stacks) not in DONE_ELSEWHERE), None)
 
 
 def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
@@ -106,7 +123,7 @@ def root_of(known: KnownStack) -> Function | None:
 def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
     """Give the class of a thread's stack, NONE without one."""
     known = stacks.get(thread.digest)
-    return known.reading.frame_class if known and known.reading else FrameClass.NONE
+    return known.frame_class if known else FrameClass.NONE
 
 
 def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.crowd import Standings
@@ -75,13 +75,12 @@ def worker_evidence(standing: Standing, worker: Worker | None) -> tuple[Evidence
     return (Evidence(source="children", text=text, ranks=str(standing.rank), weight=worker.weight),)
 
 
-def child_evidence(standings: Standings, standing: Standing) -> tuple[Evidence, ...]:
-    """Quote the child that may be waited for; it weighs nothing: many ranks have idle children."""
-    says = _say_child(standings, standing)
-    if not says:
-        return ()
-    rank = str(standing.rank)
-    return (Evidence(source="children", text=f"rank {rank}: {says}", ranks=rank, weight=0.0),)
+def child_evidence(standings: Standings, suspects: Iterable[Standing]) -> Iterator[Evidence]:
+    """Quote children that may be waited for; they weigh nothing: many ranks have idle children."""
+    for item in suspects:
+        if says := _say_child(standings, item):
+            rank = str(item.rank)
+            yield Evidence(source="children", text=f"rank {rank}: {says}", ranks=rank, weight=0.0)
 
 
 def say_child(standings: Standings, standing: Standing) -> str:

@@ -40,7 +40,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         says=lambda item: f"{_say_movement(item)}{say_child(standings, item)}",
         extra=[
             *(movement_evidence(item, 0.0) for item in behind[:3]),
-            *(quote for item in behind[:3] for quote in child_evidence(standings, item)),
+            *child_evidence(standings, behind[:3]),
         ],
         ceiling=min(ceiling, doubt_crowds(standings, behind)),
         next_steps=_advise(behind[0]),

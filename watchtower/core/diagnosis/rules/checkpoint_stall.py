@@ -43,7 +43,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         says=lambda item: f"{_say_movement(item)}{say_child(standings, item)}",
         extra=[
             *(movement_evidence(item, 0.0 if item.moving else 0.4) for item in saving[:3]),
-            *(quote for item in saving[:3] for quote in child_evidence(standings, item)),
+            *child_evidence(standings, saving[:3]),
         ],
         next_steps=(_advise(first, node), "the last complete checkpoint is older than this one"),
     )

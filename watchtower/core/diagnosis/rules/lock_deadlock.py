@@ -40,7 +40,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         says=lambda item: f"{say_place_of_wait(item)}{say_child(standings, item)}",
         extra=[
             *(_lock_evidence(item) for item in locked[:3]),
-            *(quote for item in locked[:3] for quote in child_evidence(standings, item)),
+            *child_evidence(standings, locked[:3]),
         ],
         ceiling=doubt_crowds(standings, locked),
         next_steps=(

@@ -47,7 +47,10 @@ TAKEN_BY_ROOT = frozenset({"reduce", "gather"})
 """Calls of which one member is the root. Records hold no root: two members may have passed another
 one each, and then wait for each other while whoever was served goes on."""
 
-ASK_ROOT = "compare the root (src / dst) that each rank passed: the records do not hold it"
+COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
+ASK_ROOT = f"{COMPARE_ROOTS}: the records do not hold it"
+
+LOOK = "look at the network between them"
 
 NEXT_STEPS = (
     "no rank keeps the others: look at what connects them (link state and error counters of "
@@ -98,9 +101,11 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
     ceiling = LEFT_CEILING if left else 1.0
     if not certain or ahead > ONE_CALL or any(_may_differ_in_root(p, left) for p in points):
         ceiling = DOUBT_CEILING
-    steps = (ASK_ROOT,) if any(_has_root(point) for point in points) else ()
     told = (evidence, *_stack_evidence(standings))
-    return _write(case, standings, told, ceiling, len(left), (*steps, *NEXT_STEPS))
+    if not any(_has_root(point) for point in points):
+        return _write(case, standings, told, ceiling)
+    look = f"{LOOK}, and {COMPARE_ROOTS}" if left else LOOK
+    return _write(case, standings, told, ceiling, look, (ASK_ROOT, *NEXT_STEPS))
 
 
 def _has_root(point: WaitPoint) -> bool:
@@ -186,15 +191,11 @@ def _write(
     standings: Standings,
     evidence: tuple[Evidence, ...],
     ceiling: float,
-    left: int = 0,
+    look: str = LOOK,
     next_steps: tuple[str, ...] = NEXT_STEPS,
 ) -> Finding:
-    """`left`: how many have left the call that the others are in."""
     if standings.at(Place.UNKNOWN):
         ceiling = min(ceiling, MISSING_CEILING)
-    look = "look at the network between them"
-    if next_steps[0] is ASK_ROOT and left:
-        look += f", and {ASK_ROOT.partition(':')[0]}"
     return Finding(
         cause=Cause.SYMMETRIC_HANG,
         tier=Tier.WAIT_FOR if evidence[0].source == "records" else Tier.STACKS,

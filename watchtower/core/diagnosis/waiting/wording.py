@@ -60,29 +60,27 @@ def wait_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[E
             told.append(
                 Evidence(source="records", text=text, ranks=format_ranks(ranks), weight=weight)
             )
-    return (*told, *_comm_evidence(standings, suspects))
+    return (*told, *_comm_thread_evidence(standings, suspects))
 
 
-def _comm_evidence(standings: Standings, suspects: Sequence[Standing]) -> Iterator[Evidence]:
+def _comm_thread_evidence(standings: Standings, suspects: Sequence[Standing]) -> Iterator[Evidence]:
     """Tell how often the suspects called what is waited for beside main, where no stack shows it.
 
     A thread that died or never called leaves nothing but its count.
     """
-    if standings.comm is None or standings.graph is None or standings.records is None:
+    if standings.comm_threads is None or standings.graph is None or standings.records is None:
         return
-    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(standings.comm.roots))
+    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(standings.comm_threads.roots))
     for item in suspects[:MAX_TOLD]:
         kept = (p for p in standings.graph.points if item.rank in p.missing and p.group)
         if (point := next(kept, None)) is None or point.group is None:
             continue
-        by_log = standings.records.in_group[point.group.id]
-        digest = next((digest for digest, ranks in by_log.items() if item.rank in ranks), None)
-        if digest is None:
+        if (log := standings.records.log_of(item.rank, point.group.id)) is None:
             continue
         text = (
             f"collectives are made beside main, in {threads}: {name_ranks(point.waiting)} "
             f"called number {point.number} of {describe_group(point.group)}, "
-            f"rank {item.rank} {standings.records.logs[digest].called}"
+            f"rank {item.rank} {log.called}"
         )
         ranks = format_ranks([*point.waiting, item.rank])
         yield Evidence(source="records", text=text, ranks=ranks, weight=RECORD_WEIGHT)
