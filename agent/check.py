@@ -21,6 +21,8 @@ from watchtower.wire.orders import ReportReply
 
 MAX_VERSION = 64
 
+_REPLIES = msgspec.json.Decoder(ReportReply)
+
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 """The first one has this number on every kernel (PROC_PID_INIT_INO)."""
 
@@ -134,7 +136,7 @@ def _refusal_of(settings: config.Settings) -> str:
     address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
     client = TowerConnection(address)
     try:
-        reply = msgspec.json.decode(client.get(REPORT_PATH), type=ReportReply)
+        reply = _REPLIES.decode(client.get(REPORT_PATH))
     except TowerError as error:
         return f"takes no reports: {error.reason}"
     except (msgspec.MsgspecError, UnicodeDecodeError):

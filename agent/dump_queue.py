@@ -29,6 +29,8 @@ class Loss(Enum):
     DAMAGED = "damaged"
 
 
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
 CountLoss = Callable[[Loss], None]
 
 
@@ -46,7 +48,7 @@ class WaitingDump:
 
     def message(self, held_s: float) -> bytes:
         """Return what is posted; ValueError when the body is no JSON object."""
-        fields = msgspec.json.decode(self.body, type=dict[str, msgspec.Raw])
+        fields = _FIELDS.decode(self.body)
         fields["held_s"] = msgspec.Raw(msgspec.json.encode(held_s))
         return msgspec.json.encode(fields)
 

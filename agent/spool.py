@@ -52,6 +52,8 @@ class _Head(msgspec.Struct):
     body_crc32: int
 
 
+_HEADS = msgspec.json.Decoder(_Head)
+
 _OF_THIS_FILE = (
     errno.ENOENT,
     errno.ELOOP,
@@ -253,7 +255,7 @@ def _read(path: str, dump_id: str) -> WaitingDump:
             raise _Damaged("it is no file")
         content = file.read(MAX_SPOOL_BYTES + 1)
     line, _, body = content.partition(b"\n")
-    head = msgspec.json.decode(line, type=_Head)
+    head = _HEADS.decode(line)
     if head.format != FORMAT or head.id != dump_id:
         raise _Damaged(f"format {head.format}, id {head.id[:64]!r}")
     if (len(body), zlib.crc32(body)) != (head.body_bytes, head.body_crc32):

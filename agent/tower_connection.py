@@ -56,6 +56,9 @@ class _Problem(msgspec.Struct):
     detail: str = ""
 
 
+_PROBLEMS = msgspec.json.Decoder(_Problem)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerAddress:
     """Where the tower is, and the token it knows us by."""
@@ -173,7 +176,7 @@ def _refused(status: int, answer: bytes, content_type: str) -> TowerError:
     said = "" if status < 300 or status >= 400 else "(a redirect: give the address it leads to)"
     if is_problem:
         try:
-            problem = msgspec.json.decode(answer, type=_Problem)
+            problem = _PROBLEMS.decode(answer)
             said = problem.detail or problem.title
         except (msgspec.MsgspecError, UnicodeDecodeError):
             is_problem = False

@@ -29,6 +29,9 @@ ROUND_GAP_S = 0.3
 RANKS, NODES = 4, 2
 TIMEOUT_S = 3.0
 
+_REPLIES = msgspec.json.Decoder(ReportReply)
+_RECEIPTS = msgspec.json.Decoder(DumpReceipt)
+
 
 def _stack(*frames: tuple[str, str, int]) -> Stack:
     return make_stack(tuple(Frame(function=f, file=name, line=line) for f, name, line in frames))
@@ -141,7 +144,7 @@ class Node(threading.Thread):
             except (OSError, http.client.HTTPException):
                 connection = None
             else:
-                self._act(msgspec.json.decode(body, type=ReportReply))
+                self._act(_REPLIES.decode(body))
             self._take_second_rounds()
 
     def stop(self) -> None:
@@ -210,7 +213,7 @@ class Node(threading.Thread):
             self.on_upload(batch.job)
             try:
                 answer = _post(self._connect(), "/ingest/v1/dumps", msgspec.json.encode(held))
-                receipt = msgspec.json.decode(answer, type=DumpReceipt)
+                receipt = _RECEIPTS.decode(answer)
             except (OSError, http.client.HTTPException, msgspec.MsgspecError):
                 time.sleep(0.1)
                 continue

@@ -20,6 +20,8 @@ from watchtower.wire.verdict import Verdict
 MAX_BYTES = 256 * 1024 * 1024
 """Above the export of the largest job; a larger file is something else."""
 
+_BUNDLES = msgspec.json.Decoder(Bundle)
+
 
 def replay(args: argparse.Namespace) -> int:
     """Print the verdict as it was and as it is now; 1 when they name other ranks or causes."""
@@ -38,7 +40,7 @@ def read_bundle(path: Path) -> Bundle:
     if path.stat().st_size > MAX_BYTES:
         raise ClientError(f"{path} has more than {MAX_BYTES} bytes: it is no export of watchtower")
     try:
-        bundle = msgspec.json.decode(path.read_bytes(), type=Bundle)
+        bundle = _BUNDLES.decode(path.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError(f"{path} is no export of watchtower: {error}") from None
     schema = bundle.case.schema if bundle.case else 0

@@ -19,6 +19,11 @@ from watchtower.wire.verdict import Cause, Status, Verdict
 log = logging.getLogger("watchtower.store")
 
 _T = TypeVar("_T")
+
+BATCHES = msgspec.json.Decoder(DumpBatch)
+_VERDICTS = msgspec.json.Decoder(Verdict)
+_CASES = msgspec.json.Decoder(Case)
+_PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 _Read = TypeVar("_Read")
 
 UNREADABLE = "what was said of this incident cannot be read: another release may have written it"
@@ -125,7 +130,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             "opened_at": opened_at,
             "updated_at": updated_at,
             "closed_at": closed_at,
-            "verdict": _try_read(ident, "verdict", lambda text: decode(text, Verdict), verdict)
+            "verdict": _try_read(ident, "verdict", lambda text: decode(text, _VERDICTS), verdict)
             or Verdict(
                 job=str(job),
                 generation=int(str(generation)),
@@ -134,7 +139,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 incident=str(ident),
                 cause=Cause.UNKNOWN,
             ),
-            "case": case and _try_read(ident, "case", lambda text: decode(text, Case), case),
+            "case": case and _try_read(ident, "case", lambda text: decode(text, _CASES), case),
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,
@@ -143,7 +148,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
 
 def read_processes(job: str, text: object) -> frozenset[ProcessKey]:
     """Read who the ranks of a generation were; nobody when that makes no sense."""
-    keys = _try_read(job, "processes", lambda raw: decode(raw, frozenset[ProcessKey]), text)
+    keys = _try_read(job, "processes", lambda raw: decode(raw, _PROCESSES), text)
     return keys or frozenset()
 
 
@@ -167,9 +172,9 @@ def encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def decode(text: object, kind: type[_T]) -> _T:
+def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
     """Read a value from JSON. Raises msgspec.MsgspecError."""
-    return msgspec.json.decode(str(text), type=kind)
+    return decoder.decode(str(text))
 
 
 def size_bytes(text: str) -> int:

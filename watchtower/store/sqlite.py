@@ -141,7 +141,7 @@ class SqliteStore:
         row = (job, since, at, at, ident, PAGE)
         return self._thread.submit(
             lambda: [
-                StoredDumps(batch=rows.decode(batch, DumpBatch), taken_at=taken_at)
+                StoredDumps(batch=rows.decode(batch, rows.BATCHES), taken_at=taken_at)
                 for batch, taken_at in self._db.execute(rows.DUMPS, row)
             ]
         )
