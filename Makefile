@@ -26,7 +26,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
 test: $(VENV)/.ready-dev ## run the tests (those that need torch are skipped unless it is installed)
-	@$(PYTEST) -n 4
+	@$(PYTEST) -n 3
 
 test-torch: $(VENV)/.ready-torch ## run the tests that need torch (installs it: large)
 	@$(PYTEST) -n 2 -m torch
