@@ -11,9 +11,8 @@ FRAMEWORKS := accelerate lightning pytorch_lightning transformers
 # The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
-# Tests mostly wait for clocks, those with torch mostly import it; a fixture of a whole module is made
-# once, for the worker that has its group.
-PYTEST := $(BIN)/python -m pytest --dist loadgroup
+# Tests mostly wait for clocks, those with torch mostly import it.
+PYTEST := $(BIN)/python -m pytest
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-torch lint format bench accuracy clean

@@ -18,7 +18,7 @@ from watchtower.cli import main
 
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cli")]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_
 from watchtower.cli import main
 from watchtower.drills.parts import Part
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("protected")]
+pytestmark = pytest.mark.e2e
 
 ENVIRONMENT_TOKEN = "operator-token-from-the-environment"
 

@@ -15,14 +15,14 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.ptrace,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("strangers"),
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None,
         reason="torch is not installed: `make test-torch` installs it and runs these",
     ),
 ]
 
-AT_ONCE = 2
+AT_ONCE = 1
+"""Beside the drills of another process."""
 
 STRANGERS = {
     "gradient_hook": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
@@ -53,7 +53,7 @@ STRANGERS = {
 def verdicts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Verdicts]:
-    """Run those asked for, two at a time, beside one tower and two agents."""
+    """Run those asked for, beside one tower and two agents."""
     wanted = [
         item.callspec.params["name"]
         for item in request.session.items

@@ -16,7 +16,6 @@ HEARTBEAT = Path(__file__).parents[2] / "heartbeat"
 AUTO = {"WATCHTOWER_HEARTBEAT": "auto", "RANK": "3", "WORLD_SIZE": "4"}
 IMPORTED = "import sys; print('watchtower_heartbeat' in sys.modules, len(sys.meta_path))"
 
-pytestmark = pytest.mark.xdist_group("auto")  # the environments are made once
 torch_only = [*needs("torch"), pytest.mark.timeout(300)]
 
 
