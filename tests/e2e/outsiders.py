@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -98,7 +99,14 @@ def launched(name: str, culprit: int, folder: Path) -> Iterator[None]:
                 },
                 stdout=subprocess.DEVNULL,
                 stderr=log,
+                process_group=0,
             )
             stack.callback(process.wait)
-            stack.callback(process.kill)
+            stack.callback(_kill, process)
         yield
+
+
+def _kill(rank: subprocess.Popen[bytes]) -> None:
+    """Kill it and what it has started, which would claim to be the rank of the next run."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(rank.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 
@@ -60,7 +61,9 @@ def verdicts(
         if item.module is sys.modules[__name__]
     ]
     truths = {name: STRANGERS[name] for name in wanted}
-    with watched(truths, tmp_path_factory.mktemp("strangers"), at_once=AT_ONCE) as running:
+    with watched(
+        truths, tmp_path_factory.mktemp(f"strangers-{os.getpid()}-"), at_once=AT_ONCE
+    ) as running:
         yield running
 
 
