@@ -11,8 +11,6 @@ FRAMEWORKS := accelerate lightning pytorch_lightning transformers
 # The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
-# Tests mostly wait for clocks, those with torch mostly import it.
-PYTEST := $(BIN)/python -m pytest
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-torch lint format bench accuracy clean
@@ -25,10 +23,10 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
 test: $(VENV)/.ready-dev ## run the tests (those that need torch are skipped unless it is installed)
-	@$(PYTEST) -n 3
+	@$(BIN)/python -m pytest -n 3
 
 test-torch: $(VENV)/.ready-torch ## run the tests that need torch (installs it: large)
-	@$(PYTEST) -n 2 -m torch
+	@$(BIN)/python -m pytest -n 2 -m torch
 
 lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .

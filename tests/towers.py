@@ -14,9 +14,6 @@ from urllib.parse import urlsplit
 
 PATIENCE_S = 30.0
 
-PATIENT = Path(__file__).parent / "patient.toml"
-"""Settings with which a job that makes no step is not suspect: `--config`."""
-
 
 @dataclass
 class RunningTower:

@@ -61,6 +61,7 @@ def verdicts(
         if item.module is sys.modules[__name__]
     ]
     truths = {name: STRANGERS[name] for name in wanted}
+    # The folder's name is what agents know the ranks by: those of another run are not ours.
     with watched(
         truths, tmp_path_factory.mktemp(f"strangers-{os.getpid()}-"), at_once=AT_ONCE
     ) as running:
