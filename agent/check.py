@@ -13,15 +13,12 @@ from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.limits import look_at_limits, read_ptrace_scope
 from agent.procfs import Proc, printable
-from agent.shipping import REPORT_PATH
+from agent.shipping import REPLIES, REPORT_PATH
 from agent.spool import Spool
 from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.orders import ReportReply
 
 MAX_VERSION = 64
-
-_REPLIES = msgspec.json.Decoder(ReportReply)
 
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 """The first one has this number on every kernel (PROC_PID_INIT_INO)."""
@@ -136,7 +133,7 @@ def _refusal_of(settings: config.Settings) -> str:
     address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
     client = TowerConnection(address)
     try:
-        reply = _REPLIES.decode(client.get(REPORT_PATH))
+        reply = REPLIES.decode(client.get(REPORT_PATH))
     except TowerError as error:
         return f"takes no reports: {error.reason}"
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -29,9 +29,9 @@ class Loss(Enum):
     DAMAGED = "damaged"
 
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 CountLoss = Callable[[Loss], None]
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,9 @@ REPORT_PATH = "/ingest/v1/report"
 DUMPS_PATH = "/ingest/v1/dumps"
 NOT_YET = "not yet"
 
+REPLIES = msgspec.json.Decoder(ReportReply)
+_RECEIPTS = msgspec.json.Decoder(DumpReceipt)
+
 JITTER = random.Random()
 """Our own: other threads may depend on the state of the shared one."""
 
@@ -57,7 +60,6 @@ class ReportSender:
         self._report: Report | None = None
         self._wake = threading.Condition()
         self._said = NOT_YET
-        self._decoder = msgspec.json.Decoder(ReportReply)
 
     def start(self) -> None:
         """Begin sending."""
@@ -112,7 +114,7 @@ class ReportSender:
 
     def _decode(self, answer: bytes) -> ReportReply:
         try:
-            reply = self._decoder.decode(answer)
+            reply = REPLIES.decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise TowerError(f"its reply is not understood and ignored: {error}") from error
         if reply.version != PROTOCOL_VERSION:
@@ -167,7 +169,6 @@ class DumpSender:
         self._read_moment = read_moment
         self._wake = threading.Event()
         self._failures = 0
-        self._decoder = msgspec.json.Decoder(DumpReceipt)
 
     def start(self) -> None:
         """Begin sending."""
@@ -223,7 +224,7 @@ class DumpSender:
 
     def _check(self, answer: bytes, dump_id: str) -> None:
         try:
-            receipt = self._decoder.decode(answer)
+            receipt = _RECEIPTS.decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise TowerError(f"no receipt: {error}") from error
         if receipt.id != dump_id:

@@ -19,12 +19,12 @@ from watchtower.wire.verdict import Cause, Status, Verdict
 log = logging.getLogger("watchtower.store")
 
 _T = TypeVar("_T")
+_Read = TypeVar("_Read")
 
 BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
-_Read = TypeVar("_Read")
 
 UNREADABLE = "what was said of this incident cannot be read: another release may have written it"
 

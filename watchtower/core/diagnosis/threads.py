@@ -82,13 +82,13 @@ def find_thread(
         waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
         return next(waiting, None) or next(iter(others), main)
     if frame_class is FrameClass.LOCK and comm_threads:
-        return _find_awaited(main, others, stacks, comm_threads) or main
+        return _find_comm_thread(main, others, stacks, comm_threads) or main
     if frame_class is FrameClass.BACKWARD:
         return next((other for other in others if _is_hook(other, stacks)), main)
     return main
 
 
-def _find_awaited(
+def _find_comm_thread(
     main: ThreadDump,
     others: Iterable[ThreadDump],
     stacks: Mapping[str, KnownStack],

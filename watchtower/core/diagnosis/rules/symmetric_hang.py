@@ -50,7 +50,7 @@ one each, and then wait for each other while whoever was served goes on."""
 COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
 ASK_ROOT = f"{COMPARE_ROOTS}: the records do not hold it"
 
-LOOK = "look at the network between them"
+ADVICE = "look at the network between them"
 
 NEXT_STEPS = (
     "no rank keeps the others: look at what connects them (link state and error counters of "
@@ -104,8 +104,8 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
     told = (evidence, *_stack_evidence(standings))
     if not any(_has_root(point) for point in points):
         return _write(case, standings, told, ceiling)
-    look = f"{LOOK}, and {COMPARE_ROOTS}" if left else LOOK
-    return _write(case, standings, told, ceiling, look, (ASK_ROOT, *NEXT_STEPS))
+    advice = f"{ADVICE}, and {COMPARE_ROOTS}" if left else ADVICE
+    return _write(case, standings, told, ceiling, advice, (ASK_ROOT, *NEXT_STEPS))
 
 
 def _has_root(point: WaitPoint) -> bool:
@@ -191,7 +191,7 @@ def _write(
     standings: Standings,
     evidence: tuple[Evidence, ...],
     ceiling: float,
-    look: str = LOOK,
+    advice: str = ADVICE,
     next_steps: tuple[str, ...] = NEXT_STEPS,
 ) -> Finding:
     if standings.at(Place.UNKNOWN):
@@ -203,7 +203,7 @@ def _write(
         suspects=(),
         summary=(
             f"no laggard: all {count_ranks(len(standings.live))} have been inside "
-            f"{name_waits(standings.waiting)} for {say_duration(case.stalled_for_s)}; {look}"
+            f"{name_waits(standings.waiting)} for {say_duration(case.stalled_for_s)}; {advice}"
         ),
         evidence=evidence,
         next_steps=next_steps,
