@@ -57,6 +57,13 @@ class Trainer:
         self.send(statement)
         assert self.line() == "done"
 
+    def ask(self, expression: str) -> str:
+        """What an expression comes to in the program, printed on one line."""
+        self.send(f"print({expression}, flush=True)")
+        answer = self.line()
+        assert self.line() == "done"
+        return answer
+
     def end(self, statement: str = "") -> tuple[int, str]:
         """Run a last statement, wait for the end: exit code and everything said on stderr."""
         _, errors = self.process.communicate(

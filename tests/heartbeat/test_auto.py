@@ -239,8 +239,5 @@ class TestWithTorch:
         trainer.do("import torch, multiprocessing, os")
         trainer.do("pool = multiprocessing.get_context('spawn').Pool(1)")
         trainer.do("assert pool.apply(torch.add, (torch.ones(1), 1)) == 2")
-        trainer.send("print(pool.apply(os.getpid), flush=True)")
-        helper = int(trainer.line())
-        assert trainer.line() == "done"
-        assert open_pages(helper) == []
+        assert open_pages(int(trainer.ask("pool.apply(os.getpid)"))) == []
         trainer.do("pool.terminate(); pool.join()")

@@ -56,8 +56,7 @@ def test_the_page_names_its_process_by_pid_and_start_time(train) -> None:
 def test_the_process_holds_exactly_one_descriptor_and_executed_children_none(train) -> None:
     trainer = train(RANK="0")
     trainer.do("import subprocess; child = subprocess.Popen(['sleep', '60'], close_fds=False)")
-    trainer.send("print(child.pid, flush=True)")
-    child = int(trainer.line())
+    child = int(trainer.ask("child.pid"))
     try:
         assert len(open_pages(trainer.pid)) == 1
         assert open_pages(child) == []

@@ -74,15 +74,12 @@ def test_a_hook_that_comes_second_in_another_thread_does_not_wait(rank) -> None:
 
 def test_a_forked_child_believes_its_own_hooks_again_even_in_the_middle_of_a_beat(rank) -> None:
     rank.do("import os; beat(5); beats._lock.acquire(); out, into = os.pipe(); o2, i2 = os.pipe()")
-    rank.send(
+    rank.do(
         "child = os.fork() or "
         "(beats.beat(OPTIMIZER, 1), os.write(into, b'x'), os.read(o2, 1), os._exit(0))"
     )
-    assert rank.line() == "done"
     rank.do("os.read(out, 1)")
-    rank.send("print(child, flush=True)")
-    child = int(rank.line())
-    assert rank.line() == "done"
+    child = int(rank.ask("child"))
     assert (rank.page(child).step, rank.page().step) == (1, 5)
     rank.do("os.write(i2, b'x'); os.waitpid(child, 0)")
 

@@ -125,20 +125,16 @@ def test_a_program_that_beat_before_the_hook_is_believed(model) -> None:
 def test_a_forked_child_that_trains_counts_on_a_page_of_its_own(model) -> None:
     model.do("import os; step(m, o); from watchtower_heartbeat import beat; beat(7)")
     model.do("ours, theirs = os.pipe(); back, forth = os.pipe()")
-    model.send(
-        "child = os.fork() or (step(m, o), os.write(forth, b'x'), os.read(ours, 1), os._exit(0))"
+    model.do(
+        "child = os.fork() or (os.close(theirs), step(m, o), os.write(forth, b'x'),"
+        " os.read(ours, 1), os._exit(0))"  # which ends when its parent has ended
     )
     model.do("assert os.read(back, 1) == b'x'")
-    model.line()
-    model.send("print(child, flush=True)")
-    child = int(model.line())
-    try:
-        assert model.page(child).step == 2
-        assert model.page().step == 7
-    finally:
-        model.do("os.write(theirs, b'x')")
+    assert model.page(int(model.ask("child"))).step == 2
+    assert model.page().step == 7
 
 
+WEIGHT = "m.weight.sum().item().hex()"
 COMPILED = "run = torch.compile(lambda: {step}, backend='eager', fullgraph={whole})"
 
 
@@ -175,8 +171,7 @@ def test_training_gives_the_same_when_the_page_cannot_be_made(train) -> None:
     for trainer in (hooked, plain):
         trainer.do("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))")
         trainer.do("for _ in range(20): step(m, o)")
-        trainer.send("print(m.weight.sum().item().hex(), flush=True)")
-    assert hooked.line() == plain.line()
+    assert hooked.ask(WEIGHT) == plain.ask(WEIGHT)
     code, errors = hooked.end("")
     assert (code, errors.count("watchtower-heartbeat: no page")) == (0, 1)
     assert plain.end("")[0] == 0
