@@ -27,6 +27,7 @@ class OneByOne(LoadScopeScheduling):
         return file if file in TOGETHER else nodeid
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneByOne:
     """Called only where tests run in several processes, `-n`."""
     return OneByOne(config, log)

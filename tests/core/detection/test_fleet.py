@@ -143,6 +143,23 @@ def test_a_tower_that_just_started_takes_the_rank_with_the_page_for_the_rank():
     assert fleet.jobs[JOB].generation.ranks[0].key.pid == 10
 
 
+def test_a_rank_with_a_page_takes_its_place_from_what_outlived_an_earlier_run():
+    fleet = Fleet(Policy())
+    orphan = a_rank(1, 10)
+    fleet.take_report(a_report("n0", orphan), 1.0)
+    first, second = a_rank(0, 20), a_rank(1, 21)
+    fleet.take_report(a_report("n0", orphan, first, second), 2.0)
+    gen = fleet.jobs[JOB].generation
+    assert (gen.ranks[1].key.pid, [key.pid for key in gen.rivals]) == (10, [21])
+    for now in (3.0, 4.0):
+        page = Beat(step=0, age_s=0.1)
+        ranks = replace(first, beat=page), replace(second, beat=page)
+        fleet.take_report(a_report("n0", orphan, *ranks), now)
+        assert {rank: record.key.pid for rank, record in gen.ranks.items()} == {0: 20, 1: 21}
+        assert [key.pid for key in gen.rivals] == [10]
+    assert (fleet.jobs[JOB].generation is gen, fleet.rank_count) == (True, 2)
+
+
 def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_generation():
     world = World()
     world.launch(pids_from=100, absent=frozenset({1, 2, 3}))

@@ -75,6 +75,12 @@ class Claim:
             return True
         return record is not None and self._is_held(record)
 
+    def takes_over(self, record: RankRecord) -> bool:
+        """Whether a rank that is taken is this process's all the same: it has a page, and the one
+        that holds the rank has none. That may be something that outlived an earlier run."""
+        with_page = self.vitals.beat is not None and record.vitals.beat is None
+        return with_page and self._is_held(record)
+
     def _is_held(self, record: RankRecord) -> bool:
         """Whether the process that holds a rank is still there."""
         if not record.is_live:

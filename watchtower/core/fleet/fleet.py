@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
-    MAX_RIVALS,
     Generation,
     Job,
     NodeRecord,
@@ -173,9 +172,11 @@ class Fleet:
             self._update(gen, record, claim.vitals, claim.now)
         elif claim.vitals.ended is not None:
             job.retire([claim.key], claim.now)
+        elif record is not None and claim.takes_over(record):
+            self._join(gen, claim)
+            gen.note_rival(record.key, record.vitals, record.seen_at)
         elif claim.is_rival(gen, record):
-            if claim.key in gen.rivals or len(gen.rivals) < MAX_RIVALS:
-                gen.rivals[claim.key] = (claim.vitals, claim.now)
+            gen.note_rival(claim.key, claim.vitals, claim.now)
         else:
             job.retire((r.key for r in gen.ranks.values()), claim.now)
             self.rank_count -= len(gen.ranks)
@@ -208,10 +209,11 @@ class Fleet:
 
     def _join(self, gen: Generation, claim: Claim) -> None:
         gen.rivals.pop(claim.key, None)
-        if self.rank_count >= MAX_RANKS:
+        is_new = claim.vitals.rank not in gen.ranks
+        if is_new and self.rank_count >= MAX_RANKS:
             self.refused_jobs += 1
             return
-        self.rank_count += claim.vitals.rank not in gen.ranks
+        self.rank_count += is_new
         record = RankRecord(
             key=claim.key,
             vitals=claim.vitals,

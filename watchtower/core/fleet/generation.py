@@ -166,6 +166,11 @@ class Generation:
         """Whether enough steps were seen, in whatever phase, to know what is late."""
         return any(pace.is_learned for pace in self.paces.values())
 
+    def note_rival(self, key: ProcessKey, vitals: RankVitals, seen_at: float) -> None:
+        """Remember a second process of a rank, `MAX_RIVALS` of them."""
+        if key in self.rivals or len(self.rivals) < MAX_RIVALS:
+            self.rivals[key] = (vitals, seen_at)
+
     def take_dumps(self, batch: DumpBatch, taken_at: float) -> list[RankDump]:
         """Attach the dumps of a batch to their ranks; returns those not attached before."""
         left = self.batches.get(batch.id)
