@@ -34,3 +34,5 @@ pl.Trainer(
     max_steps=1,
     strategy="ddp",
 ).fit(Model(), torch.utils.data.DataLoader([torch.ones(3), torch.ones(3)]))
+# torch 2.13 may abort a process whose gloo threads, kept by DDP, let go of tensors as Python ends.
+os._exit(0)
