@@ -23,7 +23,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
 test: $(VENV)/.ready-dev ## run the tests (those that need torch are skipped unless it is installed)
-	@$(BIN)/python -m pytest -n 3
+	@$(BIN)/python -m pytest -n 4
 
 test-torch: $(VENV)/.ready-torch ## run the tests that need torch (installs it: large)
 	@$(BIN)/python -m pytest -n 2 -m torch
