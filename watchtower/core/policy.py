@@ -2,90 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+
+from watchtower.core.settings import check_ranges, setting
 
 MOVING_SOCKET_BYTES_PER_S = 16_384.0
 """Network traffic from which a rank counts as transferring something: keep-alive and progress
 reports of a process that does nothing stay below it, no download worth waiting for does."""
 
 
-def _setting(default: float, low: float, high: float, doc: str) -> float:
-    value: float = field(default=default, metadata={"low": low, "high": high, "doc": doc})
-    return value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Detection settings, the `[detection]` table of the configuration file. Seconds or factors."""
 
-    suspect_floor_s: float = _setting(
+    suspect_floor_s: float = setting(
         5, 0.1, 3600, "A rank is suspect at the earliest after this long without a step."
     )
-    suspect_factor: float = _setting(
+    suspect_factor: float = setting(
         5, 1.5, 1000, "... or after this many typical steps, whichever is longer."
     )
-    hung_floor_s: float = _setting(
+    hung_floor_s: float = setting(
         10, 0.1, 86400, "A motionless suspect that others wait for is hung this long after that."
     )
-    hung_factor: float = _setting(5, 0, 1000, "... or this many typical steps after that.")
-    moving_floor_s: float = _setting(
+    hung_factor: float = setting(5, 0, 1000, "... or this many typical steps after that.")
+    moving_floor_s: float = setting(
         30, 0.1, 86400, "A suspect that still moves (CPU, bytes) is hung this long after suspicion."
     )
-    moving_factor: float = _setting(20, 0, 1000, "... or this many typical steps after that.")
-    class_patience_s: float = _setting(
+    moving_factor: float = setting(20, 0, 1000, "... or this many typical steps after that.")
+    class_patience_s: float = setting(
         900,
         0.1,
         86400,
         "Patience with a suspect that compiles, saves, transfers data, or whose child works.",
     )
-    phase_patience_s: float = _setting(
+    phase_patience_s: float = setting(
         900, 0.1, 86400, "Patience with a marked phase, or when nobody waits, until learned."
     )
-    phase_still_s: float = _setting(
+    phase_still_s: float = setting(
         60, 0.1, 86400, "A suspect in a marked phase without any movement for this long is hung."
     )
-    startup_grace_s: float = _setting(
+    startup_grace_s: float = setting(
         120, 0.1, 86400, "Before the first steps: suspect after this long without one."
     )
-    startup_patience_s: float = _setting(
+    startup_patience_s: float = setting(
         1800,
         0.1,
         86400,
         "Before the first steps: a suspect that works is hung this long after suspicion.",
     )
-    settle_s: float = _setting(
+    settle_s: float = setting(
         2, 0.1, 600, "Wait this long after a death: the victims often die louder than the culprit."
     )
-    silence_s: float = _setting(10, 0.5, 3600, "An agent is gone after this long without a report.")
-    vanish_s: float = _setting(
+    silence_s: float = setting(10, 0.5, 3600, "An agent is gone after this long without a report.")
+    vanish_s: float = setting(
         10, 0.5, 3600, "A rank its agent no longer reports has ended, after this long."
     )
-    moving_cpu_cores: float = _setting(
+    moving_cpu_cores: float = setting(
         0.05, 0.001, 64, "CPU use of a rank's process tree, in cores, that counts as movement."
     )
-    slow_factor: float = _setting(
+    slow_factor: float = setting(
         2, 1.5, 1000, "Steps that take this many times their usual length make a job slow."
     )
-    learned_factor: float = _setting(
+    learned_factor: float = setting(
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
     )
-    learned_max_s: float = _setting(
+    learned_max_s: float = setting(
         1800, 0.1, 86400, "... but never, by what was seen, to more than this."
     )
 
-    unbeaten_look_s: float = _setting(
+    unbeaten_look_s: float = setting(
         30, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
     )
-    unbeaten_looks: float = _setting(
+    unbeaten_looks: float = setting(
         3, 2, 1000, "It is suspect when so many looks in a row find nothing changed or moving."
     )
 
     def __post_init__(self) -> None:
-        """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
-        for item in fields(self):
-            value = getattr(self, item.name)
-            low, high = item.metadata["low"], item.metadata["high"]
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise ValueError(f"`{item.name}` is {value!r}, a number is needed")
-            if not low <= value <= high:
-                raise ValueError(f"`{item.name}` is {value}, allowed is {low:g} to {high:g}")
+        """Raise ValueError, with setting, value and range, for what is outside it."""
+        check_ranges(self)

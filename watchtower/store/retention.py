@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 from watchtower.core.fleet.pace import MAX_PAUSES
+from watchtower.core.settings import check_ranges, setting
 
 BITE = 32
 """Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
@@ -25,52 +26,41 @@ MB = 1_000_000
 DAY_S = 86_400.0
 
 
-def _setting(default: float, low: float, high: float, doc: str) -> float:
-    value: float = field(default=default, metadata={"low": low, "high": high, "doc": doc})
-    return value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """What is kept, the `[retention]` table of the configuration file."""
 
-    incidents: float = _setting(
+    incidents: float = setting(
         10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
     )
-    incident_days: float = _setting(
+    incident_days: float = setting(
         400, 1, 36_500, "Incidents closed longer ago go: a year can be compared with the last."
     )
-    evidence_mb: float = _setting(
+    evidence_mb: float = setting(
         2_000, 10, 1_000_000, "Evidence of all incidents; the oldest keep only their verdicts."
     )
-    dumps_mb: float = _setting(
+    dumps_mb: float = setting(
         1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
     )
-    dumps_per_job_mb: float = _setting(
+    dumps_per_job_mb: float = setting(
         400, 1, 1_000_000, "Dumps of one job: two looks at 16,384 ranks, and no job fills it all."
     )
-    dump_days: float = _setting(
+    dump_days: float = setting(
         30, 0.01, 36_500, "Dumps older than this go; an incident's evidence has its own."
     )
-    jobs: float = _setting(
+    jobs: float = setting(
         20_000,
         5_000,
         10_000_000,
         "Jobs whose last generation and pauses are known; above the 4096 live.",
     )
-    job_days: float = _setting(
+    job_days: float = setting(
         90, 2, 36_500, "Jobs not seen for this long are forgotten; live ones are noted every day."
     )
 
     def __post_init__(self) -> None:
-        """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
-        for item in fields(self):
-            value = getattr(self, item.name)
-            low, high = item.metadata["low"], item.metadata["high"]
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise ValueError(f"`{item.name}` is {value!r}, a number is needed")
-            if not low <= value <= high:
-                raise ValueError(f"`{item.name}` is {value}, allowed is {low:g} to {high:g}")
+        """Raise ValueError, with setting, value and range, for what is outside it."""
+        check_ranges(self)
 
 
 def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:

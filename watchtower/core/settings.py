@@ -1,0 +1,26 @@
+"""Numbers that an operator may set: fields of a dataclass, each with its range and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def setting(default: float, low: float, high: float, doc: str) -> float:
+    """Declare one; from `low` to `high`, both allowed. docs/settings.md has the sentence."""
+    value: float = field(default=default, metadata={"low": low, "high": high, "doc": doc})
+    return value
+
+
+def check_ranges(settings: DataclassInstance) -> None:
+    """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        low, high = item.metadata["low"], item.metadata["high"]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"`{item.name}` is {value!r}, a number is needed")
+        if not low <= value <= high:
+            raise ValueError(f"`{item.name}` is {value}, allowed is {low:g} to {high:g}")
