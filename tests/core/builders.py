@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
-from watchtower.core.diagnosis.crowd import Standings, take_standings
+from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.wire.dumps import (
     ChildDump,
     DumpFailure,

@@ -10,9 +10,10 @@ from tests.core.builders import (
     standings_of,
     with_rank,
 )
-from watchtower.core.diagnosis.crowd import take_standings
-from watchtower.core.diagnosis.deaths import DeathKind, classify_ending, find_culprits, is_cancelled
-from watchtower.core.diagnosis.holding import is_suspended
+from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
+from watchtower.core.diagnosis.deaths.order import find_culprits, is_cancelled
+from watchtower.core.diagnosis.held_ranks import is_suspended
+from watchtower.core.diagnosis.standings import take_standings
 from watchtower.core.ranksets import format_ranks
 from watchtower.wire.report import Ending, EndingKind
 

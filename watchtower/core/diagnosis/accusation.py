@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from watchtower.core.diagnosis.beside import say_thread, thread_evidence
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import find_gave_up
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.scattered import are_scattered
-from watchtower.core.diagnosis.standing import Shape, Standing
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
     kernel_evidence,
@@ -22,6 +18,10 @@ from watchtower.core.diagnosis.testimony import (
     say_wait,
     stack_evidence,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.scattered import are_scattered
+from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.doubts import find_awaited
 from watchtower.core.diagnosis.waiting.wording import wait_evidence
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh

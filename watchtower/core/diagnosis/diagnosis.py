@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings, take_standings
+from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
@@ -19,7 +19,7 @@ from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_u
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.slowness import explain_slow_job
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import bad_loss_evidence
+from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks

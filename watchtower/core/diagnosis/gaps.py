@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from watchtower.core.case import Case, Presence
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.core.case import Case, NodeEvidence, Presence
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
 
 EARLY_REPORTS = 3
 """Reports in a row that did not come, from which a node may be named before it counts as silent."""

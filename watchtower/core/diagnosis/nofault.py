@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import DeathKind, find_deaths, is_cancelled
+from watchtower.core.diagnosis.deaths.endings import DeathKind
+from watchtower.core.diagnosis.deaths.order import find_deaths, is_cancelled
+from watchtower.core.diagnosis.evidence_wording import name_waits
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.holding import is_suspended
+from watchtower.core.diagnosis.held_ranks import is_suspended
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.testimony import name_waits
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.ranksets import count_ranks, name_ranks
 
 MAX_CANDIDATES = 3

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules.straggler import MIN_LOOKS
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import say_slower
 from watchtower.core.ranksets import count_ranks, format_ranks

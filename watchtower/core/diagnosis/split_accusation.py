@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.accusation import MAX_QUOTED
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     name_rank,
     ranks_of,
@@ -16,6 +13,9 @@ from watchtower.core.diagnosis.testimony import (
     stack_evidence,
     where_of,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split, is_meeting
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT

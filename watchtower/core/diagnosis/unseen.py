@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.evidence_wording import ranks_of
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import ranks_of
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.verdict import Evidence

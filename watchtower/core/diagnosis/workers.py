@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.frames import (
     FrameClass,
     classify_frame,
@@ -15,6 +14,7 @@ from watchtower.core.diagnosis.frames import (
 )
 from watchtower.core.diagnosis.kernel import classify_wait
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.threads import KnownStack
 from watchtower.core.diagnosis.wait_places import called_by_user
 from watchtower.core.phrases import clean

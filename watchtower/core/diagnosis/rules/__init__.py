@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.rules import (
     behind_collective,
@@ -50,6 +49,7 @@ from watchtower.core.diagnosis.rules import (
     uneven_inputs,
     uninterruptible_io,
 )
+from watchtower.core.diagnosis.standings import Standings
 
 Rule = Callable[[Case, Standings], Finding | None]
 

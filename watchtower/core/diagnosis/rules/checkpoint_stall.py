@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.evidence_wording import movement_evidence
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import movement_evidence
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause

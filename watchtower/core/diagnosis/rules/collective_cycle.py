@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.evidence_wording import accuse, stack_evidence, where_of
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import accuse, stack_evidence, where_of
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import site_of
 from watchtower.core.diagnosis.waiting.crossings import has_many_orders
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks

@@ -7,12 +7,13 @@ is gone, missing or held can one of them be the rank's own trouble.
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import DeathKind, find_culprits, find_deaths
-from watchtower.core.diagnosis.dying import accuse_dead
+from watchtower.core.diagnosis.deaths.endings import DeathKind
+from watchtower.core.diagnosis.deaths.order import find_culprits, find_deaths
+from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.leaving import accuse_leavers, find_leavers
+from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.standing import Place
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.split_accusation import accuse_split, place_of_first
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.wire.verdict import Cause
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.evidence_wording import accuse, name_rank, stack_evidence, where_of
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.testimony import accuse, name_rank, stack_evidence, where_of
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.splits import Ground, find_split
 from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import Death, DeathKind, find_culprits
-from watchtower.core.diagnosis.dying import accuse_dead
+from watchtower.core.diagnosis.deaths.endings import DeathKind
+from watchtower.core.diagnosis.deaths.order import Death, find_culprits
+from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
 

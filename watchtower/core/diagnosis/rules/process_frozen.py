@@ -7,9 +7,9 @@ call it was caught in. The agent asks the cgroup; older kernels also have a func
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.holding import accuse_held
+from watchtower.core.diagnosis.held_ranks import accuse_held
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
 

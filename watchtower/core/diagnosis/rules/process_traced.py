@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.holding import accuse_held, is_suspended
+from watchtower.core.diagnosis.held_ranks import accuse_held, is_suspended
 from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause

@@ -11,11 +11,7 @@ from math import comb
 from statistics import median
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing, is_moving
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     movement_evidence,
     name_rank,
@@ -23,6 +19,10 @@ from watchtower.core.diagnosis.testimony import (
     stack_evidence,
     where_of,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.standing import Place, Standing, is_moving
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import clean, say_slower
 from watchtower.core.ranksets import format_ranks

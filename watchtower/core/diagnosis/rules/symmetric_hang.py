@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.evidence_wording import MAX_WAITS, name_wait, name_waits
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.testimony import MAX_WAITS, name_wait, name_waits
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint

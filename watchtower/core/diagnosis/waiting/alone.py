@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import Order, Site, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.crossings import find_crosser
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.crowd import Standings
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.alone import find_alone, find_candidates
 from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from watchtower.core.diagnosis.crowd import Standings
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Group

@@ -12,12 +12,8 @@ from dataclasses import dataclass
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import find_ceiling
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import say_words
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import last_component
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.deaths.endings import say_words
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
     name_rank,
@@ -27,6 +23,10 @@ from watchtower.core.diagnosis.testimony import (
     stack_evidence,
     where_of,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import clean, say_duration
 from watchtower.wire.dumps import RankDump

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import HELD, Standing
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
     name_rank,
@@ -17,6 +14,9 @@ from watchtower.core.diagnosis.testimony import (
     stack_evidence,
     where_of,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standing import HELD, Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import say_duration
 from watchtower.wire.verdict import Cause, Evidence

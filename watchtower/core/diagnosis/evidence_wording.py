@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import find_gave_up
+from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import capitalise, clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.verdict import Cause, Evidence, Suspect

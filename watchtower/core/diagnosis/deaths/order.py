@@ -7,64 +7,18 @@ ordered by kind, and only then by time.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from functools import lru_cache
-from typing import Any
 
 from watchtower.core.case import Case, Presence
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, last_component
+from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
+from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.phrases import clean
-from watchtower.wire.report import Ending, EndingKind
+from watchtower.core.diagnosis.standings import Standings
+from watchtower.wire.report import Ending
 
 SAME_MOMENT_S = 0.5
 """Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
-
-SIGNAL_NAMES = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    5: "SIGTRAP",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    10: "SIGUSR1",
-    11: "SIGSEGV",
-    12: "SIGUSR2",
-    13: "SIGPIPE",
-    15: "SIGTERM",
-    24: "SIGXCPU",
-    25: "SIGXFSZ",
-    31: "SIGSYS",
-}
-"""signal(7), x86 and ARM."""
-
-
-class DeathKind(Enum):
-    """How a rank ended, by what that says about whose fault it is."""
-
-    OOM = "oom"
-    CRASH = "crash"
-    OWN_EXCEPTION = "own_exception"
-    EXIT_CODE = "exit_code"
-    KILLED = "killed"
-    EXIT_ONE = "exit_one"
-    """Exit code 1 without a known exception: what Python leaves behind after any exception."""
-    VANISHED = "vanished"
-    """Its node could not tell how it ended."""
-    ABORTED = "aborted"
-    """SIGABRT: an assertion of its own, or a watchdog that gave up on the others."""
-    CONSEQUENTIAL = "consequential"
-    TERMINATED = "terminated"
-    CLEAN = "clean"
-
 
 STRENGTH = {
     DeathKind.OOM: 1,
@@ -83,10 +37,6 @@ STRENGTH = {
 
 WEAK_FROM = STRENGTH[DeathKind.ABORTED]
 """From here on a death is usually the consequence of another, earlier or later."""
-
-_TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
-"""Sent by schedulers and launchers that end or warn a job."""
-
 
 _COMPATIBLE_WITH_CANCELLING = frozenset(
     {DeathKind.TERMINATED, DeathKind.CONSEQUENTIAL, DeathKind.KILLED, DeathKind.CLEAN}
@@ -117,23 +67,6 @@ class Death:
         return self.standing.evidence.ended
 
 
-def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
-    names = re.compile(entry["type"])
-    text = re.compile(entry.get("text", ""), re.IGNORECASE)
-    return lambda name, message: bool(names.fullmatch(name) and text.search(message))
-
-
-_TABLE = read_facts("consequential_errors")
-_CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
-_INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
-
-
-def say_words(exception_type: str, text: str) -> str:
-    """Say "ValueError: bad shard", empty without an exception."""
-    name, text = clean(last_component(exception_type), 80), clean(text)
-    return f"{name}: {text}" if text else name
-
-
 def find_deaths(standings: Standings) -> tuple[Death, ...]:
     """List the ranks that are gone, the earliest first."""
     deaths = [
@@ -145,89 +78,6 @@ def find_deaths(standings: Standings) -> tuple[Death, ...]:
         for item in standings.at(Place.GONE)
     ]
     return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
-
-
-GIVING_UP = frozenset(
-    {
-        DeathKind.OWN_EXCEPTION,
-        DeathKind.CONSEQUENTIAL,
-        DeathKind.EXIT_ONE,
-        DeathKind.ABORTED,
-        DeathKind.TERMINATED,
-    }
-)
-"""Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
-
-
-def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
-    """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
-
-    A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
-    without a stack, in the destructors of native code, and only their pages tell what they raised.
-    """
-    return standings.once(_find_gave_up)
-
-
-def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
-    if not standings.at(Place.BEHIND, Place.HELD):
-        return ()
-    ended = [
-        item
-        for item in standings.at(Place.GONE)
-        if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
-    ]
-    return (*ended, *filter(_raised_of_waiting, standings.at(Place.UNKNOWN)))
-
-
-def _raised_of_waiting(standing: Standing) -> bool:
-    """Tell whether the page of a rank without a stack tells of a broken or timed out wait."""
-    beat = standing.evidence.beat
-    if standing.reading is not None or beat is None or not beat.exception_type:
-        return False
-    name = last_component(beat.exception_type)
-    return _classify_exception(name, beat.exception_text) is DeathKind.CONSEQUENTIAL
-
-
-def classify_ending(ending: Ending | None) -> DeathKind:
-    """Name the kind of an ending; the exception counts before the code it left."""
-    if ending is None:
-        return DeathKind.VANISHED
-    if ending.oom_killed:
-        return DeathKind.OOM
-    if ending.exception_type:
-        return _classify_exception(last_component(ending.exception_type), ending.exception_text)
-    signal = signal_name(ending)
-    if signal:
-        return _classify_signal(signal)
-    if ending.kind is not EndingKind.EXIT:
-        return DeathKind.VANISHED
-    if ending.code is None:  # its page says that it finished; old kernels tell no code
-        return DeathKind.CLEAN
-    return {0: DeathKind.CLEAN, 1: DeathKind.EXIT_ONE}.get(ending.code, DeathKind.EXIT_CODE)
-
-
-def signal_name(ending: Ending) -> str:
-    """Name the signal that ended a process, also as the exit code 128 + n of a shell around it."""
-    if ending.code is None:
-        return ""
-    if ending.kind is EndingKind.SIGNAL:
-        return SIGNAL_NAMES.get(ending.code, f"signal {ending.code}")
-    return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
-
-
-@lru_cache(maxsize=65536)
-def _classify_exception(name: str, text: str) -> DeathKind:
-    if any(matches(name, text) for matches in _INTERRUPTS):
-        return DeathKind.TERMINATED
-    if any(matches(name, text) for matches in _CONSEQUENTIAL):
-        return DeathKind.CONSEQUENTIAL
-    return DeathKind.OWN_EXCEPTION
-
-
-def _classify_signal(name: str) -> DeathKind:
-    if name in _TERMINATING:
-        return DeathKind.TERMINATED
-    return {"SIGKILL": DeathKind.KILLED, "SIGABRT": DeathKind.ABORTED}.get(name, DeathKind.CRASH)
 
 
 def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:

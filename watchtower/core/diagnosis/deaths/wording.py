@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.crowd import Standings
-from watchtower.core.diagnosis.deaths import (
-    Death,
-    DeathKind,
-    find_deaths,
-    say_words,
-    signal_name,
-)
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.testimony import (
+from watchtower.core.diagnosis.deaths.endings import DeathKind, say_words, signal_name
+from watchtower.core.diagnosis.deaths.order import Death, find_deaths
+from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
     name_rank,
     peers_evidence,
     say_others,
 )
+from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks

@@ -1,0 +1,118 @@
+"""How one rank ended, as its node and its page tell it: which kind of death that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.phrases import clean
+from watchtower.wire.report import Ending, EndingKind
+
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+"""signal(7), x86 and ARM."""
+
+
+class DeathKind(Enum):
+    """How a rank ended, by what that says about whose fault it is."""
+
+    OOM = "oom"
+    CRASH = "crash"
+    OWN_EXCEPTION = "own_exception"
+    EXIT_CODE = "exit_code"
+    KILLED = "killed"
+    EXIT_ONE = "exit_one"
+    """Exit code 1 without a known exception: what Python leaves behind after any exception."""
+    VANISHED = "vanished"
+    """Its node could not tell how it ended."""
+    ABORTED = "aborted"
+    """SIGABRT: an assertion of its own, or a watchdog that gave up on the others."""
+    CONSEQUENTIAL = "consequential"
+    TERMINATED = "terminated"
+    CLEAN = "clean"
+
+
+_TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
+"""Sent by schedulers and launchers that end or warn a job."""
+
+
+def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
+    names = re.compile(entry["type"])
+    text = re.compile(entry.get("text", ""), re.IGNORECASE)
+    return lambda name, message: bool(names.fullmatch(name) and text.search(message))
+
+
+_TABLE = read_facts("consequential_errors")
+_CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
+_INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
+
+
+def say_words(exception_type: str, text: str) -> str:
+    """Say "ValueError: bad shard", empty without an exception."""
+    name, text = clean(last_component(exception_type), 80), clean(text)
+    return f"{name}: {text}" if text else name
+
+
+def classify_ending(ending: Ending | None) -> DeathKind:
+    """Name the kind of an ending; the exception counts before the code it left."""
+    if ending is None:
+        return DeathKind.VANISHED
+    if ending.oom_killed:
+        return DeathKind.OOM
+    if ending.exception_type:
+        return classify_exception(last_component(ending.exception_type), ending.exception_text)
+    signal = signal_name(ending)
+    if signal:
+        return _classify_signal(signal)
+    if ending.kind is not EndingKind.EXIT:
+        return DeathKind.VANISHED
+    if ending.code is None:  # its page says that it finished; old kernels tell no code
+        return DeathKind.CLEAN
+    return {0: DeathKind.CLEAN, 1: DeathKind.EXIT_ONE}.get(ending.code, DeathKind.EXIT_CODE)
+
+
+def signal_name(ending: Ending) -> str:
+    """Name the signal that ended a process, also as the exit code 128 + n of a shell around it."""
+    if ending.code is None:
+        return ""
+    if ending.kind is EndingKind.SIGNAL:
+        return SIGNAL_NAMES.get(ending.code, f"signal {ending.code}")
+    return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
+
+
+@lru_cache(maxsize=65536)
+def classify_exception(name: str, text: str) -> DeathKind:
+    """Name the kind of an exception, by its class name without modules and by its message."""
+    if any(matches(name, text) for matches in _INTERRUPTS):
+        return DeathKind.TERMINATED
+    if any(matches(name, text) for matches in _CONSEQUENTIAL):
+        return DeathKind.CONSEQUENTIAL
+    return DeathKind.OWN_EXCEPTION
+
+
+def _classify_signal(name: str) -> DeathKind:
+    if name in _TERMINATING:
+        return DeathKind.TERMINATED
+    return {"SIGKILL": DeathKind.KILLED, "SIGABRT": DeathKind.ABORTED}.get(name, DeathKind.CRASH)

@@ -1,0 +1,48 @@
+"""Ranks that had waited for a peer until they, or their launcher, gave up."""
+
+from __future__ import annotations
+
+from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, classify_exception
+from watchtower.core.diagnosis.frames import WAITING_CLASSES, last_component
+from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.standings import Standings
+
+GIVING_UP = frozenset(
+    {
+        DeathKind.OWN_EXCEPTION,
+        DeathKind.CONSEQUENTIAL,
+        DeathKind.EXIT_ONE,
+        DeathKind.ABORTED,
+        DeathKind.TERMINATED,
+    }
+)
+"""Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
+
+
+def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
+
+    A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
+    without a stack, in the destructors of native code, and only their pages tell what they raised.
+    """
+    return standings.once(_find_gave_up)
+
+
+def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+    if not standings.at(Place.BEHIND, Place.HELD):
+        return ()
+    ended = [
+        item
+        for item in standings.at(Place.GONE)
+        if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
+    ]
+    return (*ended, *filter(_raised_of_waiting, standings.at(Place.UNKNOWN)))
+
+
+def _raised_of_waiting(standing: Standing) -> bool:
+    """Tell whether the page of a rank without a stack tells of a broken or timed out wait."""
+    beat = standing.evidence.beat
+    if standing.reading is not None or beat is None or not beat.exception_type:
+        return False
+    name = last_component(beat.exception_type)
+    return classify_exception(name, beat.exception_text) is DeathKind.CONSEQUENTIAL
