@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import msgspec
 
 from agent import config
+from agent.delivery.shipping import REPLIES, REPORT_PATH
+from agent.delivery.spool import Spool
+from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.limits import look_at_limits, read_ptrace_scope
 from agent.procfs import Proc, printable
-from agent.shipping import REPLIES, REPORT_PATH
-from agent.spool import Spool
-from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 
 MAX_VERSION = 64

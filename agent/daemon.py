@@ -14,23 +14,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent import config
-from agent.discovery import Discovery
-from agent.dump_queue import DumpQueue
-from agent.dump_round import RoundTaker, Target, no_page
-from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
+from agent.delivery.dump_queue import DumpQueue
+from agent.delivery.shipping import DumpSender, ReportSender
+from agent.delivery.spool_keeper import SpoolKeeper
+from agent.delivery.tower_connection import TowerAddress, TowerConnection
+from agent.discovery.discovery import Discovery
+from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping import Dumping, DumpRequest
+from agent.dumping.dump import Dumping, DumpRequest
+from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
 from agent.limits import look_at_limits
 from agent.metrics import Metrics
-from agent.process_table import ProcessTable
 from agent.procfs import Proc
-from agent.shipping import DumpSender, ReportSender
-from agent.spool_keeper import SpoolKeeper
 from agent.start import first_line, raise_descriptor_limit
-from agent.tower_connection import TowerAddress, TowerConnection
-from agent.watchlist import Watchlist
+from agent.watching.watchlist import Watchlist
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply

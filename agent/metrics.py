@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 
 from agent import __version__
-from agent.dump_queue import Loss
+from agent.delivery.dump_queue import Loss
 
 log = logging.getLogger(__name__)
 

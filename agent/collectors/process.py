@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from agent.config import MAX_METERED_CHILDREN, SAMPLES_PER_TICK
-from agent.process_table import Process
+from agent.discovery.process_table import Process
 from agent.procfs import Proc, Stat, parse_stat
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from agent.collectors.sock_diag import read_tcp_bytes
-from agent.process_table import Process
+from agent.discovery.process_table import Process
 from agent.procfs import Proc
 
 LATE_INTERVALS = 3

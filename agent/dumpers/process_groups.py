@@ -21,8 +21,8 @@ from watchtower_heartbeat.layout import (
     GROUPS_VERSION,
 )
 
+from agent.discovery.pages import leads_to_memory
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
-from agent.pages import leads_to_memory
 from agent.procfs import Proc, printable
 from watchtower.wire.bounds import (
     MAX_GROUPS_PER_RANK,

@@ -14,8 +14,8 @@ import struct
 import time
 from dataclasses import dataclass
 
+from agent.discovery.pages import is_local_mount
 from agent.dumpers.in_root import open_in_root
-from agent.pages import is_local_mount
 from agent.procfs import Proc, parse_fields
 
 MAX_ANSWER_BYTES = 4 << 20

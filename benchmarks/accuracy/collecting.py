@@ -9,9 +9,9 @@ from pathlib import Path
 
 from watchtower_heartbeat.page import PageError
 
+from agent.discovery.pages import find_page
 from agent.dumpers.process_groups import BadGroups, read_groups
 from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
-from agent.pages import find_page
 from agent.procfs import Proc
 from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
 from watchtower.commands.client import TowerClient

@@ -29,8 +29,8 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageView, decode
 
-from agent.dump_queue import Loss, WaitingDump
-from agent.moments import Moment
+from agent.delivery.dump_queue import Loss, WaitingDump
+from agent.delivery.moments import Moment
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"

@@ -11,10 +11,10 @@ import pytest
 from agent_scene import RecordingTower, RunningAgent, Victim, new_mark, wait_until
 
 from agent.collectors.traffic import TcpBytes
-from agent.discovery import Discovery
-from agent.process_table import ProcessTable
+from agent.discovery.discovery import Discovery
+from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
-from agent.ranks import WatchedRank
+from agent.watching.ranks import WatchedRank
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.batch_size import encode_batch
-from agent.dump_queue import as_waiting
-from agent.moments import read_moment
+from agent.delivery.batch_size import encode_batch
+from agent.delivery.dump_queue import as_waiting
+from agent.delivery.moments import read_moment
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.collectives import (
     CollectiveRecord,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from agent_scene import RecordingTower, clean_environment
 
+from agent.delivery.spool import Spool
 from agent.dumpers.python_stacks import find_py_spy
 from agent.limits import look_at_limits
 from agent.procfs import Proc
-from agent.spool import Spool
 from tests.certificates import make_authority
 from tests.towers import running_tower
 

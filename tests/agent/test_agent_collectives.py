@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
 from watchtower_heartbeat.page import Transfers
 
-from agent.batch_contents import GroupSet
+from agent.delivery.batch_contents import GroupSet
 from agent.dumpers.collectives import (
     RankRecords,
     count_completed,
@@ -212,7 +212,7 @@ def test_ranks_at_the_same_place_share_a_log() -> None:
 def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent.batch_contents.MAX_GROUPS", 2)
+    monkeypatch.setattr("agent.delivery.batch_contents.MAX_GROUPS", 2)
     groups = GroupSet()
     logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
     said = groups.add(RankRecords(logs=tuple(logs)))
@@ -222,7 +222,7 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
 
 
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.batch_contents.MAX_BATCH_LOG_BYTES", 450)
+    monkeypatch.setattr("agent.delivery.batch_contents.MAX_BATCH_LOG_BYTES", 450)
     groups = GroupSet()
     logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
     first, second = (groups.add(RankRecords(logs=tuple(logs))) for _ in range(2))

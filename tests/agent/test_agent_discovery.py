@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 from agent_scene import PROGRAMS, Victim, wait_until
 
-from agent.discovery import Discovery
-from agent.found_rank import FoundRank
-from agent.process_table import ProcessTable
+from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import FoundRank
+from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 
 Start = Callable[..., Victim]

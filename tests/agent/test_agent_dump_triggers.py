@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from agent.config import DUMP_EXPIRES_S, MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
-from agent.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
+from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from agent_scene import RecordingTower, RunningAgent, Victim, clean_environment, wait_until
 
-from agent.dump_round import children_by_parent
+from agent.dumping.dump_round import children_by_parent
 from agent.procfs import Proc
 
 pytestmark = [pytest.mark.ptrace, pytest.mark.usefixtures("ptrace")]

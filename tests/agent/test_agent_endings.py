@@ -15,7 +15,7 @@ from watchtower_heartbeat.writer import PageWriter, blank_image
 from agent.collectors.endings import ExitStatus, decode_wait_status
 from agent.collectors.process import TickBudget
 from agent.procfs import Proc
-from agent.ranks import WatchedRank, make_ending
+from agent.watching.ranks import WatchedRank, make_ending
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals
 
 Start = Callable[..., Victim]

@@ -16,19 +16,19 @@ from agent_scene import Victim, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.candidates import Candidate
 from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
-from agent.discovery import Discovery
-from agent.found_rank import FoundRank
-from agent.launchers import RankClaim
+from agent.delivery.shipping import encode_report
+from agent.discovery.candidates import Candidate
+from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import FoundRank
+from agent.discovery.launchers import RankClaim
+from agent.discovery.look_schedule import LookSchedule
+from agent.discovery.pages import find_page
+from agent.discovery.process_table import Process, ProcessTable
+from agent.discovery.room import LARGE_JOB, MAX_LIVING, make_room
 from agent.log_limit import BURST, LogLimit
-from agent.look_schedule import LookSchedule
-from agent.pages import find_page
-from agent.process_table import Process, ProcessTable
 from agent.procfs import Proc, Stat
-from agent.room import LARGE_JOB, MAX_LIVING, make_room
-from agent.shipping import encode_report
-from agent.watchlist import Watchlist
+from agent.watching.watchlist import Watchlist
 from watchtower.wire.report import RankVitals, Report
 
 Start = Callable[..., Victim]
@@ -280,7 +280,7 @@ def test_a_page_on_a_file_system_that_may_hang_is_not_even_opened(
         paths.append(path)
         return really(path, flags, mode)
 
-    monkeypatch.setattr("agent.pages.os.open", count)
+    monkeypatch.setattr("agent.discovery.pages.os.open", count)
     assert find_page(proc, 7, 1).page is None
     assert sum("/fd/3" in path for path in paths) == opened
 

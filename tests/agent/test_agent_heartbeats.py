@@ -8,8 +8,8 @@ import pytest
 from watchtower_heartbeat.layout import STEP_AT, STEP_BEGUN_AT, TIME_NS_AT
 from watchtower_heartbeat.writer import PageWriter, blank_image
 
-from agent.heartbeats import Heartbeat
-from agent.pages import PageFile, is_page_link
+from agent.discovery.pages import PageFile, is_page_link
+from agent.watching.heartbeats import Heartbeat
 
 S = 1_000_000_000
 

@@ -27,23 +27,23 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageError, decode
 
-from agent.batch_contents import GroupSet, StackSet
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
-from agent.dump_queue import as_waiting
-from agent.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
+from agent.delivery.batch_contents import GroupSet, StackSet
+from agent.delivery.dump_queue import as_waiting
+from agent.delivery.moments import read_moment
+from agent.discovery.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
+from agent.discovery.pages import PageFile
 from agent.dumpers.canonical import BadDump, parse_dump
 from agent.dumpers.collectives import look_at_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
-from agent.heartbeats import Heartbeat
-from agent.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
-from agent.moments import read_moment
-from agent.pages import PageFile
+from agent.dumping.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
 from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat, printable
-from agent.ranks import make_ending
+from agent.watching.heartbeats import Heartbeat
+from agent.watching.ranks import make_ending
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump

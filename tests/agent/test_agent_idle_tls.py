@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from agent_scene import PATIENCE_S
 
-from agent.shipping import ReportSender
-from agent.tower_connection import TowerAddress, TowerConnection
+from agent.delivery.shipping import ReportSender
+from agent.delivery.tower_connection import TowerAddress, TowerConnection
 from tests.certificates import make_authority
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply

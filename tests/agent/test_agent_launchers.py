@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.launchers import claim_rank, is_launcher, is_loopback, is_wrapper, name_job
+from agent.discovery.launchers import claim_rank, is_launcher, is_loopback, is_wrapper, name_job
 
 
 def a_name(**environment: str) -> str:

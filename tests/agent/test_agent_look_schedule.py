@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agent.candidates import Candidate
 from agent.config import DESCRIPTOR_BURST, DESCRIPTORS_PER_S
-from agent.look_schedule import LookSchedule
-from agent.process_table import Process
+from agent.discovery.candidates import Candidate
+from agent.discovery.look_schedule import LookSchedule
+from agent.discovery.process_table import Process
 
 
 def a_candidate(pid: int = 10) -> Candidate:

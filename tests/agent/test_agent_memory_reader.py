@@ -14,12 +14,12 @@ import pytest
 from agent_scene import PATIENCE_S, wait_until
 
 from agent.config import MEMORY_WAIT_BURST_S, MEMORY_WAIT_S, MEMORY_WAIT_SHARE
-from agent.discovery import Discovery
-from agent.dump_round import RoundTaker, Target, no_page
+from agent.discovery.discovery import Discovery
+from agent.discovery.memory_reader import MemoryReader, StartedWith
+from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
-from agent.memory_reader import MemoryReader, StartedWith
-from agent.process_table import ProcessTable
+from agent.dumping.dump_round import RoundTaker, Target, no_page
 from agent.procfs import Proc
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
@@ -141,7 +141,7 @@ def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -
 def test_a_round_that_hangs_is_sent_with_what_there_is(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.dump_round.ROUND_GRACE_S", 0.1)
+    monkeypatch.setattr("agent.dumping.dump_round.ROUND_GRACE_S", 0.1)
     node.start(7)
     node.start(8, hangs="syscall")
     taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)

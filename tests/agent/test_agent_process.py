@@ -19,7 +19,7 @@ from agent.collectors.process import (
     rates_between,
     read_state,
 )
-from agent.process_table import ProcessTable
+from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 from watchtower.wire.report import Movement, ProcessState
 

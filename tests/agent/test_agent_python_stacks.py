@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from agent_scene import PATIENCE_S, Victim, a_view, wait_until
 
-from agent.dump_round import RoundTaker, Target
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import PythonStacks, explain, find_py_spy
 from agent.dumpers.tool_process import ChildRunner, Outcome
+from agent.dumping.dump_round import RoundTaker, Target
 from agent.procfs import Proc
 from watchtower.wire.dumps import FailureKind, RankDump
 from watchtower.wire.stacks import Stack

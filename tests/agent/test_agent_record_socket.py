@@ -25,12 +25,12 @@ from agent_scene import (
     wait_until,
 )
 
-from agent.dump_round import Round, RoundTaker, Target
 from agent.dumpers import flight_recorder
 from agent.dumpers.flight_recorder import FROZEN, LATE, MISSING, SILENT, STOPPED, ask_recorders
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.record_socket import MAX_ANSWER_BYTES
 from agent.dumpers.tool_process import ChildRunner
+from agent.dumping.dump_round import Round, RoundTaker, Target
 from agent.procfs import Proc
 from watchtower.wire.collectives import name_group
 from watchtower.wire.dumps import KernelWait, RankDump

@@ -18,10 +18,10 @@ from agent.config import (
     MAX_WAITING_BATCHES,
     RETRY_SPREAD_S,
 )
-from agent.dump_queue import DumpQueue, Loss, as_waiting
-from agent.moments import Moment, read_moment
-from agent.shipping import DumpSender, ReportSender
-from agent.tower_connection import TowerAddress, TowerConnection, TowerError
+from agent.delivery.dump_queue import DumpQueue, Loss, as_waiting
+from agent.delivery.moments import Moment, read_moment
+from agent.delivery.shipping import DumpSender, ReportSender
+from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
@@ -53,8 +53,8 @@ def a_report(agent_id: str = "a") -> Report:
 def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Real pauses are for a simulated hour."""
     if "hour" not in request.node.name:
-        monkeypatch.setattr("agent.shipping.FIRST_BACKOFF_S", 0.02)
-        monkeypatch.setattr("agent.shipping.RETRY_SPREAD_S", 0.02)
+        monkeypatch.setattr("agent.delivery.shipping.FIRST_BACKOFF_S", 0.02)
+        monkeypatch.setattr("agent.delivery.shipping.RETRY_SPREAD_S", 0.02)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_no_more_dumps_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixt
 
 
 def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.dump_queue.MAX_WAITING_BYTES", 1000)
+    monkeypatch.setattr("agent.delivery.dump_queue.MAX_WAITING_BYTES", 1000)
     lost: list[Loss] = []
     queue = DumpQueue(lost.append)
     for number in range(20):

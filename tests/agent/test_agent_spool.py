@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent import config
-from agent.dump_queue import Loss
-from agent.moments import Moment, age_s, read_moment
-from agent.spool import Spool
+from agent.delivery.dump_queue import Loss
+from agent.delivery.moments import Moment, age_s, read_moment
+from agent.delivery.spool import Spool
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_nobody_else_may_read_it(spool: Spool) -> None:
 def test_the_oldest_comes_first_and_goes_first(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, losses: Losses, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BATCHES", 3)
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BATCHES", 3)
     dumps = [a_dump(at=1.8e9 + number) for number in range(5)]
     for dump in dumps:
         spool.put(dump)
@@ -78,19 +78,19 @@ def test_the_oldest_comes_first_and_goes_first(
 def test_it_is_bounded_in_bytes(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, losses: Losses
 ) -> None:
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BYTES", 5000)
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BYTES", 5000)
     for number in range(10):
         spool.put(a_dump(b" " * 1000, at=1.8e9 + number))
     total = sum(os.stat(os.path.join(spool.path, name)).st_size for name in files(spool))
     assert 3000 < total <= 5000
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BYTES", 2000)
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BYTES", 2000)
     assert len(reopened(spool, tmp_path, losses).ids()) == 1
 
 
 def test_a_dump_still_in_memory_is_not_lost_with_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: Losses
 ) -> None:
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BATCHES", 1)
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BATCHES", 1)
     spool = Spool(str(tmp_path), losses.count, lambda _: True)
     spool.open()
     for number in range(3):
@@ -153,7 +153,7 @@ def test_a_disk_that_cannot_be_read_for_a_while_costs_no_dump(
         raise OSError(number, os.strerror(number), path)
 
     with monkeypatch.context() as patched:
-        patched.setattr("agent.spool.os.open", fail)
+        patched.setattr("agent.delivery.spool.os.open", fail)
         assert spool.first() is None
         assert spool.first() is None
     assert losses == {Loss.TOO_OLD: 1}  # nobody would send it any more
@@ -205,9 +205,9 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, losses: Losses) -> N
 
 WRITER = """
 import sys, uuid
-from agent.dump_queue import WaitingDump
-from agent.moments import Moment
-from agent.spool import Spool
+from agent.delivery.dump_queue import WaitingDump
+from agent.delivery.moments import Moment
+from agent.delivery.spool import Spool
 spool = Spool(sys.argv[1], lambda _: None, lambda _: False)
 spool.open()
 taken = Moment(boot_id="b", boottime_s=5.0, wall_s=1.8e9)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from agent_scene import Losses, a_dump, clean_environment, wait_until
 
-from agent.dump_queue import DumpQueue
-from agent.spool import Spool
-from agent.spool_keeper import SpoolKeeper
+from agent.delivery.dump_queue import DumpQueue
+from agent.delivery.spool import Spool
+from agent.delivery.spool_keeper import SpoolKeeper
 
 
 class Kept:
@@ -58,7 +58,7 @@ def test_what_an_earlier_run_left_is_handed_back_one_by_one(tmp_path: Path) -> N
 def test_what_memory_has_no_room_for_comes_back_from_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.dump_queue.MAX_WAITING_BATCHES", 2)
+    monkeypatch.setattr("agent.delivery.dump_queue.MAX_WAITING_BATCHES", 2)
     kept = Kept(tmp_path)
     dumps = [a_dump(at=1.8e9 + number) for number in range(6)]
     for count, dump in enumerate(dumps, 1):
@@ -78,7 +78,7 @@ def test_what_memory_has_no_room_for_comes_back_from_disk(
 def test_a_full_spool_does_not_write_and_drop_the_same_dump_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.spool.MAX_SPOOL_BATCHES", 2)
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BATCHES", 2)
     kept = Kept(tmp_path)
     dumps = [a_dump(at=1.8e9 + number) for number in range(5)]
     for dump in dumps:
@@ -128,8 +128,8 @@ def test_a_disk_that_hangs_delays_nobody_and_is_said(
 ) -> None:
     (tmp_path / "dumps").mkdir(mode=0o700)
     gate = threading.Event()
-    monkeypatch.setattr("agent.spool._write", lambda *_: gate.wait(30))
-    monkeypatch.setattr("agent.spool_keeper.SPOOL_IS_SLOW_S", 0.05)
+    monkeypatch.setattr("agent.delivery.spool._write", lambda *_: gate.wait(30))
+    monkeypatch.setattr("agent.delivery.spool_keeper.SPOOL_IS_SLOW_S", 0.05)
     kept = Kept(tmp_path)
     dump = a_dump()
     kept.queue.put(dump)
@@ -154,7 +154,7 @@ def test_what_was_delivered_is_unlinked_although_the_disk_is_full(
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("agent.spool._write", no_room)
+    monkeypatch.setattr("agent.delivery.spool._write", no_room)
     kept.queue.put(a_dump())
     wait_until(kept.keeper.trouble, "the disk is full")
     kept.queue.remove(delivered.id)
@@ -165,9 +165,9 @@ def test_what_was_delivered_is_unlinked_although_the_disk_is_full(
 def test_a_full_disk_is_said_and_dumps_wait_in_memory(tmp_path: Path) -> None:
     program = """
 import sys, threading
-from agent.dump_queue import DumpQueue, WaitingDump
-from agent.moments import Moment
-from agent.spool_keeper import SpoolKeeper
+from agent.delivery.dump_queue import DumpQueue, WaitingDump
+from agent.delivery.moments import Moment
+from agent.delivery.spool_keeper import SpoolKeeper
 queue = DumpQueue(print)
 keeper = SpoolKeeper(sys.argv[1], queue, print)
 keeper.start(lambda: None)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.tower_connection import TowerAddress, TowerConnection, TowerError
+from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 
 
 class Stranger:
@@ -81,7 +81,7 @@ def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
     monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes, every_s: float, said: str
 ) -> None:
     # Long enough for a busy machine to send a line, short enough for those who never do.
-    monkeypatch.setattr("agent.tower_connection.HTTP_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("agent.delivery.tower_connection.HTTP_TIMEOUT_S", 1.0)
     stranger = Stranger(head, more, every_s)
     client = TowerConnection(TowerAddress(url=stranger.url))
     began = time.monotonic()

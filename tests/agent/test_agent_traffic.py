@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.sock_diag import parse_connection, read_tcp_bytes
 from agent.collectors.traffic import LATE_INTERVALS, TcpBytes, TrafficMeter, parse_interfaces
-from agent.process_table import ProcessTable
+from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 
 SIZE = 400_000

@@ -11,11 +11,11 @@ import pytest
 from agent_scene import Victim, wait_until
 
 from agent.config import ENDED_KEPT_S
-from agent.found_rank import FoundRank
-from agent.launchers import RankClaim
-from agent.process_table import Process
+from agent.discovery.found_rank import FoundRank
+from agent.discovery.launchers import RankClaim
+from agent.discovery.process_table import Process
 from agent.procfs import Proc
-from agent.watchlist import Watchlist
+from agent.watching.watchlist import Watchlist
 
 Start = Callable[..., Victim]
 

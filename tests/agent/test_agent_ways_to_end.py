@@ -20,7 +20,7 @@ from agent.collectors.endings import _status_by_pidfd
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc
-from agent.ranks import WatchedRank
+from agent.watching.ranks import WatchedRank
 from watchtower.wire.report import Ending, EndingKind
 
 EXIT, SIGNAL, UNKNOWN = EndingKind.EXIT, EndingKind.SIGNAL, EndingKind.UNKNOWN

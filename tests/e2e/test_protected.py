@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 from agent.dumpers.tool_process import ChildRunner
-from agent.tower_connection import TowerAddress, TowerConnection, TowerError
 from tests.certificates import Authority, make_authority
 from tests.towers import RunningTower, running_tower, wait_until
 from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_token

@@ -12,9 +12,9 @@ import pytest
 from heartbeat_trainer import PROGRAMS, Trainer
 from watchtower_heartbeat.page import read_page
 
-from agent.heartbeats import Heartbeat
-from agent.pages import find_page
+from agent.discovery.pages import find_page
 from agent.procfs import Proc
+from agent.watching.heartbeats import Heartbeat
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "")
 

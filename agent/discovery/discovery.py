@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from agent.candidates import Candidate
 from agent.config import CONSIDER_FOR_S
-from agent.found_rank import FoundRank
-from agent.launchers import is_launcher, name_job
-from agent.lineages import choose_ranks
-from agent.look_schedule import LookSchedule
-from agent.memory_reader import MemoryReader
-from agent.process_table import Process, ProcessTable
+from agent.discovery.candidates import Candidate
+from agent.discovery.found_rank import FoundRank
+from agent.discovery.launchers import is_launcher, name_job
+from agent.discovery.lineages import choose_ranks
+from agent.discovery.look_schedule import LookSchedule
+from agent.discovery.memory_reader import MemoryReader
+from agent.discovery.process_table import Process, ProcessTable
+from agent.discovery.room import LeftOut, make_room
 from agent.procfs import Proc
-from agent.room import LeftOut, make_room
 from watchtower.wire.bounds import MAX_NAME
 
 

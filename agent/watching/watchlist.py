@@ -11,10 +11,10 @@ from typing import TypeVar
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
-from agent.dump_triggers import RankBeat
-from agent.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank
+from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
-from agent.ranks import WatchedRank
+from agent.watching.ranks import WatchedRank
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import RankVitals
 

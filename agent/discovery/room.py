@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from agent.config import MAX_ENDED
-from agent.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED

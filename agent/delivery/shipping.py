@@ -23,9 +23,9 @@ from agent.config import (
     OLD_DUMP_S,
     RETRY_SPREAD_S,
 )
-from agent.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
-from agent.moments import Moment, age_s, read_moment
-from agent.tower_connection import TowerConnection, TowerError
+from agent.delivery.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
+from agent.delivery.moments import Moment, age_s, read_moment
+from agent.delivery.tower_connection import TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import DumpBatch, DumpReceipt

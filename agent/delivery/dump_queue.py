@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from agent.batch_size import encode_batch
 from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
-from agent.moments import Moment
+from agent.delivery.batch_size import encode_batch
+from agent.delivery.moments import Moment
 from watchtower.wire.dumps import DumpBatch
 
 log = logging.getLogger(__name__)

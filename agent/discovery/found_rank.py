@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.launchers import RankClaim
-from agent.pages import PageFile
-from agent.process_table import Process
+from agent.discovery.launchers import RankClaim
+from agent.discovery.pages import PageFile
+from agent.discovery.process_table import Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

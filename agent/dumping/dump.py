@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
-from agent.dump_round import RoundTaker, Target
-from agent.moments import Moment, read_moment
+from agent.delivery.moments import Moment, read_moment
+from agent.dumping.dump_round import RoundTaker, Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 

@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Callable
 from itertools import count, zip_longest
 
-from agent.candidates import Candidate
 from agent.config import (
     DESCRIPTOR_BURST,
     DESCRIPTORS_PER_CANDIDATE_S,
     DESCRIPTORS_PER_S,
     LOOK_AGAIN_S,
 )
+from agent.discovery.candidates import Candidate
 
 HELPER_WAIT_S = 8.0
 """What a rank forks is looked at later: it has hundreds of inherited descriptors and no page."""

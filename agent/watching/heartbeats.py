@@ -6,7 +6,7 @@ import time
 
 from watchtower_heartbeat.page import PageError, PageView
 
-from agent.pages import PageFile
+from agent.discovery.pages import PageFile
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Beat
 

@@ -13,7 +13,7 @@ from agent.config import (
     MAX_ARGUMENTS,
     MAX_DESCRIPTORS_PER_PROCESS,
 )
-from agent.launchers import (
+from agent.discovery.launchers import (
     RankClaim,
     claim_rank,
     is_launcher,
@@ -22,10 +22,10 @@ from agent.launchers import (
     known,
     naming_variables,
 )
-from agent.lineages import Claimant
-from agent.memory_reader import MemoryReader
-from agent.pages import PageFile, find_page
-from agent.process_table import Process
+from agent.discovery.lineages import Claimant
+from agent.discovery.memory_reader import MemoryReader
+from agent.discovery.pages import PageFile, find_page
+from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 

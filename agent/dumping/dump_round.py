@@ -12,7 +12,6 @@ from functools import partial
 
 from watchtower_heartbeat.page import PageView
 
-from agent.batch_contents import GroupSet, StackSet
 from agent.config import (
     CHILD_STACKS_PER_RANK,
     MAX_BATCH_CHILDREN,
@@ -21,13 +20,14 @@ from agent.config import (
     RECORDS_AT_ONCE,
     ROUND_GRACE_S,
 )
+from agent.delivery.batch_contents import GroupSet, StackSet
+from agent.discovery.launchers import is_python
+from agent.discovery.memory_reader import MemoryReader
 from agent.dumpers.collectives import RankRecords, look_at_collectives
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
 from agent.dumpers.source_loops import SourceLoops
-from agent.launchers import is_python
-from agent.memory_reader import MemoryReader
 from agent.procfs import Proc, parse_command, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup

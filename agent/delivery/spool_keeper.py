@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from agent.config import SPOOL_IS_SLOW_S, SPOOL_RETRY_S
-from agent.dump_queue import CountLoss, DumpQueue
-from agent.spool import Spool
+from agent.delivery.dump_queue import CountLoss, DumpQueue
+from agent.delivery.spool import Spool
 from watchtower.wire.bounds import MAX_TEXT
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from watchtower_heartbeat.page import PageView
 from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
 from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
 from agent.collectors.traffic import TcpBytes, TrafficMeter
-from agent.found_rank import FoundRank
-from agent.heartbeats import Heartbeat
+from agent.discovery.found_rank import FoundRank
 from agent.procfs import Proc
+from agent.watching.heartbeats import Heartbeat
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, RankVitals
 
