@@ -103,8 +103,11 @@ def watch(trainer: Trainer, statement: str) -> list[tuple[str, int, str]]:
 
 
 def a_clean_environment() -> dict[str, str]:
-    """Ours, without anything that says which rank we are."""
-    ours = {name for names in LAUNCHERS for name in names}
+    """Ours, without anything that says which rank we are.
+
+    Unbuffered, a process would write a line in pieces, between those of its children.
+    """
+    ours = {name for names in LAUNCHERS for name in names} | {"PYTHONUNBUFFERED"}
     return {
         name: value
         for name, value in os.environ.items()

@@ -238,13 +238,13 @@ def test_records_are_served_while_the_rank_hangs_and_to_other_users(pair, folder
 
 def fork(trainer: Trainer, doing: str) -> int:
     """Let a rank fork a child that does this and ends when it is told by `os.close(w)`."""
-    trainer.do("r, w = os.pipe(); import sys, watchtower_heartbeat")
-    trainer.send(
-        f"child = os.fork() or ({doing}, print(os.getpid(), flush=True), os.close(w),"
+    trainer.do("r, w, ready, say = *os.pipe(), *os.pipe(); import sys, watchtower_heartbeat")
+    trainer.do(
+        f"child = os.fork() or ({doing}, os.close(w), os.write(say, b'x'),"
         " os.read(r, 1), sys.exit(0))"
     )
-    told = {trainer.line(), trainer.line()} - {"done"}
-    return int(told.pop())
+    trainer.do("os.read(ready, 1)")
+    return int(trainer.ask("child"))
 
 
 def sockets_of(pid: int) -> int:
