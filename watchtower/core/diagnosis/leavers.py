@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import find_ceiling
-from watchtower.core.diagnosis.deaths.endings import say_words
+from watchtower.core.diagnosis.deaths.wording import say_words
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,

@@ -10,7 +10,6 @@ from typing import Any
 
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
-from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
 
 SIGNAL_NAMES = {
@@ -69,12 +68,6 @@ _CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
 _INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
 
 
-def say_words(exception_type: str, text: str) -> str:
-    """Say "ValueError: bad shard", empty without an exception."""
-    name, text = clean(last_component(exception_type), 80), clean(text)
-    return f"{name}: {text}" if text else name
-
-
 def classify_ending(ending: Ending | None) -> DeathKind:
     """Name the kind of an ending; the exception counts before the code it left."""
     if ending is None:
@@ -82,7 +75,7 @@ def classify_ending(ending: Ending | None) -> DeathKind:
     if ending.oom_killed:
         return DeathKind.OOM
     if ending.exception_type:
-        return classify_exception(last_component(ending.exception_type), ending.exception_text)
+        return classify_exception(ending.exception_type, ending.exception_text)
     signal = signal_name(ending)
     if signal:
         return _classify_signal(signal)
@@ -103,8 +96,9 @@ def signal_name(ending: Ending) -> str:
 
 
 @lru_cache(maxsize=65536)
-def classify_exception(name: str, text: str) -> DeathKind:
-    """Name the kind of an exception, by its class name without modules and by its message."""
+def classify_exception(exception_type: str, text: str) -> DeathKind:
+    """Name the kind of an exception, by its class, whatever its modules, and by its message."""
+    name = last_component(exception_type)
     if any(matches(name, text) for matches in _INTERRUPTS):
         return DeathKind.TERMINATED
     if any(matches(name, text) for matches in _CONSEQUENTIAL):

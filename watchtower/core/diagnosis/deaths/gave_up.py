@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, classify_exception
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, last_component
+from watchtower.core.diagnosis.frames import WAITING_CLASSES
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 
@@ -44,5 +44,5 @@ def _raised_of_waiting(standing: Standing) -> bool:
     beat = standing.evidence.beat
     if standing.reading is not None or beat is None or not beat.exception_type:
         return False
-    name = last_component(beat.exception_type)
-    return classify_exception(name, beat.exception_text) is DeathKind.CONSEQUENTIAL
+    kind = classify_exception(beat.exception_type, beat.exception_text)
+    return kind is DeathKind.CONSEQUENTIAL

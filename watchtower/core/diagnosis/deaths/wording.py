@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.deaths.endings import DeathKind, say_words, signal_name
+from watchtower.core.diagnosis.deaths.endings import DeathKind, signal_name
 from watchtower.core.diagnosis.deaths.order import Death, find_deaths
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
@@ -14,9 +14,10 @@ from watchtower.core.diagnosis.evidence_wording import (
     say_others,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import join_words, say_duration
+from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
@@ -94,6 +95,12 @@ def say_how(death: Death) -> str:
         return f"raised {say_exception(ending)}"
     signal = signal_name(ending)
     return f"was killed by {signal}" if signal else f"exited with code {ending.code}"
+
+
+def say_words(exception_type: str, text: str) -> str:
+    """Say "ValueError: bad shard", empty without an exception."""
+    name, text = clean(last_component(exception_type), 80), clean(text)
+    return f"{name}: {text}" if text else name
 
 
 def say_exception(ending: Ending) -> str:
