@@ -185,7 +185,7 @@ def a_rank(
     values = {
         "node": f"gpu-{rank // RANKS_PER_NODE:02d}",
         "pid": 4000 + rank,
-        "gpu": rank % RANKS_PER_NODE,
+        "local_rank": rank % RANKS_PER_NODE,
         "state": ProcessState(state),
         "presence": Presence.LIVE,
         "beat": None if step is None else Beat(step=step, age_s=age_s, phase=phase),

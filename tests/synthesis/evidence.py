@@ -124,7 +124,7 @@ class Maker:
             presence=look.presence,
             node=f"node-{rank // PER_NODE:05}",
             pid=1000 + rank,
-            gpu=rank % PER_NODE,
+            local_rank=rank % PER_NODE,
             beat=Beat(step=outcome.history, age_s=9.0),
             state=look.state,
             movement=Movement(cpu_cores=look.cpu_cores),

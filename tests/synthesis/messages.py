@@ -62,7 +62,7 @@ def _vitals(case: Case, item: RankEvidence, beat: Beat | None) -> RankVitals:
         pid=item.pid,
         start_time=START_TIME,
         world_size=case.world_size,
-        local_rank=item.gpu,
+        local_rank=item.local_rank,
         found_age_s=100.0,
         beat=beat or item.beat,
         state=item.state,

@@ -38,8 +38,8 @@ class RankEvidence:
     node: str = ""
     """Empty for a missing rank."""
     pid: int | None = None
-    gpu: int | None = None
-    """Local rank: the device index by the launchers' convention, not a measurement."""
+    local_rank: int | None = None
+    """By the launcher's word. Not a measured GPU index."""
     beat: Beat | None = None
     """Ages in it are as of the moment of the case. Null without a heartbeat page."""
     state: ProcessState = ProcessState.OTHER

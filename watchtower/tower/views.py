@@ -22,7 +22,9 @@ class RankView:
     rank: int
     node: str
     pid: int
+    local_rank: int | None
     gpu: int | None
+    """NVML index, null until the GPU of the process is measured."""
     step: int | None
     age_s: float | None
     phase: str
@@ -140,7 +142,8 @@ def _view_rank(node: str, vitals: RankVitals, seen_at: float, now: float) -> Ran
         rank=vitals.rank,
         node=node,
         pid=vitals.pid,
-        gpu=vitals.local_rank,
+        local_rank=vitals.local_rank,
+        gpu=None,
         step=_step(beat.step) if beat else None,
         age_s=round(beat.age_s + max(0.0, now - seen_at), 3) if beat else None,
         phase=beat.phase if beat else "",

@@ -19,6 +19,19 @@ class Status(Enum):
     MONITORING_LOST = "monitoring_lost"
 
 
+class Progress(Enum):
+    """Whether a job makes progress; its status says what watchtower concludes from that."""
+
+    STARTING = "starting"
+    """The first steps are not done yet."""
+    STEPPING = "stepping"
+    """Steps come, or, in a job without heartbeats, its stack samples change."""
+    NONE = "none"
+    """No step for longer than a few steps take, or no way to see one."""
+    IDLE = "idle"
+    """No rank moves, and no rank is known to wait for another: the job may wait for work."""
+
+
 class Cause(Enum):
     """Closed list of causes. `UNKNOWN` with ranked alternatives is an honest answer."""
 
@@ -65,6 +78,7 @@ class Suspect:
     why: str
     pid: int | None = None
     gpu: int | None = None
+    """NVML index, null until the GPU of the process is measured."""
     where: str | None = None
     """"data.py:88 in __next__", null when no stack says it."""
 
@@ -91,6 +105,31 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Aftermath:
+    """What happened to ranks after the incident opened. It does not change the verdict."""
+
+    at: str
+    """RFC 3339: when it happened to the first of these ranks."""
+    ranks: str
+    """Rank set."""
+    text: str
+    """"ended by SIGTERM", "node gpu-042 stopped reporting"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictEntry:
+    """One verdict in the history of an incident."""
+
+    at: str
+    """RFC 3339: when it was made."""
+    cause: Cause
+    confidence: float
+    suspects: str
+    """Rank set."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The answer to "who hung my job, where and why"."""
 
@@ -113,3 +152,13 @@ class Verdict:
     next_steps: tuple[str, ...] = ()
     opened_at: str | None = None
     diagnosed_at: str | None = None
+    aftermath: tuple[Aftermath, ...] = ()
+    """Deaths and lost nodes after the incident opened, the earliest first."""
+    progress: Progress | None = None
+    """Null when the job has ended or no agent reports it."""
+    progress_text: str = ""
+    """The sentence to `progress`."""
+    hung_in_s: float | None = None
+    """While suspect: seconds until the job counts as hung if nothing changes."""
+    hung_because: str = ""
+    """While suspect: why it is that long."""

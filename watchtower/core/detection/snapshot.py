@@ -163,7 +163,7 @@ def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> Rank
         presence=presence,
         node=record.key.node,
         pid=vitals.pid,
-        gpu=vitals.local_rank,
+        local_rank=vitals.local_rank,
         beat=_aged_beat(vitals.beat, sketch.now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,

@@ -56,7 +56,6 @@ def accuse(standing: Standing, cause: Cause, why: str) -> Suspect:
         cause=cause,
         why=capitalise(why),
         pid=standing.evidence.pid,
-        gpu=standing.evidence.gpu,
         where=where_of(standing),
     )
 
