@@ -23,7 +23,7 @@ def test_a_terminal_gets_the_whole_answer():
         "llama-70b: hung, dataloader_stall (93%)\n"
         "rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, blocked in read() on "
         "/mnt/shards/0042.tar; 7 ranks wait for it in all_reduce\n"
-        "  suspect: rank 3, gpu-00, pid 4003, gpu 3, data.py:31 in read\n"
+        "  suspect: rank 3, gpu-00, pid 4003, data.py:31 in read\n"
         "  waiting: 0-2,4-7, step: 41, stalled for: 9 s\n"
         "  stacks (0.75): rank 3: read data.py:31 < __next__ data.py:88 < train main.py:38 "
         "< <module> main.py:80 (the same in two dumps)\n"

@@ -21,8 +21,8 @@ LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for li
 
 
 def unbeaten(**policy: float) -> World:
-    """Four ranks on two nodes; no process has a page."""
-    world = World(policy=replace(Policy(unbeaten_look_s=20), **policy))
+    """Four ranks on two nodes; no process has a page. Only samples make it suspect here."""
+    world = World(policy=replace(Policy(unbeaten_look_s=20, no_step_floor_s=86400), **policy))
     for rank in world.ranks.values():
         rank.has_page = False
     return world
@@ -104,7 +104,7 @@ def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident
         assert any("no heartbeat page" in gap for gap in sim.verdict.missing_evidence)
         await watch.go(60)
         await watch.work(25)
-        assert watch.statuses == ["healthy", "suspect", "hung", "recovered"]
+        assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
         assert len(await sim.incidents()) == 1
 
     tell_unbeaten(story)
@@ -181,7 +181,7 @@ def test_a_rank_that_is_stopped_is_found_after_two_looks(tell_unbeaten):
         assert [s.rank for s in sim.verdict.suspects] == [1]
         rank.state, rank.cpu_cores = ProcessState.SLEEPING, 1.0
         await watch.work(30)
-        assert sim.status == "recovered"
+        assert "recovered" in watch.statuses
 
     tell_unbeaten(story)
 
@@ -219,7 +219,7 @@ def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_unbeaten):
             watch.be_still()
             await watch.go(75)
             await watch.work(40)
-        assert watch.statuses == ["healthy", "suspect", "hung", "recovered"]
+        assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
 
     tell_unbeaten(story)
 
@@ -255,7 +255,7 @@ def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(t
 def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_unbeaten):
     async def story(sim: Simulation, watch: Watching) -> None:
         await sim.report(200)  # nobody answers the looks
-        assert sim.status == "healthy"
+        assert sim.status == "monitoring_lost"
         said = "not watched: no rank has a heartbeat page, and looks at them show no stack"
         assert sim.live.watch.reason == f"{said}; see /readyz"
 
@@ -284,7 +284,7 @@ def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_unbea
         await watch.go(100)
         assert sim.status == "hung"
         await watch.work(45)
-        assert sim.status == "recovered"
+        assert "recovered" in watch.statuses
         assert len(await sim.incidents()) == 1
 
     tell_unbeaten(story)

@@ -70,6 +70,12 @@ class Policy:
         1800, 0.1, 86400, "... but never, by what was seen, to more than this."
     )
 
+    no_step_floor_s: float = setting(
+        60, 1, 86400, "A job that makes no step for this long is not called healthy."
+    )
+    no_step_factor: float = setting(
+        3, 1, 1000, "A job that makes no step for this many typical steps is not called healthy."
+    )
     unbeaten_look_s: float = setting(
         30, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
     )

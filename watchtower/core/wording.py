@@ -12,7 +12,15 @@ from collections.abc import Callable
 
 from watchtower.core.phrases import clean, fit_line, say_duration
 from watchtower.core.ranksets import name_ranks
-from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect, Verdict
+from watchtower.wire.verdict import (
+    Aftermath,
+    Alternative,
+    Cause,
+    Evidence,
+    Status,
+    Suspect,
+    Verdict,
+)
 
 MAX_LINES = 15
 """What a chat shows without folding the message."""
@@ -23,6 +31,7 @@ MAX_LINE = 400
 SHOWN_SUSPECTS = 3
 SHOWN_EVIDENCE = 4
 SHOWN_STEPS = 2
+SHOWN_AFTERMATH = 2
 
 
 def render_text(verdict: Verdict) -> str:
@@ -32,6 +41,7 @@ def render_text(verdict: Verdict) -> str:
         _line(verdict.summary),
         *(f"  {line}" for line in _facts(verdict)),
         *(f"  {line}" for line in _evidence(verdict)),
+        *(f"  {line}" for line in _outlook(verdict)),
         *(f"  {line}" for line in _doubts(verdict)),
         *(f"  next: {_line(step)}" for step in verdict.next_steps[:SHOWN_STEPS]),
     ]
@@ -71,6 +81,7 @@ def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -
         f"{bold}{escape(_headline(verdict))}{bold}",
         escape(_line(verdict.summary)),
         *(["```", *block, "```"] if block else []),
+        *(escape(line) for line in _outlook(verdict)),
         *(escape(line) for line in _doubts(verdict)),
         *(f"Next: {escape(_line(step))}" for step in verdict.next_steps[:SHOWN_STEPS]),
     ]
@@ -111,6 +122,8 @@ def _describe_suspect(suspect: Suspect) -> str:
 
 
 def _evidence(verdict: Verdict) -> list[str]:
+    if verdict.status is Status.RECOVERED:
+        return []  # it says what was seen during the hang, in the present tense
     shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
     return [_line(f"{clean(item.source, 24)}{_weight(item)}: {item.text}") for item in shown]
 
@@ -119,7 +132,27 @@ def _weight(item: Evidence) -> str:
     return f" ({item.weight:.2f})" if item.weight else ""
 
 
+def _outlook(verdict: Verdict) -> list[str]:
+    """Say what the detector still waits for, or what happened after the incident opened."""
+    lines = []
+    if verdict.hung_in_s is not None:
+        why = clean(verdict.hung_because, 240)
+        lines.append(f"hung in {say_duration(verdict.hung_in_s)} if nothing changes: {why}")
+    shown = verdict.aftermath[:SHOWN_AFTERMATH]
+    lines += [_line(f"afterwards: {_describe_aftermath(item)}") for item in shown]
+    if len(verdict.aftermath) > SHOWN_AFTERMATH:
+        lines[-1] += f" (and {len(verdict.aftermath) - SHOWN_AFTERMATH} more)"
+    return lines
+
+
+def _describe_aftermath(item: Aftermath) -> str:
+    name = "rank" if item.ranks.isdigit() else "ranks"
+    return f"{clean(item.at, 24)} {name} {clean(item.ranks, 120)}: {clean(item.text)}"
+
+
 def _doubts(verdict: Verdict) -> list[str]:
+    if verdict.status is Status.RECOVERED:
+        return []
     lines = []
     if verdict.alternatives:
         lines.append(f"or: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")

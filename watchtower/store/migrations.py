@@ -12,7 +12,7 @@ import sqlite3
 from importlib.resources import files
 from pathlib import Path
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """The log beside the file shrinks to this after a burst: one batch of dumps of the largest size."""
@@ -31,6 +31,9 @@ UPDATE dumps SET size_bytes = LENGTH(batch),
 DROP INDEX dumps_by_age;
 ALTER TABLE generations ADD COLUMN seen_at DOUBLE PRECISION NOT NULL DEFAULT 0;
 UPDATE generations SET seen_at = CAST(strftime('%s', 'now') AS REAL);
+""",
+    2: """
+ALTER TABLE incidents ADD COLUMN verdicts TEXT NOT NULL DEFAULT '[]';
 """,
 }
 """SQL that brings a version to the next; tables and indexes that are only new come from

@@ -8,7 +8,7 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.dumps import DumpBatch
-from watchtower.wire.verdict import Status, Verdict
+from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,9 @@ class Incident:
     case: Case | None = None
     """Evidence of the verdict; left out when many incidents are listed."""
     ack: Ack | None = None
+    verdicts: tuple[VerdictEntry, ...] = ()
+    """Every verdict of this stall with its time, the first one first; `verdict` is the one that
+    stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.records import Incident
 from watchtower.wire.dumps import DumpBatch
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
 log = logging.getLogger("watchtower.store")
 
@@ -23,6 +23,7 @@ _Read = TypeVar("_Read")
 
 BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
+_HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
@@ -30,7 +31,7 @@ UNREADABLE = "what was said of this incident cannot be read: another release may
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note"
+    " acked_at, acked_by, ack_note, verdicts"
 )
 
 # What a starting tower needs: what is open, and whether the end of a job was told.
@@ -68,9 +69,10 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 
 SAVE_INCIDENT = f"""
 INSERT INTO incidents ({INCIDENT}, evidence, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
+    verdicts = excluded.verdicts,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -93,6 +95,7 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.closed_at,
         encode(incident.verdict),
         *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
+        encode(incident.verdicts),
         case,
         size_bytes(case or ""),
     )
@@ -119,7 +122,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     incident goes on without. Raises msgspec.MsgspecError when not even the columns make sense.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, case = rest
+    acked_at, acked_by, ack_note, verdicts, case = rest
     stands = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -140,6 +143,10 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 cause=Cause.UNKNOWN,
             ),
             "case": case and _try_read(ident, "case", lambda text: decode(text, _CASES), case),
+            "verdicts": _try_read(
+                ident, "verdicts", lambda text: decode(text, _HISTORIES), verdicts
+            )
+            or (),
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

@@ -1,4 +1,4 @@
--- Version 2. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 3. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS incidents (
     evidence_bytes INTEGER NOT NULL DEFAULT 0,
     acked_at DOUBLE PRECISION,
     acked_by TEXT NOT NULL DEFAULT '',
-    ack_note TEXT NOT NULL DEFAULT ''
+    ack_note TEXT NOT NULL DEFAULT '',
+    verdicts TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);

@@ -13,7 +13,7 @@ from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.stacks import Frame
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,8 @@ class IncidentDetail:
     closed_at: str | None
     ack: AckView | None
     verdict: Verdict
+    verdicts: list[VerdictEntry]
+    """Every verdict with its time, the first one first."""
     stacks: list[StackView]
 
 
@@ -80,6 +82,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         verdict=verdict,
+        verdicts=list(incident.verdicts),
         stacks=_stacks(incident.case) if incident.case else [],
     )
 

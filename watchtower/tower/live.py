@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
+from watchtower.core.detection.aftermath import Loss, Opening, group_losses
 from watchtower.core.detection.detector import Kind, Stall, Why
+from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.surroundings import Surroundings
 from watchtower.core.diagnosis.diagnosis import Diagnosis
@@ -14,8 +17,15 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Incident
 from watchtower.tower.clock import make_id, rfc3339
-from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
-from watchtower.wire.verdict import Status, Verdict
+from watchtower.tower.diagnosing import Conclusion
+from watchtower.tower.verdicts import (
+    add_entry,
+    closed_verdict,
+    diagnosed_verdict,
+    list_aftermath,
+    plain_verdict,
+)
+from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
 
 @dataclass(slots=True)
@@ -54,11 +64,24 @@ class LiveJob:
     remembered_at: float = float("-inf")
     failures: int = 0
     """Ticks in a row that raised; logged when it starts."""
+    _history: tuple[VerdictEntry, ...] = ()
+    """Every verdict of the present suspicion, or of the incident that it became."""
+    _history_of: float | None = None
+    """When that suspicion began."""
 
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
         """Start to watch a generation."""
         return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
+
+    @property
+    def current_incident(self) -> Incident | None:
+        """The open incident, or the one that the job ended in or has just recovered from."""
+        incident, status = self.incident, self.watch.status
+        if incident is None or incident.closed_at is None:
+            return incident
+        is_current = status in (Status.RECOVERED, Status.ENDED) and status is incident.status
+        return incident if is_current else None
 
     @property
     def is_acked(self) -> bool:
@@ -74,8 +97,15 @@ class LiveJob:
             return
         away_s = max(0.0, wall - incident.updated_at)
         since = now - away_s - incident.verdict.stalled_for_s
-        self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), now)
+        verdict = incident.verdict
+        opening = Opening(
+            at=now - max(0.0, wall - incident.opened_at),
+            cause=verdict.cause or Cause.UNKNOWN,
+            ranks=frozenset(suspect.rank for suspect in verdict.suspects),
+        )
+        self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), opening, now)
         self.case = self.earlier = incident.case
+        self._history, self._history_of = incident.verdicts, self.watch.suspect_since
         self.resumed_at = now
 
     def has_gone_on(self, gen: Generation) -> bool:
@@ -120,29 +150,38 @@ class LiveJob:
 
     def verdict(self, step: int | None, now: float) -> Verdict:
         """What is to be said of this job now."""
-        watch = self.watch
-        is_over = watch.status in (Status.RECOVERED, Status.ENDED)
-        if self.incident is not None and is_over:
-            return self.incident.verdict
-        if self.incident is not None and watch.status is Status.HUNG and watch.diagnosis is None:
-            return self._standing_for(self.incident.verdict, now)
-        explained = (Status.SUSPECT, Status.HUNG, Status.SLOW)
-        if watch.status in explained and watch.diagnosis is not None:
+        watch, incident = self.watch, self.current_incident
+        if incident is not None:
+            is_open = incident.closed_at is None
+            return self._standing_for(incident.verdict, now) if is_open else incident.verdict
+        if watch.status in (Status.SUSPECT, Status.SLOW) and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
         if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
             verdict = self._diagnosed(watch.status, watch.diagnosis, now)
             return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
+    def take_diagnosis(
+        self, made: Conclusion, losses: Mapping[int, Loss], now: float, wall: float
+    ) -> list[Effect]:
+        """Give the watch a diagnosis. It is kept with its case and its time if it stands."""
+        if self._history_of != self.watch.suspect_since:
+            self._history, self._history_of = (), self.watch.suspect_since
+        effects = self.watch.take_diagnosis(made.diagnosis, now, losses)
+        if self.watch.diagnosis is made.diagnosis:
+            self.case, self.diagnosed_at = made.case, wall
+            self._history = add_entry(self._history, made.diagnosis, wall)
+        return effects
+
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
         verdict = diagnosed_verdict(
             self.name, self.generation, status, diagnosis, self.diagnosed_at
         )
         verdict = self._standing_for(verdict, now)
-        if status not in (Status.HUNG, Status.ENDED) or self.incident is None:
+        patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
+        if patience is None or hung_in_s is None:
             return verdict
-        opened_at = rfc3339(self.incident.opened_at)
-        return replace(verdict, incident=self.incident.id, opened_at=opened_at)
+        return replace(verdict, hung_in_s=round(hung_in_s, 1), hung_because=patience.reason)
 
     def _standing_for(self, verdict: Verdict, now: float) -> Verdict:
         stall = self.watch.stall
@@ -155,9 +194,7 @@ class LiveJob:
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
-        verdict = replace(
-            self._diagnosed(status, diagnosis, now), incident=ident, opened_at=rfc3339(wall)
-        )
+        verdict = self._diagnosed(status, diagnosis, now)
         self.incident = Incident(
             id=ident,
             job=self.name,
@@ -166,31 +203,55 @@ class LiveJob:
             opened_at=wall,
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
-            verdict=verdict,
+            verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
+            verdicts=self._history,
             case=self.case,
         )
         return self.incident
 
-    def update_incident(self, now: float, wall: float) -> Incident | None:
+    def update_incident(
+        self, losses: Mapping[int, Loss], now: float, wall: float
+    ) -> Incident | None:
         """Bring the open incident up to date; its evidence only where the conclusion changed."""
-        if self.incident is None or self.watch.diagnosis is None:
+        incident, diagnosis = self.incident, self.watch.diagnosis
+        if incident is None:
             return None
-        before = self.incident.verdict
-        verdict = self._diagnosed(self.watch.status, self.watch.diagnosis, now)
+        before = verdict = incident.verdict
+        if diagnosis is not None:
+            verdict = self._diagnosed(self.watch.status, diagnosis, now)
+            verdict = replace(verdict, incident=before.incident, opened_at=before.opened_at)
+        verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
-        case = None if is_same else self.case
-        self.incident = replace(self.incident, verdict=verdict, updated_at=wall, case=case)
+        self.incident = replace(
+            incident,
+            verdict=verdict,
+            verdicts=self._history,
+            updated_at=wall,
+            case=None if is_same else self.case,
+        )
         return self.incident
 
-    def close_incident(self, status: Status, wall: float) -> Incident | None:
+    def close_incident(
+        self, status: Status, losses: Mapping[int, Loss], now: float, wall: float
+    ) -> Incident | None:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
         if self.incident is None or self.incident.closed_at is not None:
             return None
-        self.incident, self.earlier = close(self.incident, status, wall), None
+        verdict = self._standing_for(self.incident.verdict, now)
+        if losses:
+            verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
+        self.incident = close(replace(self.incident, verdict=verdict), status, wall)
+        self.earlier = None
         return self.incident
+
+    @staticmethod
+    def _list_aftermath(
+        losses: Mapping[int, Loss], now: float, wall: float
+    ) -> tuple[Aftermath, ...]:
+        return list_aftermath(group_losses(losses.values()), wall - now)
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:
     """The same incident, over."""
-    verdict = replace(incident.verdict, status=status)
+    verdict = closed_verdict(incident.verdict, status)
     return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Coroutine
 from dataclasses import dataclass
 
+from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.detector import Condition, Detector, Kind
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
@@ -248,7 +249,7 @@ class Tower:
         self, gen: Generation, live: LiveJob, condition: Condition, now: float
     ) -> Surroundings:
         if condition.stall is None:
-            return Surroundings()
+            return Surroundings(typical_s=gen.pace("").typical_s)
         stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
         return view_surroundings(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
@@ -266,10 +267,14 @@ class Tower:
                 case PauseLearned(pause=pause):
                     self.archive.keep_pause(live.name, pause)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._keep_incident(live, effect, now)
+                    self._keep_incident(live, gen, effect, now)
 
     def _keep_incident(
-        self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
+        self,
+        live: LiveJob,
+        gen: Generation | None,
+        effect: IncidentOpened | IncidentUpdated | IncidentClosed,
+        now: float,
     ) -> None:
         wall = self.clock.wall()
         match effect:
@@ -277,9 +282,18 @@ class Tower:
                 self.counters.incidents += 1
                 self.archive.keep(live.open_incident(now, wall))
             case IncidentUpdated():
-                self.archive.keep(live.update_incident(now, wall))
+                self.archive.keep(live.update_incident(self._losses_of(live, gen, now), now, wall))
             case IncidentClosed():
-                self.archive.keep(live.close_incident(live.watch.status, wall))
+                losses = self._losses_of(live, gen, now)
+                self.archive.keep(live.close_incident(live.watch.status, losses, now, wall))
+
+    def _losses_of(self, live: LiveJob, gen: Generation | None, now: float) -> dict[int, Loss]:
+        """Return the ranks lost since the incident opened. Deaths settle first, as elsewhere."""
+        opening = live.watch.opening
+        if opening is None or gen is None:
+            return {}
+        since = opening.at - self.policy.settle_s
+        return find_losses(gen, self.fleet.nodes, self.detector, since, now)
 
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
@@ -318,9 +332,9 @@ class Tower:
             return  # another generation has begun
         says_more = not conclusion.has_failed or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
-            live.case = conclusion.case
-            live.diagnosed_at = self.clock.wall()
-            self._carry_out(live, gen, live.watch.take_diagnosis(conclusion.diagnosis, now), now)
+            losses = self._losses_of(live, gen, now)
+            effects = live.take_diagnosis(conclusion, losses, now, self.clock.wall())
+            self._carry_out(live, gen, effects, now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
 
@@ -331,7 +345,8 @@ class Tower:
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, self.clock.wall()))
+            losses, wall = self._losses_of(live, job.generation, now), self.clock.wall()
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, losses, now, wall))
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+from watchtower.core.detection.aftermath import LossGroup
 from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.phrases import clean
+from watchtower.core.phrases import clean, say_duration
+from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.tower.clock import rfc3339
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
+
+MAX_VERDICTS = 32
+"""Entries in the history of one incident. The first one and the newest ones stay."""
+
+_OF_A_LIVE_PROCESS = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_TRACED, Cause.PROCESS_FROZEN})
+"""Causes whose next steps are commands to a process that is there."""
 
 
 def diagnosed_verdict(
@@ -42,7 +53,7 @@ def plain_verdict(
     if status is Status.SLOW:
         summary = f"job {name} is slow: {reason}; its ranks are being looked at"
     if status is Status.SUSPECT:
-        summary = f"job {name} is suspect: {reason}; dumps are being taken"
+        summary = f"job {name} is suspect: {reason}"
     return Verdict(
         job=job,
         generation=generation,
@@ -52,3 +63,57 @@ def plain_verdict(
         summary=summary,
         step=step,
     )
+
+
+def closed_verdict(verdict: Verdict, status: Status) -> Verdict:
+    """Return an incident's verdict as it reads when the incident is over: in the past tense."""
+    if status is Status.RECOVERED:
+        summary = f"{_say_hung(verdict)} and recovered. {_say_cause(verdict)}"
+        return replace(verdict, status=status, summary=summary, next_steps=())
+    next_steps = () if verdict.cause in _OF_A_LIVE_PROCESS else verdict.next_steps
+    summary = verdict.summary
+    if verdict.status is Status.HUNG:
+        summary = f"{_say_hung(verdict)} and then ended. Seen while it hung: {summary}"
+    return replace(verdict, status=status, summary=summary, next_steps=next_steps)
+
+
+def list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Aftermath, ...]:
+    """Return losses as they are published. `to_wall` turns the tower's clock into UNIX seconds."""
+    return tuple(
+        Aftermath(at=rfc3339(group.at + to_wall), ranks=format_ranks(group.ranks), text=group.text)
+        for group in groups
+    )
+
+
+def add_entry(
+    entries: tuple[VerdictEntry, ...], diagnosis: Diagnosis, wall: float
+) -> tuple[VerdictEntry, ...]:
+    """Add a verdict to a history if it names another cause or other suspects than the last."""
+    suspects = format_ranks(suspect.rank for suspect in diagnosis.suspects)
+    if entries and (entries[-1].cause, entries[-1].suspects) == (diagnosis.cause, suspects):
+        return entries
+    entry = VerdictEntry(
+        at=rfc3339(wall),
+        cause=diagnosis.cause,
+        confidence=round(diagnosis.confidence, 3),
+        suspects=suspects,
+        summary=diagnosis.summary,
+    )
+    kept = entries if len(entries) < MAX_VERDICTS else (entries[0], *entries[2:])
+    return (*kept, entry)
+
+
+def _say_hung(verdict: Verdict) -> str:
+    return f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
+
+
+def _say_cause(verdict: Verdict) -> str:
+    """Say "Rank 5 (gpu-042) held it up: process_stopped (96%)."."""
+    if not verdict.suspects:
+        cause = verdict.cause.value if verdict.cause else Cause.UNKNOWN.value
+        return f"No rank was named; cause: {cause}."
+    first = verdict.suspects[0]
+    ranks = name_ranks(suspect.rank for suspect in verdict.suspects)
+    place = f" ({clean(first.node, 64)})" if len(verdict.suspects) == 1 else ""
+    cause = first.cause.value
+    return f"{ranks[:1].upper()}{ranks[1:]}{place} held it up: {cause} ({verdict.confidence:.0%})."

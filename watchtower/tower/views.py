@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from watchtower.core.detection.progress import ProgressView, view_progress
+from watchtower.core.fleet.generation import Generation
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.tower.paging import MuteView, view_mute
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import Ending, RankVitals
-from watchtower.wire.verdict import Status, Verdict
+from watchtower.wire.verdict import Progress, Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
 """Ranks listed in one job view; larger jobs are asked for verdicts, not read rank by rank."""
@@ -59,7 +61,11 @@ class JobSummary:
     detail: str
     world_size: int
     step: int | None
+    progress: Progress | None
+    """Null when the job has ended or no agent reports it."""
+    progress_text: str
     incident: str | None
+    """The open incident, or the one that the job ended in or has just recovered from."""
     muted_until: str | None
     """Until then it pages nobody."""
 
@@ -75,6 +81,8 @@ class JobView:
     world_size: int
     step: int | None
     typical_step_s: float
+    progress: Progress | None
+    progress_text: str
     ranks: list[RankView]
     rivals: list[RankView]
     """Second processes that claim a rank of this job."""
@@ -96,21 +104,23 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         return None
     gen, now, mute = job.generation, tower.clock.now(), tower.paging.mute_of(name)
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
-    step = _step(gen.step())
+    verdict = _verdict_of(tower, live, gen, now)
     return JobView(
         job=name,
         generation=gen.number,
         status=live.watch.status,
         detail=live.watch.reason,
         world_size=gen.world_size,
-        step=step,
+        step=_step(gen.step()),
+        progress=verdict.progress,
+        progress_text=verdict.progress_text,
         typical_step_s=round(gen.pace("").typical_s, 3),
         ranks=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.around.dumps_have, want=live.around.dumps_want),
         mute=view_mute(mute) if mute else None,
-        verdict=live.verdict(step, now),
+        verdict=verdict,
     )
 
 
@@ -119,11 +129,23 @@ def live_verdict(tower: Tower, name: str) -> Verdict | None:
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None
-    return live.verdict(_step(job.generation.step()), tower.clock.now())
+    return _verdict_of(tower, live, job.generation, tower.clock.now())
+
+
+def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Verdict:
+    view = _view_progress(tower, live, gen, now)
+    verdict = live.verdict(_step(gen.step()), now)
+    return replace(verdict, progress=view.progress, progress_text=view.text)
+
+
+def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> ProgressView:
+    watch, limit_s = live.watch, tower.detector.step_limit_s(gen)
+    return view_progress(gen, watch.kind, watch.diagnosis, limit_s=limit_s, now=now)
 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
     gen, mute = tower.fleet.jobs[live.name].generation, tower.paging.mute_of(live.name)
+    progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,
         generation=gen.number,
@@ -131,7 +153,9 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         detail=live.watch.reason,
         world_size=gen.world_size,
         step=_step(gen.step()),
-        incident=live.incident.id if live.incident else None,
+        progress=progress.progress,
+        progress_text=progress.text,
+        incident=incident.id if incident else None,
         muted_until=rfc3339(mute.until) if mute else None,
     )
 

@@ -204,7 +204,8 @@ def test_ranks_that_leave_one_after_the_other_are_no_stall():
 
 def test_a_start_in_which_nobody_works_is_a_stall_after_the_grace():
     world = World()
-    assert world.report(119).kind is Kind.STARTING
+    assert world.report(60).kind is Kind.STARTING
+    assert world.report(59).kind is Kind.STEPLESS
     condition = world.report(3)
     assert condition.stall.why is Why.STARTUP
 
@@ -295,7 +296,28 @@ def test_a_job_without_pages_is_unwatched():
     world = World()
     for rank in world.ranks.values():
         rank.has_page = False
-    assert world.report(300).kind is Kind.UNWATCHED
+    assert world.report(60).kind is Kind.UNWATCHED
+    assert world.report(240).kind is Kind.STEPLESS
+
+
+@pytest.mark.parametrize(("step_s", "limit_s"), [(1.0, 60), (30.0, 90)])
+def test_a_job_without_a_step_for_long_is_stepless_before_it_is_overdue(step_s, limit_s):
+    world = World(policy=Policy(suspect_factor=200))
+    world.step(8, step_s=step_s)
+    assert world.report(limit_s - 1).kind is Kind.STEPPING
+    condition = world.report(2)
+    assert (condition.kind, condition.stall) == (Kind.STEPLESS, None)
+    assert world.step().kind is Kind.STEPPING
+
+
+def test_a_phase_that_moves_is_not_stepless_and_one_that_does_not_is():
+    world = running()
+    for rank in world.ranks.values():
+        rank.phase, rank.phase_at, rank.cpu_cores = "checkpoint", world.now, 1.0
+    assert world.report(110).kind is Kind.STEPPING
+    for rank in world.ranks.values():
+        rank.cpu_cores = 0.0
+    assert world.report(61).kind is not Kind.STEPPING
 
 
 def test_steps_that_became_much_longer_are_slow():

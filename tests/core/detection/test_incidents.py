@@ -87,11 +87,36 @@ def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_o
     effects = story.see(plain(Kind.STEPPING))
     assert story.watch.status is Status.RECOVERED
     assert IncidentClosed() in effects
-    story.see(plain(Kind.STEPPING), seconds=5)
+    story.see(plain(Kind.STEPPING), seconds=4)
     assert story.watch.status is Status.RECOVERED
+    story.see(plain(Kind.STEPPING), seconds=1)
+    assert story.watch.status is Status.HEALTHY
     story.see(stalled(since=story.now - 6))
     assert story.watch.status is Status.SUSPECT
     assert story.watch.diagnosis is None
+
+
+def test_recovered_lasts_for_some_typical_steps():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=12)
+    story.see(plain(Kind.STEPPING), typical_s=7.0)
+    story.see(plain(Kind.STEPPING), seconds=34, typical_s=7.0)
+    assert story.watch.status is Status.RECOVERED
+    story.see(plain(Kind.STEPPING), seconds=1, typical_s=7.0)
+    assert story.watch.status is Status.HEALTHY
+
+
+def test_a_job_that_makes_no_step_is_not_healthy_and_a_stall_is_still_followed():
+    story = Story()
+    assert DumpsWanted not in [type(effect) for effect in story.see(plain(Kind.STEPLESS))]
+    assert story.watch.status is Status.SUSPECT
+    effects = story.see(stalled())
+    assert DumpsWanted(reason="suspect") in effects
+    story.hear(a_diagnosis())
+    story.see(stalled(), seconds=10)
+    assert story.watch.status is Status.HUNG
 
 
 def test_a_job_cancelled_during_a_suspicion_opens_no_incident():

@@ -20,7 +20,7 @@ from watchtower.core.detection.unbeaten import (
 )
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
-from watchtower.core.phrases import say_slower
+from watchtower.core.phrases import say_duration, say_slower
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.wire.report import Ending, EndingKind, ProcessState
@@ -38,6 +38,10 @@ class Kind(Enum):
     """No rank beats, and looks have not told anything yet."""
     CHANGING = "changing"
     """No rank beats, but looks find that it goes on."""
+    STEPLESS = "stepless"
+    """No step for longer than a healthy job takes, and nothing is overdue yet."""
+    BLIND = "blind"
+    """No rank beats, and looks show no stack: the job is not watched."""
     SLOW = "slow"
     STALLED = "stalled"
     SUSPENDED = "suspended"
@@ -115,9 +119,7 @@ class Detector:
             lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
             shown = ", ".join(lost[:5])
             return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
-        if is_unbeaten(gen):
-            return self._judge_unbeaten(gen, looks, now)
-        return self._judge_progress(gen)
+        return self._judge_progress(gen, seen, looks, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
         """Whether a node's agent has not reported for longer than it may."""
@@ -162,6 +164,11 @@ class Detector:
             return max(floor, min(factor * learned, self.policy.learned_max_s))
         return self.policy.phase_patience_s
 
+    def step_limit_s(self, gen: Generation) -> float:
+        """Seconds without a step after which a generation is not called healthy."""
+        typical_s = max((pace.typical_s for pace in gen.paces.values()), default=0.0)
+        return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
+
     def _is_left_by_the_silent(
         self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
     ) -> bool:
@@ -176,7 +183,18 @@ class Detector:
             return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
         return Condition(kind=Kind.ENDED, reason=_explain_end(gen))
 
-    def _judge_progress(self, gen: Generation) -> Condition:
+    def _judge_progress(
+        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+    ) -> Condition:
+        if is_unbeaten(gen):
+            condition = self._judge_unbeaten(gen, looks, now)
+        else:
+            condition = self._judge_pace(gen)
+        if condition.kind in (Kind.STEPPING, Kind.STARTING, Kind.UNWATCHED):
+            return self._find_stepless(gen, seen, now) or condition
+        return condition
+
+    def _judge_pace(self, gen: Generation) -> Condition:
         if not gen.is_paced:
             text = "too few steps were seen to know how long one takes"
             text = text if gen.step() >= 0 else "the first steps are not done yet"
@@ -187,6 +205,28 @@ class Detector:
             return Condition(kind=Kind.SLOW, reason=text)
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
 
+    def _find_stepless(
+        self, gen: Generation, seen: list[RankRecord], now: float
+    ) -> Condition | None:
+        """Find a job that is not called healthy: its last step is long ago, and no phase moves."""
+        limit_s = self.step_limit_s(gen)
+        if now - max(gen.began_at, gen.resumed_at) <= limit_s:
+            return None
+        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in seen):
+            return None
+        if any(self._is_in_moving_phase(r, now) for r in seen):
+            return None
+        since = max((self._last_beat(r) for r in seen if _has_stepped(r)), default=gen.began_at)
+        first = "" if gen.step() >= 0 else "first "
+        return Condition(
+            kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
+        )
+
+    def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:
+        beat = record.vitals.beat
+        is_moving = now - record.moved_at <= self.policy.phase_still_s
+        return bool(beat and beat.phase) and is_moving
+
     def _judge_unbeaten(self, gen: Generation, looks: Looks, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in gen.ranks.values())
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
@@ -196,7 +236,7 @@ class Detector:
         reason = f"watched by looks every {every_s}: no rank {what}"
         if looks.is_blind:
             text = f"not watched: no rank {what}, and looks at them show no stack; see /readyz"
-            return Condition(kind=Kind.UNWATCHED, reason=text)
+            return Condition(kind=Kind.BLIND, reason=text)
         is_changing = has_changed(gen, looks, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
 

@@ -7,9 +7,10 @@ recovered is over, the next one is a new incident.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from watchtower.core.detection.aftermath import Loss, Opening, may_stand
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import (
@@ -37,6 +38,8 @@ _QUIET = {
     Kind.STARTING: Status.HEALTHY,
     Kind.UNWATCHED: Status.HEALTHY,
     Kind.CHANGING: Status.HEALTHY,
+    Kind.STEPLESS: Status.SUSPECT,
+    Kind.BLIND: Status.MONITORING_LOST,
     Kind.SLOW: Status.SLOW,
     Kind.STALLED: Status.SUSPECT,
     Kind.SUSPENDED: Status.SUSPENDED,
@@ -61,6 +64,8 @@ NEXT: dict[Status, dict[Kind, Status]] = {
         Kind.SLOW: Status.RECOVERED,
         Kind.STARTING: Status.HUNG,
         Kind.UNWATCHED: Status.HUNG,
+        Kind.STEPLESS: Status.HUNG,
+        Kind.BLIND: Status.HUNG,
         Kind.STALLED: Status.HUNG,
         Kind.SUSPENDED: Status.HUNG,
         Kind.ENDING: Status.HUNG,
@@ -128,6 +133,12 @@ class JobWatch:
     """While the job is slow: who waits, and who is waited for."""
     looks: Looks = field(default_factory=Looks)
     """What was seen of ranks that do not beat."""
+    kind: Kind | None = None
+    """The latest condition."""
+    opening: Opening | None = None
+    """Of the open incident, or of the one that this stall ended in."""
+    recovered_at: float | None = None
+    """When the open incident ended in steps; null in any status but recovered."""
     _said_last: str = ""
     """Of a suspicion in which the job went out of sight."""
     _phase: str = ""
@@ -138,19 +149,12 @@ class JobWatch:
 
     def step(self, condition: Condition, around: Surroundings, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
-        status = NEXT[self.status][condition.kind]
+        status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
-            if self.status not in (Status.SUSPECT, Status.HUNG):
-                effects += self._begin_suspicion(now)
-            self.stall = self.prolong(condition.stall)
-            self._phase = around.phase
-            if self._is_resumed:
-                self._is_resumed = False
-                effects.append(DumpsWanted(reason="resumed"))
-            effects += self._ask_for_diagnosis(around, now)
-        if status is Status.SUSPECT and condition.stall is not None:
-            status = self._weigh_suspicion(around, effects, now)
+            status = self._follow_stall(condition.stall, status, around, effects, now)
+        elif status is Status.RECOVERED and condition.kind in (Kind.STEPPING, Kind.CHANGING):
+            status = self._weigh_recovery(around, now)
         reason = condition.reason
         if status is Status.MONITORING_LOST:
             reason = self._say_lost(reason)
@@ -160,6 +164,21 @@ class JobWatch:
             effects += self.census.step(now)
         self.reason = reason
         return effects
+
+    def _follow_stall(
+        self, stall: Stall, status: Status, around: Surroundings, effects: list[Effect], now: float
+    ) -> Status:
+        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
+            effects += self._begin_suspicion(now)
+        self.stall = self.prolong(stall)
+        self._phase = around.phase
+        if self._is_resumed:
+            self._is_resumed = False
+            effects.append(DumpsWanted(reason="resumed"))
+        effects += self._ask_for_diagnosis(around, now)
+        if status is Status.SUSPECT:
+            return self._weigh_suspicion(around, effects, now)
+        return status
 
     def _say_lost(self, reason: str) -> str:
         """Who is out of sight in a suspicion is not cleared: what was said last stays said."""
@@ -183,8 +202,13 @@ class JobWatch:
             return stall
         return replace(stall, since=min(stall.since, self.stall.since))
 
-    def take_diagnosis(self, diagnosis: Diagnosis, now: float) -> list[Effect]:
-        """Take what `diagnose` made of the case asked for; the stall may be over by then."""
+    def take_diagnosis(
+        self, diagnosis: Diagnosis, now: float, losses: Mapping[int, Loss] | None = None
+    ) -> list[Effect]:
+        """Take what `diagnose` made of the case asked for; the stall may be over by then.
+
+        `losses` are the ranks lost since the incident opened: see `aftermath`.
+        """
         if self.status is Status.ENDED:
             if self.diagnosis is not None or not is_told(diagnosis):
                 return []
@@ -192,15 +216,27 @@ class JobWatch:
             return [IncidentOpened()]
         if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
+        if self.opening is not None and self.status is Status.HUNG:
+            if may_stand(self.opening, diagnosis, losses or {}):
+                self.diagnosis = diagnosis
+                self.opening = _open(diagnosis, self.opening.at)
+            return [IncidentUpdated()]
         self.diagnosis = diagnosis
         if self.census is not None and diagnosis.suspects:
             self.census.settle(now)
-        return [IncidentUpdated()] if self.status is Status.HUNG else []
+        return []
 
-    def resume(self, stall: Stall, now: float) -> None:
+    def resume(self, stall: Stall, opening: Opening, now: float) -> None:
         """Go on with an incident that the tower's last run opened and left open."""
         self.status, self.reason = Status.HUNG, "its incident was open when the tower stopped"
         self.stall, self.suspect_since, self._is_resumed = stall, now, True
+        self.opening = opening
+
+    def hung_in_s(self, now: float) -> float | None:
+        """Return the seconds until a suspicion becomes an incident; null when none may."""
+        if self.status is not Status.SUSPECT or self.patience is None:
+            return None
+        return max(0.0, self.patience.length_s - (now - self.suspect_since))
 
     def end(self, reason: str) -> list[Effect]:
         """The generation is over because another one began."""
@@ -210,6 +246,7 @@ class JobWatch:
 
     def _begin_suspicion(self, now: float) -> list[Effect]:
         self.suspect_since = now
+        self.opening = None
         self.diagnosis = None
         self.patience = None
         self._asked_for = None
@@ -240,10 +277,20 @@ class JobWatch:
             effects.append(DumpsWanted(reason="second look", again=True))
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
+    def _weigh_recovery(self, around: Surroundings, now: float) -> Status:
+        """Call a job healthy when it has gone on for as long as a rank may go without a step."""
+        policy = self.policy
+        long_s = max(policy.suspect_floor_s, policy.suspect_factor * around.typical_s)
+        is_over = self.recovered_at is not None and now - self.recovered_at >= long_s
+        return Status.HEALTHY if is_over else Status.RECOVERED
+
     def _change(self, status: Status, reason: str, now: float) -> list[Effect]:
         before, self.status = self.status, status
         effects: list[Effect] = [StatusChanged(before=before, after=status, reason=reason)]
+        self.recovered_at = now if status is Status.RECOVERED else None
         if status is Status.HUNG:
+            assert self.diagnosis is not None, "patience has run out with a diagnosis"
+            self.opening = _open(self.diagnosis, now)
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
             effects.append(IncidentClosed())  # and no pause: what paged somebody once pages again
@@ -272,6 +319,11 @@ class JobWatch:
             length_s=now - self.stall.since,
         )
         return [PauseLearned(pause=pause)] if self.pauses.learn(pause) else []
+
+
+def _open(diagnosis: Diagnosis, at: float) -> Opening:
+    ranks = frozenset(suspect.rank for suspect in diagnosis.suspects)
+    return Opening(at=at, cause=diagnosis.cause, ranks=ranks)
 
 
 def is_told(diagnosis: Diagnosis) -> bool:

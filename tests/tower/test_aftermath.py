@@ -1,0 +1,239 @@
+"""What follows a right verdict: the hung job is killed, loses a node, is restarted, or recovers."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.core.builders import FETCHING
+from tests.tower.simulator import Simulation, hang
+from watchtower.core.wording import render_text
+from watchtower.tower.history import get_incident
+from watchtower.wire.report import EndingKind
+from watchtower.wire.verdict import Cause, Status
+
+SUSPECT = 2
+
+
+def kill(sim: Simulation, *ranks: int, code: int = signal.SIGTERM) -> None:
+    for rank in ranks:
+        sim.world.end(rank, EndingKind.SIGNAL, int(code))
+
+
+async def only_incident(sim: Simulation):
+    (incident,) = await sim.incidents()
+    return incident
+
+
+async def assert_stands(sim: Simulation, cause: Cause = Cause.DATALOADER_STALL) -> None:
+    incident = await only_incident(sim)
+    assert incident.verdict.cause is cause
+    assert [suspect.rank for suspect in incident.verdict.suspects] == [SUSPECT]
+    assert [entry.cause for entry in incident.verdicts] == [cause]
+
+
+@pytest.mark.parametrize("code", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV])
+def test_a_hung_job_that_is_killed_keeps_its_verdict(tell, code):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        kill(sim, 0, 1, 2, 3, code=code)
+        await sim.report(60)
+        assert sim.status == "ended"
+        await assert_stands(sim)
+        (group,) = sim.verdict.aftermath
+        assert (group.ranks, group.text) == ("0-3", f"ended by {code.name}")
+
+    tell(story)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_ranks_that_end_seconds_apart_on_two_nodes_change_nothing(tell, first):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        others = [rank for rank in range(4) if rank != first]
+        kill(sim, first, code=signal.SIGKILL)
+        await sim.report(6)
+        kill(sim, *others[:1], code=signal.SIGTERM)
+        await sim.report(6)
+        kill(sim, *others[1:], code=signal.SIGKILL)
+        await sim.report(60)
+        await assert_stands(sim)
+        assert {group.text for group in sim.verdict.aftermath} == {
+            "ended by SIGKILL",
+            "ended by SIGTERM",
+        }
+
+    tell(story)
+
+
+def test_a_node_that_drops_out_while_the_job_hangs_is_aftermath(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        sim.world.silent.add("n0")
+        await sim.report(60)
+        assert sim.status == "hung"
+        await assert_stands(sim)
+        (group,) = sim.verdict.aftermath
+        assert (group.ranks, group.text) == ("0-1", "node n0 stopped reporting")
+        kill(sim, 2, 3, code=signal.SIGKILL)
+        await sim.report(60)
+        await assert_stands(sim)
+
+    tell(story)
+
+
+def test_a_job_that_is_started_again_leaves_the_verdict_of_its_incident(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        kill(sim, 0, 1, 2, 3)
+        await sim.report(1)
+        sim.world.launch(pids_from=500)
+        await sim.step(8)
+        await assert_stands(sim)
+        assert (await only_incident(sim)).status is Status.ENDED
+        assert (sim.status, sim.verdict.incident) == ("healthy", None)
+
+    tell(story)
+
+
+def test_another_rank_that_crashes_afterwards_is_aftermath(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        kill(sim, 0, code=signal.SIGSEGV)
+        await sim.report(30)
+        await assert_stands(sim)
+
+    tell(story)
+
+
+def test_the_named_rank_that_dumps_core_later_is_still_named_and_its_death_is_reported(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        await sim.report(20)
+        kill(sim, SUSPECT, code=signal.SIGABRT)
+        await sim.report(5)
+        kill(sim, 0, 1, 3, code=signal.SIGTERM)
+        await sim.report(60)
+        await assert_stands(sim)
+        assert [(g.ranks, g.text) for g in sim.verdict.aftermath] == [
+            ("2", "ended by SIGABRT"),
+            ("0-1,3", "ended by SIGTERM"),
+        ]
+
+    tell(story)
+
+
+def test_an_out_of_memory_kill_of_the_named_rank_is_the_better_cause(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        kill(sim, SUSPECT, code=signal.SIGKILL)
+        ended = sim.world.ranks[SUSPECT].ended
+        object.__setattr__(ended, "oom_killed", True)
+        await sim.report(10)
+        incident = await only_incident(sim)
+        assert incident.verdict.cause is Cause.OOM_KILLED
+        assert [entry.cause for entry in incident.verdicts] == [
+            Cause.DATALOADER_STALL,
+            Cause.OOM_KILLED,
+        ]
+
+    tell(story)
+
+
+async def hang_for_unknown_reasons(sim: Simulation) -> None:
+    """Every rank stops, and no stack is known of any."""
+    await sim.step(10)
+    await sim.report(60)
+    assert (sim.status, sim.verdict.cause) == ("hung", Cause.UNKNOWN)
+
+
+def test_a_crash_explains_a_hang_that_was_unknown(tell):
+    async def story(sim: Simulation) -> None:
+        await hang_for_unknown_reasons(sim)
+        kill(sim, 1, code=signal.SIGSEGV)
+        await sim.report(5)
+        kill(sim, 0, 2, 3, code=signal.SIGTERM)
+        await sim.report(60)
+        incident = await only_incident(sim)
+        assert incident.verdict.cause is Cause.PROCESS_DIED
+        assert [suspect.rank for suspect in incident.verdict.suspects] == [1]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("code", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT])
+def test_a_kill_explains_nothing(tell, code):
+    async def story(sim: Simulation) -> None:
+        await hang_for_unknown_reasons(sim)
+        kill(sim, 1, code=code)
+        await sim.report(5)
+        kill(sim, 0, 2, 3, code=signal.SIGKILL)
+        await sim.report(60)
+        assert (await only_incident(sim)).verdict.cause is Cause.UNKNOWN
+
+    tell(story)
+
+
+def test_a_restarted_tower_still_knows_which_deaths_came_after_the_opening(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        await sim.restart_tower()
+        await sim.report(5)
+        kill(sim, 0, 1, code=signal.SIGKILL)
+        await sim.report(5)
+        kill(sim, 2, 3, code=signal.SIGKILL)
+        await sim.report(60)
+        await assert_stands(sim)
+        assert sim.verdict.aftermath
+
+    tell(story)
+
+
+def test_recovered_is_an_event_and_then_the_job_is_healthy_again(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        await sim.step(1)
+        assert sim.status == "recovered"
+        assert sim.verdict.incident
+        await sim.step(10)
+        assert (sim.status, sim.verdict.incident) == ("healthy", None)
+        incident = await only_incident(sim)
+        assert incident.status is Status.RECOVERED
+        detail = await get_incident(sim.tower, incident.id)
+        assert detail.verdict.status is Status.RECOVERED
+        assert detail.verdict.cause is Cause.DATALOADER_STALL
+        text = render_text(detail.verdict)
+        assert "and recovered. Rank 2 (n1) held it up: dataloader_stall" in text
+        assert "next:" not in text
+        assert "waits" not in text
+
+    tell(story)
+
+
+def test_a_recovered_job_that_ends_later_ended_without_an_incident(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        await sim.step(12)
+        for rank in range(4):
+            sim.world.end(rank)
+        await sim.report(30)
+        assert (sim.status, sim.verdict.incident) == ("ended", None)
+
+    tell(story)
+
+
+def test_a_suspicion_says_when_it_becomes_an_incident_and_why(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=SUSPECT, stack=FETCHING)
+        await sim.report(3)
+        assert sim.status == "suspect"
+        assert 5 <= sim.verdict.hung_in_s <= 8
+        assert sim.verdict.hung_because
+        assert "hung in" in render_text(sim.verdict)
+        await sim.report(10)
+        assert (sim.status, sim.verdict.hung_in_s) == ("hung", None)
+
+    tell(story)

@@ -1,0 +1,143 @@
+"""What happens to ranks after an incident opened, and what of it may still change its verdict.
+
+A hang ends when somebody kills the job. The deaths of that moment explain nothing: the verdict that
+was made while the ranks were alive stays. A process that was dying all the time is the exception:
+the kernel dumps its core or reclaims memory for a minute, and only its death shows the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from watchtower.core.detection.detector import Detector
+from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, signal_name
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.fleet.generation import Generation, NodeRecord
+from watchtower.core.phrases import clean
+from watchtower.wire.report import Ending
+from watchtower.wire.verdict import Cause
+
+SAME_MOMENT_S = 1.0
+"""Losses closer together than this have no order: an agent checks for exits once a second."""
+
+OWN_DEATHS = frozenset(
+    {DeathKind.OOM, DeathKind.CRASH, DeathKind.OWN_EXCEPTION, DeathKind.EXIT_CODE}
+)
+"""Deaths that a process brings upon itself. Signals of a launcher or a user, and deaths that follow
+from the loss of a peer, are not among them; nor is SIGABRT, by which watchdogs give up waiting."""
+
+DYING_CAUSES = frozenset(
+    {Cause.UNINTERRUPTIBLE_IO, Cause.PROCESS_FROZEN, Cause.BEHIND_COLLECTIVE, Cause.GIL_HELD}
+)
+"""What a rank that is already dying looks like before it is gone."""
+
+MAX_GROUPS = 8
+"""Groups of losses that are listed. The last one holds all that are left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The verdict that an incident opened with, or took since, while its ranks were alive."""
+
+    at: float
+    """When the incident opened."""
+    cause: Cause
+    ranks: frozenset[int]
+    """The suspects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A rank that ended, or whose node went silent, after the incident opened."""
+
+    rank: int
+    at: float
+    kind: DeathKind | None
+    """Null when its node went silent: how the rank is, is not known."""
+    text: str
+    """"ended by SIGTERM"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossGroup:
+    """Ranks that were lost in the same way."""
+
+    at: float
+    """When the first of them was lost."""
+    ranks: tuple[int, ...]
+    text: str
+
+
+def find_losses(
+    gen: Generation, nodes: Mapping[str, NodeRecord], detector: Detector, since: float, now: float
+) -> dict[int, Loss]:
+    """Return the ranks lost after `since`, by rank."""
+    losses: dict[int, Loss] = {}
+    for rank, record in gen.ranks.items():
+        node = nodes.get(record.key.node)
+        if record.ended_at is not None:
+            if record.ended_at > since:
+                ended = record.vitals.ended
+                kind = classify_ending(ended)
+                losses[rank] = Loss(rank=rank, at=record.ended_at, kind=kind, text=_describe(ended))
+        elif detector.is_silent(node, now) and (node is None or node.seen_at > since):
+            text = f"node {clean(record.key.node, 64)} stopped reporting"
+            at = node.seen_at if node else now
+            losses[rank] = Loss(rank=rank, at=at, kind=None, text=text)
+    return losses
+
+
+def may_stand(opening: Opening, diagnosis: Diagnosis, losses: Mapping[int, Loss]) -> bool:
+    """Return whether a diagnosis made after the opening may replace the incident's verdict.
+
+    While no rank was lost, it may. After that only if it names ranks that died by themselves before
+    all others, and if the verdict so far was unknown, or named the same ranks as barely alive.
+    """
+    if not losses:
+        return True
+    named = frozenset(suspect.rank for suspect in diagnosis.suspects)
+    deaths = [losses[rank] for rank in named if rank in losses]
+    if not named or len(deaths) < len(named):
+        return False
+    if any(death.kind not in OWN_DEATHS for death in deaths):
+        return False
+    first_at = min(loss.at for loss in losses.values())
+    if min(death.at for death in deaths) > first_at + SAME_MOMENT_S:
+        return False
+    if opening.cause is Cause.UNKNOWN:
+        return True
+    is_dying = diagnosis.cause is Cause.OOM_KILLED or opening.cause in DYING_CAUSES
+    return is_dying and named == opening.ranks
+
+
+def group_losses(losses: Iterable[Loss]) -> list[LossGroup]:
+    """Return the losses by what happened, the earliest first, at most `MAX_GROUPS`."""
+    by_text: dict[str, list[Loss]] = {}
+    for loss in sorted(losses, key=lambda loss: (loss.at, loss.rank)):
+        by_text.setdefault(loss.text, []).append(loss)
+    kept = dict(islice(by_text.items(), MAX_GROUPS - 1 if len(by_text) > MAX_GROUPS else None))
+    rest = [loss for text, members in by_text.items() if text not in kept for loss in members]
+    if rest:
+        kept["ended in other ways"] = rest
+    return [
+        LossGroup(at=members[0].at, ranks=tuple(sorted(loss.rank for loss in members)), text=text)
+        for text, members in kept.items()
+    ]
+
+
+def _describe(ended: Ending | None) -> str:
+    """Say "ended by SIGTERM", "exited with code 3", "raised ValueError"."""
+    if ended is None:
+        return "exited (exit status unknown)"
+    if ended.oom_killed:
+        return "killed by the kernel for lack of memory (OOM)"
+    if ended.exception_type:
+        return f"raised {clean(last_component(ended.exception_type), 80)}"
+    if signal := signal_name(ended):
+        return f"ended by {signal}"
+    if ended.code is None:
+        return "exited (exit status unknown)"
+    return f"exited with code {ended.code}"

@@ -1,0 +1,91 @@
+"""Whether a job makes progress, in one word and one sentence. Its status is decided elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.unbeaten import is_unbeaten
+from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.phrases import clean, say_duration
+from watchtower.wire.verdict import Progress
+
+_NOT_WATCHED = frozenset({Kind.ENDED, Kind.ENDING, Kind.LOST})
+_GOES_ON = frozenset({Kind.STEPPING, Kind.SLOW, Kind.CHANGING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressView:
+    """The word and the sentence."""
+
+    progress: Progress | None
+    text: str
+
+
+def view_progress(
+    gen: Generation,
+    kind: Kind | None,
+    diagnosis: Diagnosis | None,
+    *,
+    limit_s: float,
+    now: float,
+) -> ProgressView:
+    """Say whether a generation in a condition of this kind makes progress; null when unknown.
+
+    `limit_s`: after so long without a step, or without movement, there is none.
+    """
+    if kind is None or kind in _NOT_WATCHED:
+        return ProgressView(progress=None, text="")
+    if is_unbeaten(gen):
+        return _without_steps(gen, kind, diagnosis, limit_s, now)
+    last_at = _last_step_at(gen)
+    ago_s = now - last_at
+    if kind in _GOES_ON and ago_s <= limit_s:
+        text = f"Step {gen.step()}, the newest step {say_duration(ago_s)} ago."
+        return ProgressView(progress=Progress.STEPPING, text=text)
+    if kind is Kind.STARTING and ago_s <= limit_s:
+        text = f"Step {gen.step()}. Too few steps were seen to know how long one takes."
+        return ProgressView(progress=Progress.STARTING, text=text)
+    text = f"No step for {say_duration(ago_s)}; the last one that all ranks made is {gen.step()}."
+    return ProgressView(progress=Progress.NONE, text=text + _name_phases(gen))
+
+
+def _without_steps(
+    gen: Generation, kind: Kind, diagnosis: Diagnosis | None, limit_s: float, now: float
+) -> ProgressView:
+    since_start = say_duration(now - gen.began_at)
+    if any(r.vitals.beat for r in gen.ranks.values()) and kind is not Kind.CHANGING:
+        text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
+        return ProgressView(progress=Progress.STARTING, text=text)
+    if kind is Kind.CHANGING:
+        text = "No rank has heartbeats. The job goes on: its stack samples change."
+        return ProgressView(progress=Progress.STEPPING, text=text)
+    if _is_idle(gen, diagnosis, limit_s, now):
+        text = "No rank moves, and no rank is known to wait for another."
+        return ProgressView(progress=Progress.IDLE, text=text)
+    if kind is Kind.BLIND:
+        text = "Not known: no rank has heartbeats, and no stack sample can be taken."
+        return ProgressView(progress=Progress.NONE, text=text)
+    text = "No rank has heartbeats, and stack samples show no change yet."
+    return ProgressView(progress=Progress.NONE, text=text)
+
+
+def _is_idle(gen: Generation, diagnosis: Diagnosis | None, limit_s: float, now: float) -> bool:
+    if diagnosis is None or diagnosis.suspects or diagnosis.peers_waiting:
+        return False
+    return all(now - record.moved_at > limit_s for record in gen.live())
+
+
+def _last_step_at(gen: Generation) -> float:
+    """When any rank made a step last; when the generation began, if none did."""
+    beats = ((r.seen_at, r.vitals.beat) for r in gen.ranks.values())
+    steps = [seen_at - beat.age_s for seen_at, beat in beats if beat and beat.step >= 0]
+    return max(steps, default=gen.began_at)
+
+
+def _name_phases(gen: Generation) -> str:
+    """Say " In phase: checkpoint.", or nothing."""
+    phases = {r.vitals.beat.phase for r in gen.live() if r.vitals.beat and r.vitals.beat.phase}
+    shown = ", ".join(clean(phase, 40) for phase in sorted(phases)[:3])
+    return f" In phase: {shown}." if shown else ""
