@@ -91,7 +91,9 @@ def test_a_job_that_is_started_again_leaves_the_verdict_of_its_incident(tell):
         sim.world.launch(pids_from=500)
         await sim.step(8)
         await assert_stands(sim)
-        assert (await only_incident(sim)).status is Status.ENDED
+        incident = await only_incident(sim)
+        assert incident.status is Status.ENDED
+        assert incident.verdict.aftermath[-1].text == "attempt 2 began"
         assert (sim.status, sim.verdict.incident) == ("healthy", None)
 
     tell(story)

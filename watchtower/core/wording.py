@@ -147,7 +147,8 @@ def _outlook(verdict: Verdict) -> list[str]:
 
 def _describe_aftermath(item: Aftermath) -> str:
     name = "rank" if item.ranks.isdigit() else "ranks"
-    return f"{clean(item.at, 24)} {name} {clean(item.ranks, 120)}: {clean(item.text)}"
+    ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+    return f"{clean(item.at, 24)} {ranks}{clean(item.text)}"
 
 
 def _doubts(verdict: Verdict) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from signal import Signals
@@ -118,6 +119,24 @@ class TrainingJob:
         for rank in self.log.pids if ranks is None else ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid(rank), number)
+
+    def signal_launchers(self, number: Signals, node: int | None = None) -> None:
+        """Send a signal to the launchers of all nodes or of one.
+
+        Ranks that were started one by one have no launcher: each gets the signal, as from Slurm.
+        """
+        if self._bare:
+            self.signal_all(number, None if node is None else self.layout.local_ranks(node))
+            return
+        for part in self._parts if node is None else self._parts[node : node + 1]:
+            if part.exit_code() is None:
+                part.signal(number)
+
+    def allow_core(self, rank: int) -> None:
+        """Let a rank write a core file, as far as its hard limit and the kernel's pattern go."""
+        with contextlib.suppress(OSError, ValueError):
+            _, hard = resource.prlimit(self.pid(rank), resource.RLIMIT_CORE)
+            resource.prlimit(self.pid(rank), resource.RLIMIT_CORE, (hard, hard))
 
     def kill_at_once(self, ranks: Iterable[int] | None = None) -> None:
         """Kill every rank, or those, before any can see a neighbour die and raise over it."""

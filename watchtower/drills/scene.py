@@ -187,6 +187,17 @@ class Scene:
         """The incidents of the job in full, newest first, as the tower tells them now."""
         return self._watch.incidents_in_full()
 
+    def read_incident(self, incident: str) -> None:
+        """Take what this incident reports now as the answer to be judged."""
+        found = [one for one in self.incidents() if one.get("id") == incident]
+        verdict = found[0].get("verdict") if found else None
+        if not isinstance(verdict, dict):
+            self.complain(f"incident {incident} cannot be read any more")
+            return
+        self.sight.verdict = verdict
+        if len(self.incidents()) > 1:
+            self.complain("a second incident was opened")
+
     def wait_for_status(self, statuses: tuple[str, ...], deadline_s: float) -> None:
         """Wait until the job has one of these statuses; judged later whether it has."""
         until = time.monotonic() + deadline_s

@@ -77,6 +77,10 @@ class DrillSettings:
     """How far the wall clock jumps, first forward, then back twice as far."""
     unreachable_s: float = 25.0
     """How long the tower cannot be reached."""
+    aftermath_s: float = 60.0
+    """How long after a hung job was killed its incident is judged."""
+    core_after_s: float = 30.0
+    """How long after the incident opened the suspect dumps core in hung_then_core."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -244,6 +244,15 @@ class LiveJob:
         self.earlier = None
         return self.incident
 
+    def note_aftermath(self, text: str, wall: float) -> None:
+        """Add to the open incident what happened to the job as a whole."""
+        if self.incident is None or self.incident.closed_at is not None:
+            return
+        verdict = self.incident.verdict
+        entry = Aftermath(at=rfc3339(wall), ranks="", text=text)
+        verdict = replace(verdict, aftermath=(*verdict.aftermath, entry))
+        self.incident = replace(self.incident, verdict=verdict)
+
     @staticmethod
     def _list_aftermath(
         losses: Mapping[int, Loss], now: float, wall: float

@@ -186,7 +186,8 @@ class Tower:
         if live is not None and live.generation == job.generation.number:
             return live
         if live is not None:
-            text = f"generation {job.generation.number} began"
+            text = f"attempt {job.generation.number} began"
+            live.note_aftermath(text, self.clock.wall())
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         number = job.generation.number

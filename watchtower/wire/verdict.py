@@ -111,9 +111,9 @@ class Aftermath:
     at: str
     """RFC 3339: when it happened to the first of these ranks."""
     ranks: str
-    """Rank set."""
+    """Rank set; empty for what happened to the job as a whole."""
     text: str
-    """"ended by SIGTERM", "node gpu-042 stopped reporting"."""
+    """"ended by SIGTERM", "attempt 2 began", "node gpu-042 stopped reporting"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

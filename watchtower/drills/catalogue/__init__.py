@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watchtower.drills.catalogue import (
     absences,
+    aftermath,
     collectives,
     deaths,
     endings,
@@ -52,6 +53,7 @@ DRILLS: tuple[Drill, ...] = (
     pauses.STRAGGLER,
     collectives.SYMMETRIC,
     deaths.CONSEQUENTIAL,
+    *aftermath.HUNG_THEN,
     *unbeaten.UNBEATEN,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,
