@@ -30,6 +30,8 @@ LEFT_OUT = {
     "sigstop_unbeaten",
     "tp_dp_cascade_unbeaten",
     "d_state_unbeaten",
+    "hung_then_cancelled_sigint",
+    "hung_then_cancelled_apart",
 }
 NEED_MORE = {"d_state_fuse", "frozen", "clock_step", "sigkill", "node_lost", "symmetric"}
 """Drills that need root or a program that not every machine has, and say so."""
