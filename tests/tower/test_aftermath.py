@@ -195,8 +195,10 @@ def test_a_restarted_tower_still_knows_which_deaths_came_after_the_opening(tell)
 def test_recovered_is_an_event_and_then_the_job_is_healthy_again(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim, SUSPECT)
+        await sim.report(100)
         await sim.step(1)
         assert sim.status == "recovered"
+        assert 115 <= sim.verdict.stalled_for_s <= 122
         assert sim.verdict.incident
         await sim.step(10)
         assert (sim.status, sim.verdict.incident) == ("healthy", None)

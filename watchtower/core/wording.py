@@ -135,6 +135,8 @@ def _weight(item: Evidence) -> str:
 def _outlook(verdict: Verdict) -> list[str]:
     """Say what the detector still waits for, or what happened after the incident opened."""
     lines = []
+    if verdict.diagnosed_at is None and verdict.progress_text:
+        lines.append(_line(f"progress: {verdict.progress_text}"))
     if verdict.hung_in_s is not None:
         why = clean(verdict.hung_because, 240)
         lines.append(f"hung in {say_duration(verdict.hung_in_s)} if nothing changes: {why}")

@@ -220,6 +220,7 @@ class LiveJob:
         if diagnosis is not None:
             verdict = self._diagnosed(self.watch.status, diagnosis, now)
             verdict = replace(verdict, incident=before.incident, opened_at=before.opened_at)
+        verdict = self._standing_for(verdict, now)
         verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
         self.incident = replace(
@@ -237,7 +238,9 @@ class LiveJob:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
         if self.incident is None or self.incident.closed_at is not None:
             return None
-        verdict = self._standing_for(self.incident.verdict, now)
+        verdict = self.incident.verdict
+        stalled_for_s = verdict.stalled_for_s + max(0.0, wall - self.incident.updated_at)
+        verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
         if losses:
             verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
         self.incident = close(replace(self.incident, verdict=verdict), status, wall)
