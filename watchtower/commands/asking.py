@@ -90,7 +90,9 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     def text(incident: dict[str, Any]) -> str:
         verdict = client.incident_text(incident["id"]).rstrip()
         said = [say_ack(incident["ack"])] if incident.get("ack") else []
-        return "\n\n".join([verdict, *said, *map(_stack_text, incident["stacks"])])
+        history = _history_text(incident.get("verdicts") or [])
+        parts = [verdict, *said, *history, *map(_stack_text, incident["stacks"])]
+        return "\n\n".join(parts)
 
     return _show(args, lambda: client.incident(args.incident), text)
 
@@ -170,6 +172,17 @@ def say_ack(ack: dict[str, Any]) -> str:
 def _mute_text(mute: dict[str, Any]) -> str:
     reason = mute["reason"] and f": {mute['reason']}"
     return clean(f"pages nobody until {mute['until']}{reason}")
+
+
+def _history_text(entries: list[dict[str, Any]]) -> list[str]:
+    """List the verdicts of an incident, if there was more than one."""
+    if len(entries) < 2:
+        return []
+    lines = ["verdicts:"]
+    for entry in entries:
+        suspects = f" of ranks {entry['suspects']}" if entry["suspects"] else ""
+        lines.append(f"    {entry['at']} {entry['cause']}{suspects} ({entry['confidence']:.0%})")
+    return ["\n".join(map(clean, lines))]
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

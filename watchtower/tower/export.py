@@ -13,7 +13,7 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
-from watchtower.wire.verdict import Status, Verdict
+from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 BUNDLE_FORMAT = "watchtower-incident-1"
 """Changes when an older reader would misunderstand a newer export."""
@@ -47,6 +47,8 @@ class Bundle:
     dumps: tuple[StoredDumps, ...]
     """Newest first; times are UNIX seconds."""
     dumps_are_all: bool
+    verdicts: tuple[VerdictEntry, ...] = ()
+    """Every verdict with its time, the first one first."""
 
 
 async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
@@ -70,6 +72,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
         closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         verdict=incident.verdict,
+        verdicts=incident.verdicts,
         case=incident.case,
         dumps=tuple(dumps[:MAX_BATCHES]),
         dumps_are_all=len(dumps) <= MAX_BATCHES,

@@ -265,5 +265,5 @@ class LiveJob:
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:
     """The same incident, over."""
-    verdict = closed_verdict(incident.verdict, status)
+    verdict = closed_verdict(incident.verdict, status, wall)
     return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

@@ -15,6 +15,12 @@ from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEn
 MAX_VERDICTS = 32
 """Entries in the history of one incident. The first one and the newest ones stay."""
 
+_OVER = {
+    Status.RECOVERED: "recovered",
+    Status.ENDED: "then ended",
+    Status.MONITORING_LOST: "was then no longer reported",
+}
+
 _OF_A_LIVE_PROCESS = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_TRACED, Cause.PROCESS_FROZEN})
 """Causes whose next steps are commands to a process that is there."""
 
@@ -65,15 +71,17 @@ def plain_verdict(
     )
 
 
-def closed_verdict(verdict: Verdict, status: Status) -> Verdict:
+def closed_verdict(verdict: Verdict, status: Status, wall: float) -> Verdict:
     """Return an incident's verdict as it reads when the incident is over: in the past tense."""
+    hung = f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
+    over = f"{hung} and {_OVER[status]} at {rfc3339(wall)}."
     if status is Status.RECOVERED:
-        summary = f"{_say_hung(verdict)} and recovered. {_say_cause(verdict)}"
+        summary = f"{over} {_say_cause(verdict)}"
         return replace(verdict, status=status, summary=summary, next_steps=())
     next_steps = () if verdict.cause in _OF_A_LIVE_PROCESS else verdict.next_steps
     summary = verdict.summary
     if verdict.status is Status.HUNG:
-        summary = f"{_say_hung(verdict)} and then ended. Seen while it hung: {summary}"
+        summary = f"{over} Seen while it hung: {summary}"
     return replace(verdict, status=status, summary=summary, next_steps=next_steps)
 
 
@@ -101,10 +109,6 @@ def add_entry(
     )
     kept = entries if len(entries) < MAX_VERDICTS else (entries[0], *entries[2:])
     return (*kept, entry)
-
-
-def _say_hung(verdict: Verdict) -> str:
-    return f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
 
 
 def _say_cause(verdict: Verdict) -> str:
