@@ -11,10 +11,10 @@ settings.register_profile("watchtower", deadline=None, suppress_health_check=[He
 settings.load_profile("watchtower")
 
 TOGETHER = {
-    "tests/e2e/test_cli.py",
-    "tests/e2e/test_protected.py",
-    "tests/e2e/test_strangers.py",
-    "tests/heartbeat/test_auto.py",
+    "tests/system/e2e/test_cli.py",
+    "tests/system/e2e/test_protected.py",
+    "tests/system/e2e/test_strangers.py",
+    "tests/system/heartbeat/test_auto.py",
 }
 """Files whose tests share what costs much to make: one process runs them all."""
 
