@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
@@ -17,6 +17,7 @@ from agent.delivery.dump_queue import Loss
 from agent.delivery.moments import Moment, age_s, read_moment
 from agent.delivery.spool import Spool
 from tests.agent.agent_scene import Losses, a_dump
+from tests.properties import examples
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_dump_still_in_memory_is_not_lost_with_its_file(
 
 
 @given(junk=st.binary(max_size=300))
-@settings(max_examples=100)
+@examples(100)
 def test_random_bytes_are_removed_and_what_comes_after_is_read(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes
 ) -> None:
@@ -114,7 +115,7 @@ def test_random_bytes_are_removed_and_what_comes_after_is_read(
 
 
 @given(at=st.integers(min_value=0), to=st.integers(1, 255))
-@settings(max_examples=100)
+@examples(100)
 def test_one_changed_byte_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, at: int, to: int
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from watchtower.drills.catalogue import DRILLS
 
@@ -31,6 +32,8 @@ LEFT_OUT = {
     "tp_dp_cascade_unbeaten",
     "d_state_unbeaten",
 }
+QUICK = {"dataloader_sleep", "exception", "rare_pause"}
+"""A fault told by stacks, a death and a healthy job: `make test` runs these too."""
 NEED_MORE = {"d_state_fuse", "frozen", "clock_step", "sigkill", "node_lost", "symmetric"}
 """Drills that need root or a program that not every machine has, and say so."""
 
@@ -42,6 +45,12 @@ def names_of_drills(backend: str) -> list[str]:
     run_all = os.environ.get("WATCHTOWER_DRILLS") == "all"
     names = [drill.name for drill in DRILLS if backend in drill.backends]
     return [name for name in names if run_all or name not in LEFT_OUT]
+
+
+def with_quick_ones_marked(names: list[str]) -> list[ParameterSet]:
+    """The same names as parameters of a test."""
+    marks = {name: pytest.mark.quick if name in QUICK else () for name in names}
+    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
 
 
 def run_drill(name: str, backend: str, python: str | Path = sys.executable, **options) -> Done:

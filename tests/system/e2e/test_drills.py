@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.e2e.drilled import assert_right, names_of_drills, run_drill
+from tests.system.e2e.drilled import (
+    assert_right,
+    names_of_drills,
+    run_drill,
+    with_quick_ones_marked,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(420)]
 
 
-@pytest.mark.parametrize("name", names_of_drills("stdlib"))
+@pytest.mark.parametrize("name", with_quick_ones_marked(names_of_drills("stdlib")))
 def test_the_drill_gets_the_right_rank_and_cause(name: str):
     assert_right(run_drill(name, "stdlib"))
