@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.e2e.drilled import assert_right, read_result, run_drill
+from tests.system.e2e.drilled import assert_right, read_result, run_by_command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -30,7 +30,7 @@ def python_without_tools(tmp_path: Path) -> Path:
 
 def test_a_stopped_rank_is_named_without_stacks_and_the_gap_is_told(python_without_tools: Path):
     environment = os.environ | {"PATH": "/usr/bin:/bin"}
-    done = run_drill("sigstop", "stdlib", python_without_tools, env=environment)
+    done = run_by_command("sigstop", "stdlib", python_without_tools, env=environment)
     assert_right(done)
     missing = read_result(done)["verdict"]["missing_evidence"]
     assert any("py-spy" in sentence for sentence in missing), missing
