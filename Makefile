@@ -13,7 +13,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-torch lint format bench accuracy clean
+# Without byte code every process of every test would compile the sources again.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
+.PHONY: help demo test test-system test-torch lint format bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -22,11 +25,14 @@ help: ## list the commands
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
-test: $(VENV)/.ready-dev ## run the tests (those that need torch are skipped unless it is installed)
-	@$(BIN)/python -m pytest -n 4
+test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
+	@$(PYTEST) -n 3 -m 'not system or quick'
 
-test-torch: $(VENV)/.ready-torch ## run the tests that need torch (installs it: large)
-	@$(BIN)/python -m pytest -n 2 -m torch
+test-system: $(VENV)/.ready-dev ## run the tests that start processes (skips what is not installed: torch)
+	@$(PYTEST) -n 6 -m 'system or hypothesis' --hypothesis-profile thorough
+
+test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
+	@$(PYTEST) -n 4 -m torch
 
 lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .

@@ -1,22 +1,27 @@
-"""What holds for every test: how properties are judged, and which tests share a process."""
+"""What holds for every test: how properties are judged, which tests share a process, the tiers."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# No property has a deadline of its own: the machine may be busy.
-settings.register_profile("watchtower", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("watchtower")
+from tests import tiers
+from tests.properties import register_profiles
+
+register_profiles()
 
 TOGETHER = {
-    "tests/e2e/test_cli.py",
-    "tests/e2e/test_protected.py",
-    "tests/e2e/test_strangers.py",
-    "tests/heartbeat/test_auto.py",
+    "tests/system/e2e/test_cli.py",
+    "tests/system/e2e/test_protected.py",
+    "tests/system/e2e/test_strangers.py",
+    "tests/system/heartbeat/test_auto.py",
 }
 """Files whose tests share what costs much to make: one process runs them all."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tiers apart."""
+    config.pluginmanager.register(tiers)
 
 
 class OneByOne(LoadScopeScheduling):

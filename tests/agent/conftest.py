@@ -1,42 +1,12 @@
-"""Fixtures that start processes for tests of the agent and clean up after them."""
+"""A tower for tests of the agent that stay in process."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from agent_scene import RecordingTower, RunningAgent, Victim, new_mark, wait_until
 
-from agent.collectors.traffic import TcpBytes
-from agent.discovery.discovery import Discovery
-from agent.discovery.process_table import ProcessTable
-from agent.procfs import Proc
-from agent.watching.ranks import WatchedRank
-
-
-@pytest.fixture
-def mark() -> str:
-    """What the environment of this test's ranks says, so that no other rank is looked at."""
-    return new_mark()
-
-
-@pytest.fixture
-def start(mark: str) -> Iterator[Callable[..., Victim]]:
-    """Start a training process with these environment variables."""
-    started: list[Victim] = []
-
-    def start_one(
-        command: list[str] | None = None, *, expect: bool = True, **environment: str
-    ) -> Victim:
-        started.append(Victim({"WATCHTOWER_TEST": mark, **environment}, command, expect=expect))
-        return started[-1]
-
-    yield start_one
-    for victim in started:
-        victim.close()
+from tests.agent.agent_scene import RecordingTower
 
 
 @pytest.fixture
@@ -45,51 +15,3 @@ def tower() -> Iterator[RecordingTower]:
     recording = RecordingTower()
     yield recording
     recording.close()
-
-
-@pytest.fixture
-def run_agent(tmp_path: Path, mark: str) -> Iterator[Callable[..., RunningAgent]]:
-    """Start an agent that looks at this test's ranks only."""
-    running: list[RunningAgent] = []
-
-    def run(tower_url: str, *options: str, **environment: str) -> RunningAgent:
-        match = ("--match", f"WATCHTOWER_TEST={mark}")
-        log = tmp_path / f"agent-{len(running)}.log"
-        running.append(RunningAgent(tower_url, *match, *options, log=log, **environment))
-        return running[-1]
-
-    yield run
-    for agent in running:
-        agent.close()
-
-
-@pytest.fixture
-def ptrace() -> None:
-    """Skip where one process of this user may not look into another one."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-            scope = int(file.read())
-    except OSError:
-        scope = 0
-    if scope and os.geteuid() != 0:
-        pytest.skip(f"Yama forbids py-spy here: run `sysctl kernel.yama.ptrace_scope=0` ({scope})")
-
-
-@pytest.fixture
-def watch(mark: str) -> Callable[[], WatchedRank]:
-    """Watch the only rank of this test."""
-
-    def watch_it() -> WatchedRank:
-        proc = Proc()
-        discovery = Discovery(
-            proc,
-            ProcessTable(proc),
-            match={"WATCHTOWER_TEST": mark},
-            host="gpu-1",
-            own_pid=-1,
-        )
-        # Beside many other processes the first tick does not come to all of them.
-        (found,) = wait_until(lambda: discovery.tick(time.monotonic()), "the rank is found")
-        return WatchedRank(proc, found, time.monotonic(), TcpBytes(), 1.0)
-
-    return watch_it

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agent_scene import a_view
 from hypothesis import given
 from hypothesis import strategies as st
 from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
@@ -25,6 +24,7 @@ from agent.dumpers.collectives import (
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
 from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
 from agent.procfs import Proc
+from tests.agent.agent_scene import a_view
 from watchtower.wire.bounds import MAX_GROUP_RECORDS, MAX_TEXT
 from watchtower.wire.collectives import GroupLog, PeerTransfers, RankCollectives, name_group
 from watchtower.wire.dumps import DumpBatch, KernelWait

@@ -1,16 +1,14 @@
-"""Frozen cgroups: version 1 for real where it is mounted, both versions from a folder."""
+"""Frozen cgroups of both versions, from a folder."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_scene import Victim, wait_until
 
 from agent.dumpers.freezer import is_frozen
-from agent.dumpers.kernel_state import read_kernel_wait
 from agent.procfs import Proc
 
 FREEZER = Path("/sys/fs/cgroup/freezer")
@@ -61,13 +59,3 @@ def freezer() -> Iterator[Path]:
     for pid in (folder / "cgroup.procs").read_text().split():
         (FREEZER / "cgroup.procs").write_text(pid)
     folder.rmdir()
-
-
-def test_a_really_frozen_process_is_seen(start: Callable[..., Victim], freezer: Path) -> None:
-    victim = start(RANK="0")
-    (freezer / "cgroup.procs").write_text(str(victim.pid))
-    assert not read_kernel_wait(Proc(), victim.pid).frozen
-    (freezer / "freezer.state").write_text("FROZEN")
-    wait_until(lambda: read_kernel_wait(Proc(), victim.pid).frozen, "the process is frozen")
-    (freezer / "freezer.state").write_text("THAWED")
-    wait_until(lambda: not read_kernel_wait(Proc(), victim.pid).frozen, "it is thawed")

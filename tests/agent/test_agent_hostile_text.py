@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from watchtower_heartbeat.layout import (
     COLD_WORDS,
@@ -44,6 +44,7 @@ from agent.dumping.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, ref
 from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat, printable
 from agent.watching.heartbeats import Heartbeat
 from agent.watching.ranks import make_ending
+from tests.properties import examples
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
@@ -90,7 +91,7 @@ def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> N
 
 
 @given(raw=PAGES, cut=st.integers(0, PAGE_SIZE), then=PAGES)
-@settings(max_examples=200)
+@examples(200)
 def test_whatever_a_page_says_the_report_can_be_sent(raw: bytes, cut: int, then: bytes) -> None:
     descriptor = os.memfd_create("page")
     os.write(descriptor, raw)

@@ -197,6 +197,6 @@ def test_any_text_has_an_answer(source: str) -> None:
 )
 def test_a_file_made_to_be_slow_is_not(unit: str) -> None:
     source = unit * ((1 << 18) // len(unit))
-    began = time.monotonic()
+    began = time.thread_time()
     find_loops(source, [1, 2, source.count("\n")])
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5

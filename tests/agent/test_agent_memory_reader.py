@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_scene import PATIENCE_S, wait_until
 
 from agent.config import MEMORY_WAIT_BURST_S, MEMORY_WAIT_S, MEMORY_WAIT_SHARE
 from agent.discovery.discovery import Discovery
@@ -21,6 +20,7 @@ from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker, Target, no_page
 from agent.procfs import Proc
+from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
 

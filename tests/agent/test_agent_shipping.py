@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_scene import RecordingTower, a_dump, wait_until
 
 from agent.config import (
     BACKLOG_SPREAD_S,
@@ -22,6 +21,7 @@ from agent.delivery.dump_queue import DumpQueue, Loss, as_waiting
 from agent.delivery.moments import Moment, read_moment
 from agent.delivery.shipping import DumpSender, ReportSender
 from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
+from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply

@@ -5,21 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
-import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
-from agent_scene import Losses, a_dump, clean_environment
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
 from agent.delivery.dump_queue import Loss
 from agent.delivery.moments import Moment, age_s, read_moment
 from agent.delivery.spool import Spool
+from tests.agent.agent_scene import Losses, a_dump
+from tests.properties import examples
 
 
 @pytest.fixture
@@ -99,7 +97,7 @@ def test_a_dump_still_in_memory_is_not_lost_with_its_file(
 
 
 @given(junk=st.binary(max_size=300))
-@settings(max_examples=100)
+@examples(100)
 def test_random_bytes_are_removed_and_what_comes_after_is_read(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes
 ) -> None:
@@ -117,7 +115,7 @@ def test_random_bytes_are_removed_and_what_comes_after_is_read(
 
 
 @given(at=st.integers(min_value=0), to=st.integers(1, 255))
-@settings(max_examples=100)
+@examples(100)
 def test_one_changed_byte_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, at: int, to: int
 ) -> None:
@@ -201,52 +199,6 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, losses: Losses) -> N
     (tmp_path / "dumps").symlink_to("elsewhere")
     with pytest.raises(OSError, match="no folder of this user"):
         Spool(str(tmp_path), losses.count, lambda _: False).open()
-
-
-WRITER = """
-import sys, uuid
-from agent.delivery.dump_queue import WaitingDump
-from agent.delivery.moments import Moment
-from agent.delivery.spool import Spool
-spool = Spool(sys.argv[1], lambda _: None, lambda _: False)
-spool.open()
-taken = Moment(boot_id="b", boottime_s=5.0, wall_s=1.8e9)
-body = b'{"id": "' + b"x" * 200_000 + b'"}'
-print("ready", flush=True)
-while True:
-    dump = WaitingDump(id=uuid.uuid4().hex, job="j", taken=taken, body=body)
-    spool.put(dump)
-    print(dump.id, flush=True)
-"""
-
-
-def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(
-    tmp_path: Path, losses: Losses
-) -> None:
-    for number in range(8):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)],
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-        time.sleep(0.005 * number)  # another moment each time; any is as good
-        writer.kill()
-        said = writer.stdout.read().splitlines()
-        writer.stdout.close()
-        writer.wait()
-        spool = Spool(str(tmp_path), losses.count, lambda _: False)
-        spool.open()
-        whole = {dump_id for dump_id in said if len(dump_id) == 32}
-        assert whole <= spool.ids()
-        while (dump := spool.first()) is not None:
-            assert len(dump.body) == 200_010
-            spool.remove(dump.id)
-        assert losses == {}
-        assert files(spool) == []
-        spool.close()
 
 
 def test_within_one_boot_an_age_is_exact_whatever_the_wall_clock_does() -> None:

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from agent_scene import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from agent.collectors.sock_diag import parse_connection, read_tcp_bytes
 from agent.collectors.traffic import LATE_INTERVALS, TcpBytes, TrafficMeter, parse_interfaces
 from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
+from tests.agent.agent_scene import wait_until
 
 SIZE = 400_000
 

@@ -1,23 +1,15 @@
-"""The ranks under watch: isolation, endings that stay, bounds."""
+"""The ranks under watch: a job that gets its name later."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-from agent_scene import Victim, wait_until
-
-from agent.config import ENDED_KEPT_S
 from agent.discovery.found_rank import FoundRank
 from agent.discovery.launchers import RankClaim
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
-
-Start = Callable[..., Victim]
 
 
 def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
@@ -25,41 +17,6 @@ def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
     assert stat is not None
     process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
     return FoundRank(process=process, job=job, claim=RankClaim(rank=rank), page=None)
-
-
-def test_one_bad_rank_is_left_out_and_said_once(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    watchlist = Watchlist(Proc(), 1.0)
-    good, bad = found(os.getpid(), 1), found(start().pid, 2, job="x" * 1000)
-    for _ in range(3):
-        watchlist.update([bad, good], time.monotonic())
-        assert [each.rank for each in watchlist.vitals(time.monotonic())] == [1]
-    assert caplog.text.count("cannot be reported: ValueError") == 1
-
-
-def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:
-    watchlist, victim = Watchlist(Proc(), 1.0), start()
-    rank = found(victim.pid)
-    now = time.monotonic()
-    watchlist.update([rank], now)
-    victim.close()
-    wait_until(lambda: watchlist.notice_ends(now), "the end is noticed")
-    watchlist.update([], now + ENDED_KEPT_S - 1)
-    (vitals,) = watchlist.vitals(now + 60.0)
-    assert vitals.ended is not None
-    assert vitals.ended.age_s == pytest.approx(60.0)
-    assert watchlist.living() == []
-    assert watchlist.known_ranks() == {"j": {0}}
-    watchlist.update([], now + ENDED_KEPT_S + 1)
-    assert watchlist.vitals(now) == ()
-
-
-def test_a_living_process_that_is_no_rank_any_more_is_dropped(start: Start) -> None:
-    watchlist = Watchlist(Proc(), 1.0)
-    watchlist.update([found(start().pid)], 0.0)
-    watchlist.update([], 1.0)
-    assert watchlist.vitals(1.0) == ()
 
 
 def test_a_job_named_later_is_taken_over() -> None:

@@ -1,20 +1,16 @@
-"""What the tools inside a job print, read by value from text they printed, and one real job."""
+"""What the tools inside a job print, read by value from text they printed."""
 
 from __future__ import annotations
 
-import importlib.util
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.accuracy.live import TOOLS, monitored_barrier, nvrx
-from benchmarks.accuracy.live.__main__ import make_row, why_not
-from benchmarks.accuracy.live.staging import Heard, play, read_text
-from benchmarks.accuracy.live.tool import INSIDE, SAID_MAX, Said, shorten
-from benchmarks.accuracy.results import key_of
-from watchtower.drills.catalogue import DRILLS, find_drill
-from watchtower.drills.settings import DrillSettings
+from benchmarks.accuracy.live.__main__ import why_not
+from benchmarks.accuracy.live.staging import read_text
+from benchmarks.accuracy.live.tool import INSIDE, SAID_MAX, shorten
+from watchtower.drills.catalogue import DRILLS
 
 RANK_0_RAISED = """\
 [rank0]:[E1121 09:51:05.890870637 ProcessGroupGloo.cpp:2901] [Rank 0]: Rank 4 failed to pass \
@@ -105,17 +101,6 @@ def test_only_files_of_the_job_are_read(tmp_path: Path) -> None:
     assert read_text(tmp_path, "drill-1") == {"drill-1-start-1-rank-0.err": "its words"}
 
 
-def test_rows_of_a_tool_are_runs_of_their_own() -> None:
-    drill = find_drill("busy_loop")
-    heard = Heard(ranks=(3,), said=Said(accused=(3,), text="3"), fault_to_verdict_s=10.2)
-    rows = [make_row(tool, drill, 8, heard, None) for tool in TOOLS]
-    assert len({key_of(row) for row in rows} | {key_of(rows[0] | {"settings": "default"})}) == (
-        len(rows) + 1
-    )
-    assert rows[0]["injected"] == {"ranks": [3], "cause": "busy_loop"}
-    assert (rows[0]["accused"], rows[0]["fault_to_verdict_s"]) == ([3], 10.2)
-
-
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_every_fault_is_run_or_has_its_reason_why_not(tool: object) -> None:
     faults = [drill for drill in DRILLS if drill.is_fault and "torch" in drill.backends]
@@ -123,17 +108,3 @@ def test_every_fault_is_run_or_has_its_reason_why_not(tool: object) -> None:
     assert {"never_started", "dataloader_sleep_unbeaten", "tower_restart"} <= excused
     assert not excused & {"dataloader_sleep", "sigstop", "tp_dp_cascade", "exception"}
     assert (INSIDE / tool.name / "watchtower_heartbeat.py").is_file()
-
-
-@pytest.mark.torch
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="torch is not installed: `make test-torch` installs it and runs these",
-)
-def test_monitored_barrier_names_the_sleeping_rank_of_a_real_job() -> None:
-    tool = replace(monitored_barrier.TOOL, environment=lambda _: {"LIVE_THRESHOLD_S": "3"})
-    settings = DrillSettings(step_s=0.1, warmup_steps=2, verdict_deadline_s=30)
-    heard = play(tool, find_drill("dataloader_sleep"), 4, rank=2, settings=settings)
-    assert (heard.ranks, heard.said.accused) == ((2,), (2,))
-    assert heard.fault_to_verdict_s is not None
-    assert heard.fault_to_verdict_s >= 2.5

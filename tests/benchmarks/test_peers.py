@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from benchmarks.accuracy.asking import NOT_ASKED, ask_peers
 from benchmarks.accuracy.evidence import NO_SOCKET, Evidence, read_evidence
@@ -170,16 +169,6 @@ def test_repairing_gives_groups_the_same_name_on_all_members() -> None:
 
 def test_repairing_leaves_out_entries_of_unknown_groups() -> None:
     assert frtrace.repair(a_recorder(("7", 1)), [("1", (0, 1))])["entries"] == []
-
-
-@pytest.mark.torch
-def test_torchs_analyzer_breaks_as_shipped_and_accuses_the_victim_when_repaired() -> None:
-    pytest.importorskip("torch")
-    answers = ask_peers(recorded_cascade(), (frtrace.AS_SHIPPED, frtrace.REPAIRED))
-    shipped, repaired = answers["torchfrtrace"], answers["torchfrtrace_repaired"]
-    assert (shipped["failed"], shipped["accused"]) == (True, [])
-    assert "KeyError" in str(shipped["said"])
-    assert (repaired["accused"], repaired["failed"]) == ([2, 3], False)
 
 
 def raise_at(_: Evidence) -> Opinion:

@@ -31,8 +31,8 @@ def test_a_silent_node_is_named_with_its_ranks():
         NodeEvidence(node="gpu-00", silent_for_s=14),
         NodeEvidence(node="gpu-01", silent_for_s=0),
     )
-    said = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
-    assert said == ["node gpu-00 has not reported for 14 s: nothing is known of ranks 0-1 now"]
+    (said,) = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
+    assert all(value in said for value in ("gpu-00", "14 s", "0-1"))
 
 
 def limited(*names):

@@ -4,9 +4,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
 from tests.synthesis.faults import (
     FAULTS,
@@ -26,7 +27,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
 from watchtower.wire.verdict import Cause
 
-SOME = settings(max_examples=40)
+SOME = examples(40)
 LARGE = Layout(tensor=8, data=8, pipeline=8)
 
 

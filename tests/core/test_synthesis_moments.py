@@ -4,9 +4,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.synthesis.evidence import Recording
 from tests.synthesis.faults import FAULTS
 from tests.synthesis.layout import Layout
@@ -18,8 +19,8 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.waiting.records import read_records
 
-SOME = settings(
-    max_examples=40,
+SOME = examples(
+    40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 STEPS = 6

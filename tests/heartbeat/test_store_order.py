@@ -13,12 +13,14 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from watchtower_heartbeat import beating, layout
 from watchtower_heartbeat.own_page import NO_PAGE
 from watchtower_heartbeat.page import PageView, TornPage, decode
 from watchtower_heartbeat.writer import PageWriter, blank_image
+
+from tests.properties import examples
 
 
 def pages_during(image: bytearray, work: Callable[[], None]) -> list[bytes]:
@@ -103,7 +105,7 @@ def test_a_beat_is_three_stores_and_the_step_is_the_last(beats: list[bytes]) -> 
 
 
 @given(data=st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_step_is_never_seen_with_the_time_of_another(
     data: st.DataObject, beats: list[bytes]
 ) -> None:
@@ -117,7 +119,7 @@ def test_a_step_is_never_seen_with_the_time_of_another(
 
 
 @given(data=st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_cold_fields_are_seen_all_old_or_all_new(
     data: st.DataObject, cold_writes: list[bytes]
 ) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from benchmarks import junk
+from tests.properties import examples
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.api.ingest import RefusedError, decode
 from watchtower.app import make_app
@@ -35,7 +36,7 @@ DECODERS = {
     "report.json": msgspec.json.Decoder(Report),
     "dumps.json": msgspec.json.Decoder(DumpBatch),
 }
-FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+FEW = examples(40, suppress_health_check=list(HealthCheck))
 
 ODD = st.one_of(
     st.none(),

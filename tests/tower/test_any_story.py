@@ -6,11 +6,12 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.core.detection.scenes import JOB
+from tests.properties import examples
 from tests.tower.simulator import Simulation
 from watchtower.wire.report import EndingKind
 
@@ -163,8 +164,8 @@ class AnyStory(RuleBasedStateMachine):
         return found
 
 
-AnyStory.TestCase.settings = settings(
-    max_examples=60,
+AnyStory.TestCase.settings = examples(
+    60,
     stateful_step_count=14,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -32,9 +32,9 @@ class PatientClient:
         """Ranks, nodes and dumps of the job."""
         return _answer(lambda: self._client.job(job))
 
-    def incidents(self) -> list[Json] | None:
-        """Every incident, newest first."""
-        return _answer(self._client.incidents)
+    def incidents(self, job: str | None = None) -> list[Json] | None:
+        """Every incident, or every one of a job; newest first."""
+        return _answer(lambda: self._client.incidents(job))
 
     def incident(self, incident: str) -> Json | None:
         """One incident with its verdict and stacks."""

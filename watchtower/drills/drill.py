@@ -86,6 +86,8 @@ class Drill:
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"
     """What the ranks share among them: "data", "grid" (pairs share layers) or "pipeline"."""
+    breaks_parts: bool = False
+    """Whether the story kills the tower or an agent."""
     own_clock: bool = False
     """Whether everything reads a wall clock that the drill can set."""
     whole_node: bool = False
@@ -103,3 +105,8 @@ class Drill:
     def is_fault(self) -> bool:
         """Whether a rank is to be named, as opposed to nothing being wrong."""
         return self.expected.cause is not None
+
+    def needs_own_stage(self, backend: str) -> bool:
+        """Whether tower and agents must be there for this drill alone."""
+        apart = backend in self.networked or not self.named
+        return apart or self.breaks_parts or self.forwarded or self.own_clock

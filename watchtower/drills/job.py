@@ -33,6 +33,9 @@ class TrainingJob:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self.folder = folder
+        self.stage = folder
+        """The folder of the stage whose agents watch the job: another one if that is shared."""
         self.layout = layout
         self.log = ProgramLog()
         self.network: Network | None = None
@@ -40,7 +43,6 @@ class TrainingJob:
         self.backend = backend
         self._parallelism = parallelism
         self._bare = bare or backend == "stdlib"
-        self._folder = folder
         self._named = named
         self._environment = environment or {}
         self._parts: list[Part] = []
@@ -58,13 +60,14 @@ class TrainingJob:
         self._starts += 1
         self.log = ProgramLog()
         label = f"{self.name}-start-{self._starts}"
-        plan_path = self._folder / f"{label}.json"
+        plan_path = self.folder / f"{label}.json"
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
         launch = Launch(
             job=self.name,
             backend=self.backend,
             layout=self.layout,
-            folder=self._folder,
+            folder=self.folder,
+            stage=self.stage,
             plan_path=plan_path,
             parallelism=self._parallelism,
             label=label,
@@ -74,23 +77,25 @@ class TrainingJob:
             more_environment=self._environment,
         )
         words = [f"{JOB_MARK}={self.name}"]
-        self._sweeper = start_prop("sweeper.py", words, self._folder, label=label)
+        self._sweeper = start_prop("sweeper.py", words, self.folder, label=label)
         self._parts = []
         for part in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
             self._parts.append(part)
 
     def make_twin(self) -> TrainingJob:
         """Another job of the same size on the same nodes."""
-        return TrainingJob(
+        twin = TrainingJob(
             f"{self.name}-beside",
             self.backend,
             self.layout,
-            self._folder,
+            self.folder,
             parallelism=self._parallelism,
             bare=self._bare,
             named=self._named,
             environment=self._environment,
         )
+        twin.stage = self.stage
+        return twin
 
     def look(self) -> None:
         """Read what the programs have said since the last time, and reap as launchers do."""

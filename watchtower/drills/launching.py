@@ -58,6 +58,8 @@ class Launch:
     backend: str
     layout: Layout
     folder: Path
+    stage: Path
+    """The folder of the stage whose agents watch the job."""
     plan_path: Path
     parallelism: str = "data"
     """What the ranks share among them: a key of `PROGRAM`."""
@@ -85,7 +87,7 @@ class Launch:
             **name,
             **counted,
             **self.more_environment,
-            MARK: node_mark(self.folder, node),
+            MARK: node_mark(self.stage, node),
             JOB_MARK: self.job,
             # Where Yama lets only parents trace: the agent is no parent of the ranks.
             "WATCHTOWER_PTRACE": "any",
@@ -93,9 +95,9 @@ class Launch:
         }
 
 
-def node_mark(folder: Path, node: int) -> str:
-    """What tells the ranks of this node of this drill from those of other drills beside it."""
-    return f"{folder.name}/{node_name(node)}"
+def node_mark(stage: Path, node: int) -> str:
+    """What tells the ranks of this node of this stage from those of other stages beside it."""
+    return f"{stage.name}/{node_name(node)}"
 
 
 def node_name(node: int) -> str:

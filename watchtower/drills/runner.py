@@ -61,35 +61,55 @@ class Request:
 
 
 def run_drill(
-    request: Request, display: Display, before_end: Callable[[Scene], None] | None = None
+    request: Request,
+    display: Display,
+    before_end: Callable[[Scene], None] | None = None,
+    stage: Stage | None = None,
 ) -> Result:
     """Run a drill and judge the verdict.
 
     `before_end` gets to look at the job after the verdict is final, before the job is ended.
+    `stage` is a shared one, for a drill that can share; it outlives the drill. Without it, the
+    drill starts tower and agents and ends them.
     """
+    if stage and not can_share(request):
+        raise DrillError(f"{request.drill.name} needs a tower and agents of its own")
     drill, config = request.drill, request.config
     backend = choose_backend(request.backend, drill.backends, networked=drill.networked)
-    overridden = dict(drill.detection(config.drill))
-    changed = changed_settings(config, overridden)
+    changed = changed_settings(config, dict(drill.detection(config.drill)))
     lines = opening(drill, request.ranks, request.nodes, backend)
     with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):
         display.open([*lines, *filter(None, [settings_line(changed)])])
-        stage = Stage(
-            folder,
-            nodes=request.nodes,
-            interval_s=config.drill.agent_interval_s,
-            detection={**config.detection, **overridden},
-            forwarded=drill.forwarded,
-            start_deadline_s=config.drill.start_deadline_s,
-            clock=WallClock(folder) if drill.own_clock else None,
-        )
-        with stage:
-            scene, watch = _set_scene(request, backend, stage, display)
+        borrowed = contextlib.nullcontext(stage) if stage else None
+        with borrowed or make_stage(request, folder) as played_on:
+            scene, watch = _set_scene(request, backend, played_on, folder, display)
             _play(scene, before_end)
             watch.look_at_incidents()
         result = _judged(request, backend, scene, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
     return result
+
+
+def can_share(request: Request) -> bool:
+    """Whether the same tower and agents may serve other drills with these settings too."""
+    drill, config = request.drill, request.config
+    unchanged = drill.detection(config.drill).items() <= config.detection.items()
+    return unchanged and not drill.needs_own_stage(request.backend)
+
+
+def make_stage(request: Request, folder: Path, *, shared: bool = False) -> Stage:
+    """Prepare tower and agents as a drill needs them."""
+    drill, config = request.drill, request.config
+    return Stage(
+        folder,
+        nodes=request.nodes,
+        interval_s=config.drill.agent_interval_s,
+        detection={**config.detection, **drill.detection(config.drill)},
+        forwarded=drill.forwarded,
+        start_deadline_s=config.drill.start_deadline_s,
+        clock=WallClock(folder) if drill.own_clock else None,
+        shared=shared,
+    )
 
 
 def _name_program() -> str:
@@ -101,7 +121,7 @@ def _name_program() -> str:
 
 
 def _set_scene(
-    request: Request, backend: str, stage: Stage, display: Display
+    request: Request, backend: str, stage: Stage, folder: Path, display: Display
 ) -> tuple[Scene, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
@@ -112,13 +132,15 @@ def _set_scene(
         name,
         backend,
         layout,
-        stage.folder,
+        folder,
         parallelism=drill.parallelism,
         bare=drill.bare_launch or backend in drill.networked,
         named=drill.named,
         environment=stage.clock.environment if stage.clock else None,
     )
-    watch = Watch(PatientClient(stage.tower_url), name, drill.expected.statuses)
+    job.stage = stage.folder
+    client = PatientClient(stage.tower_url)
+    watch = Watch(client, name, drill.expected.statuses, alone=not stage.shared)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return Scene(drill, variables, stage, job, watch, display), watch
 

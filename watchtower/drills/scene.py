@@ -126,7 +126,7 @@ class Scene:
 
     def set_up(self, script: str, *words: str) -> dict[str, Any]:
         """Start a prop and wait for what it has to say; it is ended before the job is."""
-        prop = start_prop(script, words, self.stage.folder)
+        prop = start_prop(script, words, self.job.folder)
         self._props.append(prop)
         self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
         return first_words(prop) or {}

@@ -27,9 +27,15 @@ class Stage:
         forwarded: bool,
         start_deadline_s: float,
         clock: WallClock | None = None,
+        shared: bool = False,
     ) -> None:
+        """Prepare a stage with its files in `folder`.
+
+        A shared one is for many drills, so that none may take a part away.
+        """
         self.folder = folder
         self.clock = clock
+        self.shared = shared
         self.tower_url = ""
         self._nodes = nodes
         self._interval_s = interval_s
@@ -88,6 +94,8 @@ class Stage:
         self._kill(self._agents[node])
 
     def _kill(self, part: Part) -> None:
+        if self.shared:
+            raise DrillError(f"{part.name} is shared with other drills and cannot be killed")
         part.end(patience_s=0)
         self._parts.remove(part)
 

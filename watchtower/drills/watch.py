@@ -47,9 +47,18 @@ class Sight:
 class Watch:
     """Asks the tower at every look and notes what has changed."""
 
-    def __init__(self, client: PatientClient, job: str, final_statuses: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        client: PatientClient,
+        job: str,
+        final_statuses: tuple[str, ...],
+        *,
+        alone: bool = True,
+    ) -> None:
+        """Watch a job. `alone` means that every job of this tower belongs to the drill."""
         self.sight = Sight(job=job, started_at=time.monotonic(), final_statuses=final_statuses)
         self._client = client
+        self._alone = alone
         self._job_at = 0.0
         self._incidents_at = 0.0
 
@@ -67,8 +76,8 @@ class Watch:
             self.look_at_incidents()
 
     def look_at_incidents(self) -> None:
-        """Ask for the incidents now: this tower watches nothing but the drill."""
-        incidents = self._client.incidents()
+        """Ask for the incidents now: all of a tower that watches nothing but the drill."""
+        incidents = self._client.incidents(None if self._alone else self.sight.job)
         if incidents is not None:
             self.sight.incidents = incidents
 

@@ -60,9 +60,7 @@ class Listener:
 class NoStage:
     """Takes the place of tower and agents: there are none."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.clock = None
+    clock = None
 
     def check(self) -> None:
         """Nothing to check."""
@@ -102,7 +100,7 @@ def play(
         job = make_job(tool, drill, ranks, folder)
         listener = Listener(tool, job, folder)
         variables = Variables(settings=settings, rank=rank, ranks=ranks, step=step)
-        scene = Scene(drill, variables, NoStage(folder), job, listener, NoDisplay())
+        scene = Scene(drill, variables, NoStage(), job, listener, NoDisplay())
         try:
             drill.act(scene)
         finally:

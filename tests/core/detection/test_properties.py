@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.detection.scenes import World
 from tests.core.detection.test_incidents import a_diagnosis
+from tests.properties import examples
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.core.detection.incidents import JobWatch
@@ -18,7 +19,7 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
 
-FEW = settings(max_examples=40)
+FEW = examples(40)
 
 
 @FEW
@@ -109,5 +110,5 @@ class AnyTimeline(RuleBasedStateMachine):
             assert self.open == (self.watch.status is Status.HUNG)
 
 
-AnyTimeline.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+AnyTimeline.TestCase.settings = examples(150, stateful_step_count=30)
 TestAnyTimeline = AnyTimeline.TestCase

@@ -3,9 +3,10 @@
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.synthesis.faults import FAULTS, imagine
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import launch, write_batches, write_reports
@@ -41,7 +42,7 @@ def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
     return made
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.sampled_from(STOPS), st.sampled_from(STOPS), st.integers(0, 7), st.integers(0, 2**32))
 def test_a_case_is_the_same_whether_or_not_another_job_shares_its_nodes(one, other, rank, seed):
     first = launch(imagine(ONE, one, rank).case, "one", 1000)
@@ -52,7 +53,7 @@ def test_a_case_is_the_same_whether_or_not_another_job_shares_its_nodes(one, oth
     assert together["other"] == collect([second], order)["other"]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.sampled_from(STOPS), st.sampled_from(STOPS), st.integers(0, 7), st.integers(0, 2**32))
 def test_each_of_two_jobs_is_told_its_own_fault(one, other, rank, seed):
     truths = {"one": imagine(ONE, one, rank), "other": imagine(OTHER, other, rank)}

@@ -176,8 +176,9 @@ class TestProcessDied:
     def test_wins_a_sigkill_whose_peers_wait(self):
         built = job_with(a_dead_rank(5, signal=9))
         assert answer(built) == ("process_died", [5])
-        assert "who sent SIGKILL on gpu-01" in ask("process_died", built).next_steps[0]
-        assert "was killed by SIGKILL" in ask("process_died", built).summary
+        finding = ask("process_died", built)
+        assert all(value in finding.next_steps[0] for value in ("SIGKILL", "gpu-01"))
+        assert "SIGKILL" in finding.summary
 
     def test_tells_several_signals_apart_from_one(self):
         built = job_with(a_dead_rank(2, signal=15), a_dead_rank(5, signal=15))

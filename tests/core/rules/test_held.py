@@ -45,7 +45,8 @@ class TestProcessTraced:
     def test_wins_and_names_the_tracer(self):
         built = job_with(a_rank(3, state="t", kernel=TRACER))
         assert answer(built) == ("process_traced", [3])
-        assert "is traced by gdb (pid 77)" in ask("process_traced", built).summary
+        summary = ask("process_traced", built).summary
+        assert all(value in summary for value in ("gdb", "77"))
 
     def test_wins_without_knowing_who(self):
         assert "another process" in ask("process_traced", job_with(a_rank(3, state="t"))).summary
@@ -79,9 +80,8 @@ class TestUninterruptibleIo:
         built = job_with(self.stuck(target="/mnt/fuse/ckpt.pt", kernel=kernel))
         assert answer(built) == ("uninterruptible_io", [3])
         finding = ask("uninterruptible_io", built)
-        assert "waiting for a FUSE file system to answer" in finding.summary
-        assert "/mnt/fuse/ckpt.pt" in finding.summary
-        assert "FUSE mount on gpu-00" in finding.next_steps[0]
+        assert all(value in finding.summary for value in ("FUSE", "/mnt/fuse/ckpt.pt"))
+        assert all(value in finding.next_steps[0] for value in ("FUSE", "gpu-00"))
 
     def test_says_so_when_the_kernel_gives_no_name(self):
         finding = ask("uninterruptible_io", job_with(self.stuck(syscall="")))
@@ -113,7 +113,7 @@ class TestProcessFrozen:
     def test_wins_over_state_d_on_cgroup_v1(self):
         built = job_with(a_rank(3, FETCHING, state="D", syscall="", kernel=FROZEN_V1))
         assert answer(built) == ("process_frozen", [3])
-        assert "frozen by its cgroup, at __refrigerator" in ask("process_frozen", built).summary
+        assert "__refrigerator" in ask("process_frozen", built).summary
 
     def test_wins_over_sleep_on_cgroup_v2_inside_a_collective(self):
         built = job_with(a_rank(3, IN_ALL_REDUCE, state="S", syscall="", kernel=FROZEN_V2))

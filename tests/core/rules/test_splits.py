@@ -51,8 +51,7 @@ class TestByRecords:
         diagnosis = said(BARRIER.format(line=60), calls("barrier", before=6, open=1))
         assert named(diagnosis) == ("uneven_inputs", [2])
         assert diagnosis.confidence > 0.9
-        assert "it has left the loop that the others are in" in diagnosis.summary
-        assert "number 7 of group default_pg" in diagnosis.summary
+        assert all(value in diagnosis.summary for value in ("loop", "number 7", "default_pg"))
 
     def test_a_barrier_inside_the_loop_is_a_condition(self):
         diagnosis = said(BARRIER.format(line=39), calls("barrier", before=6, open=1))

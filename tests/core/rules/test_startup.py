@@ -24,8 +24,7 @@ class TestNeverStarted:
         built = starting(a_missing_rank(5))
         assert answer(built) == ("never_started", [5])
         summary = ask("never_started", built).summary
-        assert "rank 5 of 8 has not been seen" in summary
-        assert "7 ranks wait for it in init_process_group" in summary
+        assert all(value in summary for value in ("rank 5 of 8", "7 ranks", "init_process_group"))
 
     def test_several_are_named_together(self):
         built = starting(a_missing_rank(5), a_missing_rank(6), count=8)
@@ -61,7 +60,8 @@ class TestInitStuck:
         late = a_rank(5, FETCHING, syscall="clock_nanosleep", step=None)
         built = starting(late, stack=IN_TORCH_INIT)
         assert answer(built) == ("init_stuck", [5])
-        assert "7 ranks wait for it in init_process_group" in ask("init_stuck", built).summary
+        summary = ask("init_stuck", built).summary
+        assert all(value in summary for value in ("7 ranks", "init_process_group"))
 
     def test_wins_a_rank_that_stays_in_set_up_while_the_others_are_further(self):
         built = with_rank(ranks_in(8), a_rank(5, IN_INIT, step=None))

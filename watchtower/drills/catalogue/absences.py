@@ -90,6 +90,7 @@ NODE_LOST = Drill(
     plan=lambda _: {"patient": True},
     networked=("torch",),
     whole_node=True,
+    breaks_parts=True,
     act=_lose_node,
 )
 
@@ -97,6 +98,7 @@ AGENT_DIES = Drill(
     name="agent_dies",
     shows="one agent is killed, the job trains on",
     expected=Expected(statuses=LOST),
+    breaks_parts=True,
     act=_lose_agent,
 )
 
@@ -105,6 +107,7 @@ TOWER_RESTART = Drill(
     shows="one rank sleeps while it fetches a batch, and the tower is killed once that pages",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
+    breaks_parts=True,
     act=_restart_while("hung"),
 )
 
@@ -113,6 +116,7 @@ TOWER_RESTART_SUSPECT = Drill(
     shows="one rank sleeps while it fetches a batch, and the tower is killed before that pages",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
+    breaks_parts=True,
     act=_restart_while("suspect", "hung"),
 )
 
@@ -120,5 +124,6 @@ TOWER_RESTART_HEALTHY = Drill(
     name="tower_restart_healthy",
     shows="the tower is killed and started again while the job trains",
     expected=Expected(),
+    breaks_parts=True,
     act=_restart_while_healthy,
 )

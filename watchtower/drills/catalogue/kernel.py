@@ -8,13 +8,13 @@ from watchtower.drills.scene import Scene
 
 
 def _spawn(scene: Scene) -> None:
-    pipe = scene.set_up("pipe.py", str(scene.stage.folder))
+    pipe = scene.set_up("pipe.py", str(scene.job.folder))
     scene.launch(outlet=pipe["path"])
     _wait(scene)
 
 
 def _mount(scene: Scene) -> None:
-    storage = scene.set_up("fuse_mount.py", str(scene.stage.folder))
+    storage = scene.set_up("fuse_mount.py", str(scene.job.folder))
     scene.launch(outlet=f"{storage['path']}/checkpoint.bin")
     _wait(scene)
 

@@ -1,0 +1,199 @@
+"""Discovery of real processes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import FoundRank
+from agent.discovery.process_table import ProcessTable
+from agent.procfs import Proc
+from tests.agent.agent_scene import wait_until
+from tests.system.agent.agent_processes import PROGRAMS, Victim
+
+Start = Callable[..., Victim]
+Look = Callable[[], list[FoundRank]]
+
+OBEYS = shlex.quote(str(PROGRAMS / "obeys.py"))
+SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+START_CHILD = f"child = subprocess.Popen([sys.executable, '-c', {SLEEPER!r}], stdout=-1)"
+FORK = "pid = os.fork(); pid or sleep_in_a_loader(); print(pid, flush=True)"
+
+
+def a_discovery(mark: str, **match: str) -> Discovery:
+    proc = Proc()
+    return Discovery(
+        proc,
+        ProcessTable(proc),
+        match={"WATCHTOWER_TEST": mark, **match},
+        host="gpu-1",
+        own_pid=-1,
+    )
+
+
+def found(discovery: Discovery) -> list[FoundRank]:
+    """Tick until there is a rank: beside many other processes one tick does not come to all."""
+    ranks: list[FoundRank] = wait_until(lambda: discovery.tick(time.monotonic()), "a rank is found")
+    return ranks
+
+
+@pytest.fixture
+def look(mark: str) -> Look:
+    """Look around; every look is a minute after the one before, so that each is due."""
+    discovery, started = a_discovery(mark), time.monotonic()
+    looks = iter(range(10_000))
+    return lambda: discovery.tick(started + 61 * next(looks))
+
+
+def pids(found: list[FoundRank]) -> set[int]:
+    return {rank.process.pid for rank in found}
+
+
+def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, look: Look) -> None:
+    victim = start(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", WATCHTOWER_JOB="llama")
+    (rank,) = look()
+    assert rank.process.pid == victim.pid
+    assert rank.job == "llama"
+    assert (rank.claim.rank, rank.claim.world_size, rank.claim.local_rank) == (3, 8, 1)
+    assert rank.page is not None
+
+
+def test_a_process_without_a_rank_is_none(start: Start, look: Look) -> None:
+    start(WORLD_SIZE="8")
+    assert look() == []
+
+
+def test_the_agent_and_what_it_starts_are_no_ranks(start: Start, mark: str) -> None:
+    victim = start(RANK="0")
+    proc = Proc()
+    match = {"WATCHTOWER_TEST": mark}
+    by_the_agent = Discovery(
+        proc, ProcessTable(proc), match=match, host="gpu-1", own_pid=os.getpid()
+    )
+    assert by_the_agent.tick(0.0) == []
+    assert pids(found(a_discovery(mark))) == {victim.pid}
+
+
+def test_a_program_executed_by_a_rank_is_no_rank(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
+    victim.do(START_CHILD)
+    victim.do("child.stdout.read(2)")
+    assert pids(look()) == {victim.pid}
+    assert pids(look()) == {victim.pid}
+
+
+def test_a_forked_worker_is_no_rank_and_its_page_is_its_parents(start: Start, look: Look) -> None:
+    victim = start(RANK="0")
+    victim.do("beat(7)")
+    victim.do(FORK)
+    for _ in range(3):
+        (rank,) = look()
+        assert rank.process.pid == victim.pid
+        assert rank.page is not None
+        assert rank.page.read().step == 7
+
+
+def test_a_worker_that_outlives_its_rank_does_not_become_one(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
+    worker = int(victim.do(FORK))
+    assert pids(look()) == {victim.pid}
+    victim.process.kill()
+    victim.process.wait()
+    assert os.path.exists(f"/proc/{worker}")
+    assert look() == []
+
+
+def test_a_page_wins_over_the_process_above_it(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
+    assert pids(look()) == {victim.pid}
+    victim.do("os.environ['WATCHTOWER_HEARTBEAT'] = ''")
+    program = f"import watchtower_heartbeat; {SLEEPER}"
+    victim.do(f"child = subprocess.Popen([sys.executable, '-c', {program!r}], stdout=-1)")
+    child = int(victim.do("child.stdout.read(2); print(child.pid)"))
+    assert pids(look()) == {child}
+
+
+def test_a_rank_named_at_run_time_is_found_by_its_page(start: Start, look: Look) -> None:
+    victim = start()
+    assert look() == []
+    victim.do("hb = Heartbeat(job='ray-job', rank=5, world_size=9); hb.beat(1)")
+    (rank,) = look()
+    assert (rank.process.pid, rank.job) == (victim.pid, "ray-job")
+    assert (rank.claim.rank, rank.claim.world_size) == (5, 9)
+
+
+def test_a_job_name_on_the_page_wins_over_the_environment(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WATCHTOWER_JOB="outside")
+    assert [rank.job for rank in look()] == ["outside"]
+    victim.do("hb = Heartbeat(job='inside'); hb.beat(1)")
+    assert [rank.job for rank in look()] == ["inside"]
+
+
+def test_only_what_matches_is_watched(start: Start, mark: str) -> None:
+    start(RANK="0", NODE="a")
+    victim = start(RANK="1", NODE="b")
+    assert pids(found(a_discovery(mark, NODE="b"))) == {victim.pid}
+
+
+def test_a_page_in_a_directory_is_found_like_any_other(
+    start: Start, look: Look, tmp_path: object
+) -> None:
+    victim = start(RANK="0", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
+    victim.do("beat(3)")
+    (rank,) = look()
+    assert rank.page is not None
+    assert rank.page.read().step == 3
+
+
+def test_a_program_that_executes_itself_anew_gets_its_new_page(start: Start, look: Look) -> None:
+    victim = start(RANK="0")
+    victim.do("beat(100)")
+    (before,) = look()
+    victim.begin("os.execv(sys.executable, [sys.executable, sys.argv[0]])")
+    victim._expect("ready")
+    victim.do("beat(1)")
+    (after,) = look()
+    assert after.process is before.process
+    assert after.page is not None
+    assert after.page.read().step == 1
+
+
+def test_the_program_in_a_shell_is_the_rank(start: Start, look: Look) -> None:
+    command = f"{shlex.quote(sys.executable)} {OBEYS} | cat; true"
+    victim = start(["/bin/sh", "-c", command], RANK="0", WATCHTOWER_HEARTBEAT="off")
+    python = int(victim.do("print(os.getpid())"))
+    assert python != victim.pid
+    assert pids(look()) == {python}
+
+
+def test_ranks_of_one_launcher_share_a_job_name(start: Start, look: Look) -> None:
+    for rank in ("0", "1"):
+        start(RANK=rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    first, second = look()
+    assert first.job == second.job
+    launcher = Proc().stat(os.getpid())
+    assert launcher is not None
+    assert first.job == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
+
+
+def test_a_rank_that_ended_is_not_found_any_more(start: Start, look: Look) -> None:
+    victim = start(RANK="0")
+    assert pids(look()) == {victim.pid}
+    victim.close()
+    wait_until(lambda: not os.path.exists(f"/proc/{victim.pid}"), "the process is gone")
+    assert look() == []
+
+
+def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, look: Look) -> None:
+    victim = start(RANK="0", WORLD_SIZE="2", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
+    (before,) = look()
+    victim.process.kill()
+    wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
+    (after,) = look()
+    assert (after.job, after.claim) == (before.job, before.claim) == ("10.0.0.1:29500", after.claim)

@@ -1,0 +1,17 @@
+"""What tests of drills share in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system.e2e.drilled import Stages
+
+
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    """Tower and agents for drills, started when the first drill needs them."""
+    made = Stages(tmp_path_factory)
+    yield made
+    made.close()

@@ -1,0 +1,136 @@
+"""Drills as tests run them: which ones, how scaled, on which tower, and what must come out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from watchtower.drills.catalogue import DRILLS, find_drill
+from watchtower.drills.errors import DrillError
+from watchtower.drills.plain import PlainDisplay
+from watchtower.drills.result import Result
+from watchtower.drills.runner import Request, can_share, make_stage, run_drill
+from watchtower.drills.settings import read_config
+from watchtower.drills.stage import Stage
+
+CONFIG = Path(__file__).parent / "fast.toml"
+
+DRILL_DEADLINE_S = 240.0
+
+LEFT_OUT = {
+    # Variants of drills that run, and long ones: `WATCHTOWER_DRILLS=all` runs them too.
+    "tower_restart_suspect",
+    "loader_worker_lock",
+    "d_state_fuse",
+    "frozen",
+    "compile_first_step",
+    "grad_accumulation",
+    "gc_pause",
+    "restart_counts_differ",
+    "clock_step",
+    "sigstop_unbeaten",
+    "tp_dp_cascade_unbeaten",
+    "d_state_unbeaten",
+    "hung_then_cancelled_sigint",
+    "hung_then_cancelled_apart",
+}
+NEED_MORE = {"d_state_fuse", "frozen", "clock_step", "sigkill", "node_lost", "symmetric"}
+"""Drills that need root or a program that not every machine has, and say so."""
+
+Done = subprocess.CompletedProcess[str]
+
+
+def names_of_drills(backend: str) -> list[str]:
+    """The drills to test on a backend."""
+    run_all = os.environ.get("WATCHTOWER_DRILLS") == "all"
+    names = [drill.name for drill in DRILLS if backend in drill.backends]
+    return [name for name in names if run_all or name not in LEFT_OUT]
+
+
+class Stages:
+    """One tower and two agents for the drills of this process that can share them."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._stack = contextlib.ExitStack()
+        self._stage: Stage | None = None
+
+    def assert_right(self, name: str, backend: str) -> None:
+        """Run a drill on the shared stage, or by its command on its own one."""
+        config = read_config(CONFIG)
+        request = Request(drill=find_drill(name), ranks=4, backend=backend, config=config)
+        if can_share(request):
+            self._assert_right_on(self._open(request), request)
+        else:
+            assert_right(run_by_command(name, backend))
+
+    def close(self) -> None:
+        """End tower and agents; the next drill gets new ones."""
+        self._stage = None
+        self._stack.close()
+
+    def _assert_right_on(self, stage: Stage, request: Request) -> None:
+        said = io.StringIO()
+        try:
+            result = run_drill(request, PlainDisplay(said), stage=stage)
+        except DrillError as error:
+            self.close()  # a part of it may be what failed
+            skip_if_more_is_needed(request.drill.name, str(error))
+            pytest.fail(f"{error}\n{error.help_text}\n{said.getvalue()[-3000:]}")
+        assert result.judgement.is_right, explain(result, said.getvalue())
+
+    def _open(self, request: Request) -> Stage:
+        if self._stage is None:
+            # Agents know the ranks by the folder's name: those of another run are not theirs.
+            folder = self._folders.mktemp(f"stage-{os.getpid()}-")
+            self._stage = self._stack.enter_context(make_stage(request, folder, shared=True))
+        return self._stage
+
+
+def explain(result: Result, said: str) -> str:
+    """What went wrong in a drill that was judged wrong."""
+    return f"{json.dumps(result.to_json(), indent=1)}\n{said[-3000:]}"
+
+
+def run_by_command(name: str, backend: str, python: str | Path = sys.executable, **options) -> Done:
+    """Run one drill with four ranks and the scaled settings."""
+    command = [str(python), "-P", "-m", "watchtower", "drill", name, "--json", "--ranks", "4"]
+    return subprocess.run(
+        [*command, "--backend", backend, "--config", str(CONFIG)],
+        capture_output=True,
+        text=True,
+        timeout=DRILL_DEADLINE_S,
+        check=False,
+        **options,
+    )
+
+
+def read_result(done: Done) -> dict:
+    """Give the drill's result; fails the test with its output when there is none."""
+    assert done.stdout, done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    if "reason" in result:
+        skip_if_more_is_needed(result["drill"], result["reason"])
+    assert "reason" not in result, result["reason"] + done.stderr[-3000:]
+    return result
+
+
+def assert_right(done: Done) -> None:
+    """Fail unless rank and cause are right."""
+    result = read_result(done)
+    assert result["right_rank"], done.stdout + done.stderr[-3000:]
+    assert result["right_cause"], done.stdout + done.stderr[-3000:]
+    assert done.returncode == 0
+
+
+def skip_if_more_is_needed(name: str, reason: str) -> None:
+    """Skip the test of a drill that this machine does not have everything for."""
+    if name in NEED_MORE:
+        pytest.skip(reason)

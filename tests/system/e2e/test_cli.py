@@ -1,0 +1,148 @@
+"""The commands against a real tower process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from watchtower.cli import main
+
+MESSAGES = Path(__file__).parents[2] / "wire" / "messages"
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen]]:
+    folder = tmp_path_factory.mktemp("tower")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "watchtower", "serve", "--port", "0", "--data-dir", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        url = process.stdout.readline().strip()
+        post(url, "/ingest/v1/report", "report.json")
+        yield url, process
+        process.kill()
+
+
+@pytest.fixture
+def ask(tower, capsys: pytest.CaptureFixture[str]):
+    def run(*words: str) -> tuple[int, str, str]:
+        status = main([*words, "--tower", tower[0]])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def post(url: str, path: str, name: str) -> None:
+    body = (MESSAGES / name).read_bytes()
+    with urllib.request.urlopen(url + path, data=body, timeout=10) as response:
+        assert response.status == 200
+
+
+def test_jobs_are_listed_as_a_table_and_as_json(ask):
+    status, out, _ = ask("jobs")
+    assert status == 0
+    assert out.splitlines()[0].split() == [
+        "JOB",
+        "STATUS",
+        "STEP",
+        "RANKS",
+        "GEN",
+        "MUTED",
+        "DETAIL",
+    ]
+    assert "llama-70b" in out
+    assert json.loads(ask("jobs", "--json")[1])[0]["job"] == "llama-70b"
+
+
+def test_why_needs_no_name_when_there_is_one_job(ask):
+    assert "llama-70b" in ask("why")[1]
+    assert json.loads(ask("why", "llama-70b", "--json")[1])["job"] == "llama-70b"
+
+
+def test_what_is_not_there_is_said_with_status_2(ask):
+    status, out, err = ask("why", "nobody")
+    assert (status, out) == (2, "")
+    assert "there is no job 'nobody'" in err
+    assert ask("incident", "nothing")[0] == 2
+    assert "there is no incident 'nothing'" in ask("export", "nothing")[2]
+
+
+def test_no_incidents_is_an_answer(ask):
+    assert ask("incidents")[:2] == (0, "no incidents\n")
+    assert json.loads(ask("incidents", "--json")[1]) == []
+
+
+def test_a_job_is_muted_and_unmuted(ask):
+    status, out, _ = ask("mute", "llama-70b", "--for", "1h30m", "--reason", "new switch")
+    assert status == 0
+    assert out.startswith("llama-70b pages nobody until 20")
+    assert json.loads(ask("jobs", "--json")[1])[0]["muted_until"]
+    assert ask("unmute", "llama-70b")[:2] == (0, "llama-70b is not muted any more\n")
+    assert "is not muted" in ask("unmute", "llama-70b")[2]
+    assert ask("mute", "to-come", "--for", "2h")[1].endswith(
+        "; no agent reports it at present, those reported are llama-70b\n"
+    )
+    assert "allowed is 1 to" in ask("mute", "to-come", "--for", "99d")[2]
+    assert ask("ack", "nothing")[0] == 2
+
+
+def test_a_duration_that_is_none_is_told(capsys):
+    with pytest.raises(SystemExit):
+        main(["mute", "llama", "--for", "soon"])
+    assert "`soon` is no duration such as 30m" in capsys.readouterr().err
+
+
+def test_a_tower_that_does_not_answer_is_told_with_what_to_do(capsys):
+    assert main(["jobs", "--tower", "http://127.0.0.1:9"]) == 2
+    assert "watchtower serve" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(tower, tmp_path, capsys):
+    port = tower[0].rpartition(":")[2]
+    assert main(["serve", "--port", port, "--data-dir", str(tmp_path)]) == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+
+
+def test_a_wrong_setting_stops_the_start(tmp_path, capsys):
+    config = tmp_path / "w.toml"
+    config.write_text("[detection]\nsettle_s = -1\n")
+    assert main(["serve", "--config", str(config), "--data-dir", str(tmp_path)]) == 2
+    assert "`settle_s` is -1, allowed is 0.1 to 600" in capsys.readouterr().err
+
+
+def test_watching_shows_an_answer_once_while_nothing_changes(tower):
+    command = [sys.executable, "-P", "-m", "watchtower", "incidents", "--watch", "--tower"]
+    with subprocess.Popen([*command, tower[0]], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout.readline() == "no incidents\n"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=10) == 130
+        assert watching.stdout.read() == ""
+
+
+def test_sigterm_stops_the_tower_within_five_seconds(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "watchtower", "serve", "--port", "0", "--data-dir", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ,
+    ) as process:
+        post(process.stdout.readline().strip(), "/ingest/v1/report", "report.json")
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+        assert time.monotonic() - started < 5.0

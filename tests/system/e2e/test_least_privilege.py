@@ -1,0 +1,194 @@
+"""The agent as its unit runs it, against a job of another user: the verdict of a root agent.
+
+One job hangs under three watches at once: an agent as root, one with the unit's user and
+capabilities, and two nodes of which one agent has no capability at all.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.e2e.other_users import (
+    AGENT_USER,
+    JOB_USER,
+    become,
+    shared_python,
+    unit_capabilities,
+    why_not,
+)
+from watchtower.drills.launching import PROGRAM
+from watchtower.drills.parts import Part, wait_for_url
+from watchtower.drills.settings import read_config
+from watchtower.drills.stage import toml_value
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.ptrace,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+]
+
+RANKS, CULPRIT, FAULT_STEP = 4, 1, 12
+JOB, HALF = "somebody-elses", "WATCHTOWER_TEST_HALF"
+DEADLINE_S = 60.0
+PY_SPY = Path(sysconfig.get_path("scripts")) / "py-spy"
+
+
+class World:
+    """Towers, agents and a job, each process with an owner."""
+
+    def __init__(self, folder: Path, python: Path) -> None:
+        self.folder = folder
+        self.python = python
+        self.parts: list[Part] = []
+        config = read_config(Path(__file__).parent / "fast.toml").detection
+        lines = [f"{name} = {toml_value(value)}" for name, value in config.items()]
+        (folder / "tower.toml").write_text("\n".join(["[detection]", *lines, ""]))
+
+    def start(self, name: str, words: list[str], **environment: str) -> Part:
+        self.parts.append(Part(name, words, self.folder, environment=environment))
+        return self.parts[-1]
+
+    def start_tower(self, name: str) -> str:
+        words = ["-P", "-m", "watchtower", "serve", "--port", "0", "--data-dir", f"data-{name}"]
+        tower = self.start(name, [sys.executable, *words, "--config", "tower.toml"])
+        return wait_for_url(tower, DEADLINE_S)
+
+    def start_agent(self, name: str, tower: str, match: str, rights: list[str]) -> Part:
+        words = ["-P", "-m", "agent", "run", "--tower", tower, "--node", name, "--port", "0"]
+        options = ["--interval", "0.5", "--match", match, "--py-spy", str(PY_SPY)]
+        return self.start(f"agent-{name}", [*rights, str(self.python), *words, *options])
+
+    def start_job(self) -> list[Part]:
+        event = {"act": "slow_storage", "rank": CULPRIT, "when": "step_end", "step": FAULT_STEP}
+        plan = {"step_s": 0.2, "jitter": 0.15, "patient": True, "events": [event]}
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [str(self.python), str(PROGRAM["data"]["stdlib"]), "--config", "plan.json"]
+        return [
+            self.start(
+                f"rank-{rank}",
+                [*become(JOB_USER, []), *command],
+                WATCHTOWER_JOB=JOB,
+                RANK=str(rank),
+                WORLD_SIZE=str(RANKS),
+                LOCAL_RANK=str(rank),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(port),
+                **{HALF: "a" if rank < RANKS // 2 else "b"},
+            )
+            for rank in range(RANKS)
+        ]
+
+    def end(self) -> None:
+        for part in reversed(self.parts):
+            part.end(patience_s=0)
+
+
+def ask(url: str, path: str) -> Any:
+    with urllib.request.urlopen(url + path, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def view(url: str) -> dict[str, Any]:
+    known = {job["job"] for job in ask(url, "/api/v1/jobs")["items"]}
+    return ask(url, f"/api/v1/jobs/{JOB}") if JOB in known else {}
+
+
+def wait_for(what: str, look: Callable[[], Any], world: World) -> Any:
+    until = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        told = "\n".join(part.tail() for part in world.parts)
+        assert time.monotonic() < until, f"no {what} within {DEADLINE_S} s\n{told}"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="watchtower-", dir="/tmp"))  # other users must get in
+    folder.chmod(0o755)
+    try:
+        python = shared_python(folder)
+        if python is None:
+            pytest.skip("other users can run no Python of this version, or not read these sources")
+        world = World(folder, python)
+        try:
+            yield world
+        finally:
+            world.end()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_with_the_unit_s_rights_the_verdict_is_that_of_root_and_without_it_says_what_is_missing(
+    world: World,
+):
+    as_root, least, mixed = (world.start_tower(name) for name in ("root", "least", "mixed"))
+    rights = become(AGENT_USER, unit_capabilities())
+    whole = f"WATCHTOWER_JOB={JOB}"
+    world.start_agent("n0", as_root, whole, [])
+    world.start_agent("n1", least, whole, rights)
+    world.start_agent("n2", mixed, f"{HALF}=a", rights)
+    bare = world.start_agent("n3", mixed, f"{HALF}=b", become(AGENT_USER, []))
+    ranks = world.start_job()
+
+    def verdict(url: str) -> dict[str, Any] | None:
+        seen = view(url)
+        return seen["verdict"] if seen.get("status") == "hung" else None
+
+    expected = wait_for("incident of the root agent", lambda: verdict(as_root), world)
+    found = wait_for("incident of the least agent", lambda: verdict(least), world)
+    assert expected["cause"] == "dataloader_stall"
+    assert expected["suspects"][0]["where"].startswith("data.py:")
+    for key in ("cause", "waiting", "step", "missing_evidence"):
+        assert found[key] == expected[key], key
+    assert accused(found) == accused(expected) == [(CULPRIT, "dataloader_stall", where(expected))]
+    assert sources(found) == sources(expected)
+    assert {"stacks", "heartbeat"} <= sources(found)
+    assert found["missing_evidence"] == []
+    assert not [text for text in ask(least, "/readyz")["limits"] if "CAP_" in text]
+
+    lacking = f"finds ranks of user {AGENT_USER} only: for those of others it needs CAP_SYS_PTRACE"
+    assert lacking in bare.output.read_text()
+    assert any(text.startswith(f"n3: {lacking}") for text in ask(mixed, "/readyz")["limits"])
+    partial = wait_for("incident of half a job", lambda: verdict(mixed), world)
+    assert any(lacking in text for text in partial["missing_evidence"]), partial
+
+    ranks[CULPRIT].signal(signal.SIGKILL)
+    for url in (as_root, least):
+        ending = wait_for("ending", lambda url=url: ended(view(url), ranks), world)
+        assert (ending["kind"], ending["code"]) == ("signal", signal.SIGKILL)
+
+
+def accused(verdict: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(one["rank"], one["cause"], one["where"]) for one in verdict["suspects"]]
+
+
+def where(verdict: dict[str, Any]) -> str:
+    return str(verdict["suspects"][0]["where"])
+
+
+def sources(verdict: dict[str, Any]) -> set[str]:
+    return {one["source"] for one in verdict["evidence"]}
+
+
+def ended(job: dict[str, Any], ranks: list[Part]) -> dict[str, Any] | None:
+    ranks[CULPRIT].exit_code()  # reap, as launchers do
+    (one,) = [rank for rank in job["ranks"] if rank["rank"] == CULPRIT]
+    return one["ended"]

@@ -1,0 +1,100 @@
+"""The two tiers: what starts a process is in tests/system, and nothing else does."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+SYSTEM = Path(__file__).parent / "system"
+END_TO_END = SYSTEM / "e2e"
+STARTS = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "subprocess.Popen",
+}
+"""Audit events of the interpreter by which a process begins."""
+
+
+class Starts:
+    """Notes which processes this one starts, from now on."""
+
+    def __init__(self) -> None:
+        self._heard: list[str] = []
+        self._reaped = 0
+        self._children: set[bytes] = set()
+        sys.addaudithook(self._hear)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._heard.clear()
+        self._reaped, self._children = _faults_of_children(), _children()
+
+    def found(self) -> list[str]:
+        """What was started since."""
+        # multiprocessing and extension modules start processes without an audit event.
+        if not self._heard and (_faults_of_children() != self._reaped or self._more_children()):
+            return ["a child process"]
+        return list(self._heard)
+
+    def _more_children(self) -> bool:
+        return not _children() <= self._children
+
+    def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event in STARTS:
+            self._heard.append(f"{event} {arguments[:2]!r:.200}")
+
+
+def _faults_of_children() -> int:
+    """Page faults of all children that have been waited for: every process has some."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
+def _children() -> set[bytes]:
+    """The children that this process has not waited for, by the threads that started them."""
+    found: set[bytes] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.update((thread / "children").read_bytes().split())
+    return found
+
+
+STARTED = Starts()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the system tier, and begin with those that take longest."""
+    for item in items:
+        if SYSTEM in item.path.parents:
+            item.add_marker("system")
+    items.sort(key=lambda item: (END_TO_END not in item.path.parents, not _is_system(item)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget what was started before this test."""
+    STARTED.forget()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test outside of tests/system that has started a process."""
+    yield
+    if not _is_system(item) and (found := STARTED.found()):
+        pytest.fail(
+            f"{item.nodeid} starts a process: {found[0]}\n"
+            "Tests that start processes belong into tests/system.",
+            pytrace=False,
+        )
+
+
+def _is_system(item: pytest.Item) -> bool:
+    return item.get_closest_marker("system") is not None
