@@ -48,6 +48,8 @@ FAULTS = {
     "straggler": "straggler",
     "symmetric": "symmetric_hang",
     "consequential": "process_died",
+    "terminated_rank": "process_died",
+    "launcher_kills_rest": "process_died",
     "dataloader_sleep_unbeaten": "dataloader_stall",
     "sigstop_unbeaten": "process_stopped",
     "conditional_collective_unbeaten": "conditional_collective",

@@ -52,6 +52,8 @@ DRILLS: tuple[Drill, ...] = (
     pauses.STRAGGLER,
     collectives.SYMMETRIC,
     deaths.CONSEQUENTIAL,
+    outside.TERMINATED_RANK,
+    outside.LAUNCHER_KILLS_REST,
     *unbeaten.UNBEATEN,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,
