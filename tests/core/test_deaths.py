@@ -291,6 +291,23 @@ class TestCancelled:
         dead = [a_dead_rank(2, error="EOFError", age_s=2.9), a_dead_rank(5, code=0, age_s=2.8)]
         assert cancelled(a_case(with_rank(self.all_dead(signal=15), *dead)))
 
+    def test_nodes_are_asked_one_after_the_other_while_connections_break(self):
+        """The launchers of a cancelled job: a signal ended ranks that had lost their peers."""
+        lost = "RuntimeError: Connection closed by peer"
+        later = [a_dead_rank(rank, error=lost, signal=15, age_s=2.6) for rank in (4, 5)]
+        later += [a_dead_rank(rank, signal=15, age_s=2.5) for rank in (6, 7)]
+        assert cancelled(a_case(with_rank(self.all_dead(signal=15, age_s=3.0), *later)))
+        # A rank that ended by itself: there, the launcher reacted to it.
+        later[0] = a_dead_rank(4, error=lost, age_s=2.8)
+        first = [a_dead_rank(1, signal=15, age_s=3.1)]
+        dead = with_rank(self.all_dead(signal=15, age_s=3.0), *later, *first)
+        assert not cancelled(a_case(dead))
+        assert culprits(*dead) == "1"
+
+    def test_nodes_may_be_asked_seconds_apart(self):
+        later = [a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(4, 8)]
+        assert cancelled(a_case(with_rank(self.all_dead(signal=15, age_s=8.0), *later)))
+
     def test_the_scheduler_may_have_to_kill_the_rest(self):
         dead = a_dead_rank(2, signal=9, age_s=0.1)
         assert cancelled(a_case(with_rank(self.all_dead(signal=15), dead)))
