@@ -177,6 +177,12 @@ class TestLauncher:
     def test_several_kills_on_another_node_follow_the_death_reported_before_them(self):
         assert culprits(a_dead_rank(3, signal=6, age_s=2.7), *self.killed(3)) == "3"
 
+    @pytest.mark.parametrize("gap_s", [0.02, 0.1, 0.3])
+    def test_kills_on_a_busy_machine_take_a_while(self, gap_s):
+        ages = {rank: 2.6 - gap_s * place for place, rank in enumerate((7, 0, 5, 4))}
+        killed = [a_dead_rank(rank, signal=9, age_s=age_s) for rank, age_s in ages.items()]
+        assert culprits(a_dead_rank(2, signal=6, age_s=2.9), *killed) == "2"
+
     def test_an_abort_at_the_very_moment_of_several_kills_explains_them(self):
         assert culprits(a_dead_rank(3, signal=6, age_s=2.5), *self.killed(3)) == "3"
 

@@ -15,6 +15,9 @@ from watchtower.core.diagnosis.standings import Standings
 SENT = frozenset({DeathKind.TERMINATED, DeathKind.KILLED})
 """Deaths that another process brings about."""
 
+NO_CAUSE = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.CLEAN})
+"""Deaths that do not make other ranks of the job die."""
+
 KILL_GAP_S = 0.25
 """Ranks killed at one moment end this close to each other, although large ones take longer."""
 
@@ -25,26 +28,29 @@ def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:
     """List the ranks that a launcher ended because another rank had died before.
 
     One signal may have any reason, so the other death must certainly be the earlier one. Several
-    at one moment are a launcher's: there, the times that the nodes report are enough.
+    at one moment are a launcher's: there, the times that the nodes report are enough. So they are
+    for further signals of a launcher that is known to have sent some.
     """
-    earliest = Earliest(death for death in deaths if death.kind is not DeathKind.CLEAN)
+    any_death = Earliest(death for death in deaths if death.kind is not DeathKind.CLEAN)
+    cause = Earliest(death for death in deaths if death.kind not in NO_CAUSE)
     ranks: set[int] = set()
-    for act in _find_acts(deaths):
-        if len(act) > 1 and earliest.is_reported_before(act[0], JITTER_S):
-            ranks.update(death.rank for death in act)
-        else:
-            ranks.update(death.rank for death in act if earliest.is_before(death))
+    for kind in SENT:
+        sent = [death for death in deaths if death.kind is kind]
+        known = {death.rank for death in sent if any_death.is_before(death)}
+        for act in _split(sent, KILL_GAP_S):
+            if len(act) > 1 and any_death.is_reported_before(act[0], JITTER_S):
+                known.update(death.rank for death in act)
+        if known:
+            known.update(d.rank for d in sent if cause.is_reported_before(d, JITTER_S))
+        ranks |= known
     return frozenset(ranks)
 
 
 def find_many_kills(deaths: Sequence[Death]) -> frozenset[int]:
     """List the ranks that were killed at one moment with others."""
-    return frozenset(
-        death.rank
-        for act in _find_acts(deaths)
-        for death in act
-        if len(act) > 1 and death.kind is DeathKind.KILLED
-    )
+    killed = [death for death in deaths if death.kind is DeathKind.KILLED]
+    acts = (act for act in _split(killed, JITTER_S) if len(act) > 1)
+    return frozenset(death.rank for act in acts for death in act)
 
 
 def find_ended_from_outside(standings: Standings, settle_s: float) -> tuple[Death, ...]:
@@ -111,12 +117,6 @@ def _is_of_most(sent: Sequence[Death], deaths: Sequence[Death], ranks: int, gap_
     is_half = len(deaths) == ranks <= 2 * alone
     first = next(_split(sent, gap_s))
     return 2 * len(first) >= ranks and (2 * len(sent) > ranks or is_half)
-
-
-def _find_acts(deaths: Sequence[Death]) -> Iterator[list[Death]]:
-    """Part the deaths that were sent into those of one kind at one moment."""
-    for kind in SENT:
-        yield from _split([death for death in deaths if death.kind is kind], JITTER_S)
 
 
 def _split(deaths: Sequence[Death], gap_s: float) -> Iterator[list[Death]]:

@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S, Death, Earlies
 from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.deaths.launcher import (
+    NO_CAUSE,
     find_ended_from_outside,
     find_many_kills,
     find_put_to_death,
@@ -45,8 +46,6 @@ WEAK = frozenset(
     STRENGTH[kind] for kind in (DeathKind.ABORTED, DeathKind.CONSEQUENTIAL, DeathKind.TERMINATED)
 )
 """Deaths that are usually the consequence of another, earlier or later."""
-
-_NO_CAUSE = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.CLEAN})
 
 
 def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
@@ -85,7 +84,7 @@ def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
     That does not explain a lack of memory. Lost connections are consequences at any time: a rank
     with much to free ends after those that have noticed.
     """
-    causes = [death for death in deaths if death.kind not in _NO_CAUSE]
+    causes = [death for death in deaths if death.kind not in NO_CAUSE]
     first: dict[str, Death] = {}
     for death in causes:
         first.setdefault(death.node, death)
