@@ -224,7 +224,7 @@ FIRST_HAND = st.sampled_from(
     ]
 )
 LOST_S = st.floats(0.1, 0.5)
-LAUNCHER_S = st.floats(0.6, 4.0)
+LAUNCHER_S = st.floats(0.3, 4.0)
 
 
 @st.composite
@@ -239,7 +239,7 @@ def ended_by_a_launcher(draw, first_hand):
             dead.append(a_dead_rank(rank, error="EOFError", age_s=5.0 - draw(LOST_S)))
         elif became != "waits":
             signal, patience_s = (15, 0.0) if became == "asked" else (9, 0.3)
-            spread_s = draw(st.floats(0, 0.04))
+            spread_s = draw(st.floats(0, 0.2))
             age_s = 5.0 - reaction_s - patience_s - spread_s
             dead.append(a_dead_rank(rank, signal=signal, age_s=age_s))
     return culprit, dead
