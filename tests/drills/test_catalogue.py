@@ -54,6 +54,8 @@ FAULTS = {
     "hung_then_cancelled_restarted": "dataloader_stall",
     "hung_then_cancelled_node_lost": "dataloader_stall",
     "hung_then_core": "dataloader_stall",
+    "terminated_rank": "process_died",
+    "launcher_kills_rest": "process_died",
     "dataloader_sleep_unbeaten": "dataloader_stall",
     "sigstop_unbeaten": "process_stopped",
     "conditional_collective_unbeaten": "conditional_collective",

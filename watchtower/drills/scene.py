@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from watchtower.drills.display import Display
@@ -113,6 +114,12 @@ class Scene:
             for rank in self.ranks:
                 self.job.network.cut(rank)
         self.job.kill_at_once(self.ranks)
+
+    def abort(self) -> None:
+        """Let the rank of the fault abort so that its peers go on waiting for it."""
+        if self.job.network:
+            self.job.network.cut(self.rank)
+        self.job.signal(self.rank, Signals.SIGABRT)
 
     def cut_all(self) -> None:
         """Take every link down at one moment, early in a step: no collective is half done then."""

@@ -6,6 +6,7 @@ import pytest
 
 from tests.core.detection.scenes import World
 from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.job_end import find_end
 from watchtower.core.fleet.pace import Pause
 from watchtower.core.policy import Policy
 from watchtower.wire.report import EndingKind, ProcessState
@@ -191,6 +192,47 @@ def test_a_mixed_end_is_counted():
     for rank in range(1, 4):
         world.end(rank)
     assert world.report(3).reason == "every rank has ended: 3 ranks with 0, 1 rank by signal 9"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (EndingKind.EXIT, 0, "has ended with 0"),
+        (EndingKind.SIGNAL, 15, "has ended by signal 15"),
+    ],
+)
+def test_the_end_of_a_job_with_ranks_never_seen_says_how_many_were(kind, code, said):
+    world = World()
+    world.launch(pids_from=100, absent=frozenset({3}))
+    world.step(10)
+    for rank in range(3):
+        world.end(rank, kind, code)
+    told = f"3 of 4 ranks were seen, and each of these {said}"
+    assert world.report(3).reason == told
+
+
+def test_a_mixed_end_with_ranks_never_seen_is_counted():
+    world = World()
+    world.launch(pids_from=100, absent=frozenset({1}))
+    world.step(10)
+    world.end(0, EndingKind.SIGNAL, 9)
+    world.end(2)
+    world.end(3)
+    assert world.report(3).reason == (
+        "3 of 4 ranks were seen, and each of these has ended: 2 ranks with 0, 1 rank by signal 9"
+    )
+
+
+def test_how_a_job_ended_is_a_value_before_it_is_a_sentence():
+    world = running()
+    for rank in range(4):
+        world.end(rank, EndingKind.SIGNAL, 15)
+    world.report(3)
+    end = find_end(world.gen)
+    assert end.is_cancelled
+    assert not end.is_finished
+    assert not replace(end, never_seen=1).is_cancelled
+    assert not replace(end, silent=1).is_cancelled
 
 
 def test_ranks_that_leave_one_after_the_other_are_no_stall():

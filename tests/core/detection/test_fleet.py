@@ -8,7 +8,7 @@ from tests.core.detection.scenes import JOB, World
 from watchtower.core.fleet.fleet import Fleet, FleetFullError
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
-from watchtower.wire.report import Beat, EndingKind, RankVitals, Report
+from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
 
 def a_report(node="n0", *ranks: RankVitals) -> Report:
@@ -26,6 +26,19 @@ def test_the_first_report_begins_generation_one():
     assert world.gen.number == 1
     assert sorted(world.gen.ranks) == [0, 1, 2, 3]
     assert world.gen.world_size == 4
+
+
+def test_a_late_report_does_not_make_a_death_later():
+    fleet = Fleet(Policy())
+    living = [a_rank(rank, 10 + rank) for rank in (0, 1)]
+    fleet.take_report(a_report("n0", *living), 100.0)
+    dead = replace(living[0], ended=Ending(kind=EndingKind.EXIT, code=3, age_s=0.1))
+    fleet.take_report(a_report("n0", dead, living[1]), 103.0)  # on its way for two seconds
+    dead = replace(dead, ended=Ending(kind=EndingKind.EXIT, code=3, age_s=2.1))
+    fleet.take_report(a_report("n0", dead, living[1]), 103.1)
+    dead = replace(dead, ended=Ending(kind=EndingKind.EXIT, code=3, age_s=3.1))
+    fleet.take_report(a_report("n0", dead, living[1]), 104.9)
+    assert fleet.jobs[JOB].generation.ranks[0].ended_at == pytest.approx(101.0)
 
 
 def test_ranks_that_come_back_as_new_processes_begin_a_generation():

@@ -41,7 +41,15 @@ LEFT_OUT = {
     "hung_then_cancelled_sigint",
     "hung_then_cancelled_apart",
 }
-NEED_MORE = {"d_state_fuse", "frozen", "clock_step", "sigkill", "node_lost", "symmetric"}
+NEED_MORE = {
+    "d_state_fuse",
+    "frozen",
+    "clock_step",
+    "sigkill",
+    "launcher_kills_rest",
+    "node_lost",
+    "symmetric",
+}
 """Drills that need root or a program that not every machine has, and say so."""
 
 Done = subprocess.CompletedProcess[str]

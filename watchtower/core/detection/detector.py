@@ -6,11 +6,11 @@ follows from a condition (suspicion, an incident, an alert) is decided in `incid
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.unbeaten import (
     goes_on,
@@ -23,10 +23,7 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.phrases import say_duration, say_slower
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
-from watchtower.wire.report import Ending, EndingKind, ProcessState
-
-SIGTERM = 15
-"""What launchers and schedulers send when somebody cancels a job (signal(7))."""
+from watchtower.wire.report import ProcessState
 
 
 class Kind(Enum):
@@ -181,7 +178,7 @@ class Detector:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
         if now - last < self.policy.settle_s:
             return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
-        return Condition(kind=Kind.ENDED, reason=_explain_end(gen))
+        return Condition(kind=Kind.ENDED, reason=explain_end(find_end(gen)))
 
     def _judge_progress(
         self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
@@ -352,27 +349,6 @@ class Detector:
         if len(stall.ranks) == 1:
             return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
         return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"
-
-
-def _explain_end(gen: Generation) -> str:
-    if any(gen.live()):
-        return "every rank has ended or is on a node that went silent"
-    ends = Counter(_say_ending(record.vitals.ended) for record in gen.ranks.values())
-    if len(ends) > 1:
-        parts = (f"{count_ranks(number)} {words}" for words, number in ends.most_common(4))
-        return f"every rank has ended: {', '.join(parts)}"
-    (words,) = ends
-    if words == f"by signal {SIGTERM}":
-        return "cancelled: SIGTERM ended every rank"
-    if words == "with 0":
-        return "finished: every rank left with 0"
-    return f"every rank has ended {words}"
-
-
-def _say_ending(ended: Ending | None) -> str:
-    if ended is None or ended.code is None:
-        return "in an unknown way"
-    return f"by signal {ended.code}" if ended.kind is EndingKind.SIGNAL else f"with {ended.code}"
 
 
 def _has_stepped(record: RankRecord) -> bool:

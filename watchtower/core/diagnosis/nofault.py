@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.deaths.death import find_deaths
 from watchtower.core.diagnosis.deaths.endings import DeathKind
-from watchtower.core.diagnosis.deaths.order import find_deaths, is_cancelled
+from watchtower.core.diagnosis.deaths.launcher import is_cancelled
 from watchtower.core.diagnosis.evidence_wording import name_waits
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.held_ranks import is_suspended

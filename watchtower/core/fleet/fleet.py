@@ -244,8 +244,10 @@ class Fleet:
         sends = movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
         if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0 or sends:
             record.moved_at = now
-        if vitals.ended is not None and record.ended_at is None:
-            record.ended_at = now - vitals.ended.age_s
+        if vitals.ended is not None:
+            # A report on its way for long makes a death look later than it was, never earlier.
+            ended_at = now - vitals.ended.age_s
+            record.ended_at = min(ended_at, record.ended_at or ended_at)
         beat = vitals.beat
         if beat is not None and beat.advanced > 0 and beat.interval_s > 0:  # not the first of all
             # A step belongs to a phase only when the phase was there before the step began.

@@ -54,6 +54,8 @@ DRILLS: tuple[Drill, ...] = (
     collectives.SYMMETRIC,
     deaths.CONSEQUENTIAL,
     *aftermath.HUNG_THEN,
+    outside.TERMINATED_RANK,
+    outside.LAUNCHER_KILLS_REST,
     *unbeaten.UNBEATEN,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,

@@ -7,6 +7,9 @@ import signal
 from watchtower.drills.drill import Drill, names
 from watchtower.drills.scene import Scene
 
+LAUNCHER_DELAY_S = 0.5
+"""How long after the first death the launcher of a drill kills the other ranks."""
+
 
 def _stop(scene: Scene) -> None:
     scene.launch()
@@ -21,6 +24,26 @@ def _kill(scene: Scene) -> None:
     scene.warm_up()
     scene.fault(f"rank {scene.rank} gets SIGKILL")
     scene.vanish()
+    scene.wait_for_final()
+
+
+def _terminate(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.fault(f"rank {scene.rank} gets SIGTERM")
+    scene.job.signal(scene.rank, signal.SIGTERM)
+    scene.wait_for_final()
+
+
+def _kill_rest(scene: Scene) -> None:
+    scene.launch()
+    scene.warm_up()
+    scene.fault(f"rank {scene.rank} aborts")
+    scene.abort()
+    scene.watch_for(LAUNCHER_DELAY_S)
+    scene.note("the launcher kills the other ranks")
+    others = [rank for rank in scene.job.log.pids if rank != scene.rank]
+    scene.job.signal_all(signal.SIGKILL, others)
     scene.wait_for_final()
 
 
@@ -52,4 +75,22 @@ DEBUGGER = Drill(
     shows="another process traces one rank and holds it",
     expected=names("process_traced"),
     act=_trace,
+)
+
+TERMINATED_RANK = Drill(
+    name="terminated_rank",
+    shows="one rank gets SIGTERM, its peers lose their connections",
+    expected=names("process_died", "SIGTERM"),
+    act=_terminate,
+)
+
+LAUNCHER_KILLS_REST = Drill(
+    name="launcher_kills_rest",
+    shows="one rank aborts, half a second later its launcher kills the others",
+    expected=names("process_died", "SIGABRT"),
+    plan=lambda _: {"patient": True},
+    networked=("torch",),
+    # The drill is the launcher here: it kills at once, without SIGTERM before.
+    bare_launch=True,
+    act=_kill_rest,
 )

@@ -95,6 +95,11 @@ def signal_name(ending: Ending) -> str:
     return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
 
 
+def is_by_termination(ending: Ending | None) -> bool:
+    """Tell whether a signal that asks a process to end did end it, whatever it raised before."""
+    return ending is not None and signal_name(ending) in _TERMINATING
+
+
 @lru_cache(maxsize=65536)
 def classify_exception(exception_type: str, text: str) -> DeathKind:
     """Name the kind of an exception, by its class, whatever its modules, and by its message."""

@@ -1,111 +1,118 @@
 """Orders the deaths of a job: who died first-hand, and who only because a peer had gone.
 
 Victims die louder than culprits: a rank that calls `_exit(3)` leaves no word, its peers raise
-connection errors, and the launcher kills the rest. Within the settling time deaths are therefore
-ordered by kind, and only then by time.
+connection errors, and the launcher kills the rest. What is left after that is ordered by time on
+each node. Between nodes, and within what time cannot tell, deaths are ordered by kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from watchtower.core.case import Case, Presence
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
+from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S, Death, Earliest, find_deaths
+from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
-from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.deaths.launcher import (
+    NO_CAUSE,
+    find_ended_from_outside,
+    find_many_kills,
+    find_put_to_death,
+)
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.wire.report import Ending
-
-SAME_MOMENT_S = 0.5
-"""Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
 
 STRENGTH = {
     DeathKind.OOM: 1,
     DeathKind.CRASH: 2,
     DeathKind.OWN_EXCEPTION: 2,
     DeathKind.EXIT_CODE: 3,
-    DeathKind.KILLED: 4,
-    DeathKind.EXIT_ONE: 4,
-    DeathKind.VANISHED: 5,
-    DeathKind.ABORTED: 6,
-    DeathKind.CONSEQUENTIAL: 7,
-    DeathKind.TERMINATED: 8,
-    DeathKind.CLEAN: 9,
+    DeathKind.KILLED: 5,
+    DeathKind.EXIT_ONE: 5,
+    DeathKind.VANISHED: 6,
+    DeathKind.ABORTED: 7,
+    DeathKind.CONSEQUENTIAL: 9,
+    DeathKind.TERMINATED: 10,
+    DeathKind.CLEAN: 11,
 }
 """Lower is the likelier culprit; equal ones are ordered by time."""
 
-WEAK_FROM = STRENGTH[DeathKind.ABORTED]
-"""From here on a death is usually the consequence of another, earlier or later."""
+FIRST_TERMINATED = 4
+"""Strength of a termination that came before whatever it could follow from."""
 
-_COMPATIBLE_WITH_CANCELLING = frozenset(
-    {DeathKind.TERMINATED, DeathKind.CONSEQUENTIAL, DeathKind.KILLED, DeathKind.CLEAN}
+MANY_KILLS = 8
+"""Strength of kills of several ranks at one moment: a launcher's, if another death is beside."""
+
+WEAK = frozenset(
+    STRENGTH[kind] for kind in (DeathKind.ABORTED, DeathKind.CONSEQUENTIAL, DeathKind.TERMINATED)
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """One rank's end."""
-
-    standing: Standing
-    kind: DeathKind
-    age_s: float
-
-    @property
-    def rank(self) -> int:
-        """Global rank."""
-        return self.standing.rank
-
-    @property
-    def node(self) -> str:
-        """Node it ran on."""
-        return self.standing.evidence.node
-
-    @property
-    def ending(self) -> Ending | None:
-        """Words of its node."""
-        return self.standing.evidence.ended
-
-
-def find_deaths(standings: Standings) -> tuple[Death, ...]:
-    """List the ranks that are gone, the earliest first."""
-    deaths = [
-        Death(
-            standing=item,
-            kind=classify_ending(item.evidence.ended),
-            age_s=item.evidence.ended.age_s if item.evidence.ended else 0.0,
-        )
-        for item in standings.at(Place.GONE)
-    ]
-    return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
+"""Deaths that are usually the consequence of another, earlier or later."""
 
 
 def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
-    """Name the deaths that explain the others: the strongest kind, then the earliest.
+    """Name the deaths that explain the others: the first of a node, then the strongest kind.
 
     Ranks that raised the very same exception share a fault and are named together.
     """
     everyone = _without_survived(find_deaths(standings), case, standings)
+    outside = {death.rank for death in find_ended_from_outside(standings, case.settle_s)}
+    explained = outside | find_put_to_death(everyone) | _find_preceded(everyone)
+    harmless = {DeathKind.CLEAN}
+    if outside:
+        harmless.add(DeathKind.CONSEQUENTIAL)  # whatever broke these connections was on purpose
     deaths = [
-        death
-        for death in everyone
-        if death.kind is not DeathKind.CLEAN and not is_put_to_death(death, everyone)
+        death for death in everyone if death.kind not in harmless and death.rank not in explained
     ]
-    if not deaths or is_cancelled(standings, case.settle_s):
-        return ()
     gave_up = {item.rank for item in find_gave_up(standings)}
     if all(death.rank in gave_up for death in deaths):
         return ()  # whom they waited for is still there
+    strength = _weigh(deaths, everyone)
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
-    if min(STRENGTH[death.kind] for death in first) >= WEAK_FROM:
+    if min(strength[death.rank] for death in first) in WEAK:
         first = deaths
-    strongest = min(STRENGTH[death.kind] for death in first)
-    alike = [death for death in first if STRENGTH[death.kind] == strongest]
+    strongest = min(strength[death.rank] for death in first)
+    alike = [death for death in first if strength[death.rank] == strongest]
     if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_somebody_out_of_sight(standings):
         return ()  # the peer they lost need not be among those whose end is known
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
     return tuple(death for death in alike if _is_first_hand(death, alike))
+
+
+def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
+    """List the ranks before which another one of their node had died of more than a lost peer.
+
+    That does not explain a lack of memory. Lost connections are consequences at any time: a rank
+    with much to free ends after those that have noticed.
+    """
+    causes = [death for death in deaths if death.kind not in NO_CAUSE]
+    first: dict[str, Death] = {}
+    for death in causes:
+        first.setdefault(death.node, death)
+    # Ranks that raised what the first of their node raised share its fault.
+    shared = {death.rank for death in causes if _same_exception(death, first[death.node])}
+    any_cause = Earliest(causes)
+    other_cause = Earliest(death for death in causes if death.rank not in shared)
+    preceded = set()
+    for death in causes:
+        earlier = other_cause if death.rank in shared else any_cause
+        if death.kind is not DeathKind.OOM and earlier.is_before_on_node(death):
+            preceded.add(death.rank)
+    return frozenset(preceded)
+
+
+def _weigh(deaths: Sequence[Death], everyone: Sequence[Death]) -> dict[int, int]:
+    """Map ranks to the strength of their deaths; the company of a signal counts, too."""
+    many_kills = find_many_kills(everyone)
+    unsent = Earliest(
+        death for death in everyone if death.kind not in {DeathKind.TERMINATED, DeathKind.CLEAN}
+    )
+    strength = {death.rank: STRENGTH[death.kind] for death in deaths}
+    for death in deaths:
+        if death.rank in many_kills:
+            strength[death.rank] = MANY_KILLS
+        elif death.kind is DeathKind.TERMINATED and not unsent.is_reported_before(death):
+            strength[death.rank] = FIRST_TERMINATED
+    return strength
 
 
 def _is_somebody_out_of_sight(standings: Standings) -> bool:
@@ -127,18 +134,6 @@ def _without_survived(
     return tuple(death for death in deaths if death.age_s - last_step_s <= patience_s)
 
 
-def is_put_to_death(death: Death, deaths: Sequence[Death]) -> bool:
-    """Tell whether a rank was killed after a peer had died of a lost connection: by the launcher.
-
-    A rank killed first-hand goes before its victims, whose connections break only then.
-    """
-    return death.kind is DeathKind.KILLED and any(
-        other.kind is DeathKind.CONSEQUENTIAL
-        and other.age_s > death.age_s + (0 if other.node == death.node else SAME_MOMENT_S)
-        for other in deaths
-    )
-
-
 def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:
     first = alike[0]
     return (
@@ -155,35 +150,3 @@ def _same_exception(one: Death, other: Death) -> bool:
         other.ending.exception_type,
         other.ending.exception_text,
     )
-
-
-def is_cancelled(standings: Standings, settle_s: float) -> bool:
-    """Tell whether somebody ended the whole job: one signal to most ranks, at once.
-
-    Ranks that died of the broken connection, left with 0 or had to be killed do not count against
-    it; any death that could have a reason of its own does.
-    """
-    deaths = find_deaths(standings)
-    if not deaths or len(deaths) < len(standings.by_rank):
-        return False
-    if {death.kind for death in deaths} - _COMPATIBLE_WITH_CANCELLING:
-        return False
-    return _were_asked_to_end(deaths, settle_s) or _were_killed_together(deaths)
-
-
-def _were_asked_to_end(deaths: Sequence[Death], settle_s: float) -> bool:
-    asked = [death for death in deaths if death.kind is DeathKind.TERMINATED]
-    begins = deaths[0].kind in {DeathKind.TERMINATED, DeathKind.CLEAN}
-    return begins and 2 * len(asked) >= len(deaths) and _span_s(asked) <= settle_s
-
-
-def _were_killed_together(deaths: Sequence[Death]) -> bool:
-    """A launcher that follows one rank's death kills the others later, after asking them to end."""
-    killed = [death for death in deaths if death.kind is DeathKind.KILLED]
-    begins = deaths[0].kind is DeathKind.KILLED
-    return begins and 2 * len(killed) > len(deaths) > 1 and _span_s(killed) <= SAME_MOMENT_S
-
-
-def _span_s(deaths: Sequence[Death]) -> float:
-    ages = [death.age_s for death in deaths]
-    return max(ages) - min(ages) if ages else float("inf")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from watchtower.core.diagnosis.deaths.death import Death, find_deaths, is_before
 from watchtower.core.diagnosis.deaths.endings import DeathKind, signal_name
-from watchtower.core.diagnosis.deaths.order import Death, find_deaths
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
@@ -61,8 +62,7 @@ def accuse_dead(
     aftermath = say_aftermath(standings, culprits)
     evidence = [*map(ending_evidence, culprits[:3]), *peers_evidence(standings, suspects), *extra]
     evidence += beat_evidence(standings, first.standing)
-    if aftermath:
-        evidence.append(_aftermath_evidence(standings, culprits, aftermath))
+    evidence += _aftermath_evidence(standings, culprits)
     rest = f"; likewise {name_ranks(death.rank for death in culprits[1:])}" if culprits[1:] else ""
     others = say_others(standings, suspects) + (f"; {aftermath}" if aftermath else "")
     doubt = 0.9 if len(culprits) > 1 else 1.0
@@ -120,20 +120,33 @@ def ending_evidence(death: Death) -> Evidence:
 
 def say_aftermath(standings: Standings, culprits: Sequence[Death]) -> str:
     """Say what became of the other dead: "6 ranks died of the broken connection", or nothing."""
+    return _count_kinds(_find_others(standings, culprits))
+
+
+def _aftermath_evidence(standings: Standings, culprits: Sequence[Death]) -> list[Evidence]:
+    others = _find_others(standings, culprits)
+    by_time: dict[str, list[Death]] = {}
+    for death in others:
+        by_time.setdefault(_say_when(death, culprits[0]), []).append(death)
+    if not others:
+        return []
+    words = "; ".join(f"{when} {_count_kinds(deaths)}" for when, deaths in by_time.items())
+    ranks = format_ranks(death.rank for death in others)
+    return [Evidence(source="aftermath", text=words, ranks=ranks, weight=0.3)]
+
+
+def _find_others(standings: Standings, culprits: Sequence[Death]) -> list[Death]:
+    """List the other deaths, the earliest first."""
     accused = {death.rank for death in culprits}
-    counts: dict[str, int] = {}
-    for death in find_deaths(standings):
-        if death.rank not in accused:
-            words = AFTERMATH.get(death.kind, "ended")
-            counts[words] = counts.get(words, 0) + 1
+    return [death for death in find_deaths(standings) if death.rank not in accused]
+
+
+def _say_when(death: Death, first: Death) -> str:
+    if is_before(death, first):
+        return "before that,"
+    return "at the same moment" if death.age_s > first.age_s else "afterwards"
+
+
+def _count_kinds(deaths: Sequence[Death]) -> str:
+    counts = Counter(AFTERMATH.get(death.kind, "ended") for death in deaths)
     return join_words([f"{count_ranks(number)} {words}" for words, number in counts.items()])
-
-
-def _aftermath_evidence(
-    standings: Standings, culprits: Sequence[Death], aftermath: str
-) -> Evidence:
-    accused = {death.rank for death in culprits}
-    others = [death.rank for death in find_deaths(standings) if death.rank not in accused]
-    return Evidence(
-        source="aftermath", text=f"afterwards {aftermath}", ranks=format_ranks(others), weight=0.3
-    )

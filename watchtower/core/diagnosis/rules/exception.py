@@ -7,8 +7,9 @@ is gone, missing or held can one of them be the rank's own trouble.
 from __future__ import annotations
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.deaths.death import find_deaths
 from watchtower.core.diagnosis.deaths.endings import DeathKind
-from watchtower.core.diagnosis.deaths.order import find_culprits, find_deaths
+from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers

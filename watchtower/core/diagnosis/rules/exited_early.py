@@ -7,8 +7,9 @@ collective without them, or have died of their leaving.
 from __future__ import annotations
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.deaths.death import Death, find_deaths
 from watchtower.core.diagnosis.deaths.endings import DeathKind
-from watchtower.core.diagnosis.deaths.order import Death, find_deaths
+from watchtower.core.diagnosis.deaths.launcher import find_put_to_death
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
@@ -27,7 +28,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
     left = [death for death in deaths if death.kind is DeathKind.CLEAN]
     if not deaths:
         return _find_leavers(case, standings)
-    if not left or any(_has_own_reason(death, deaths) for death in deaths):
+    if not left or _is_another_reason(deaths):
         return None
     waiting = [item for item in standings.waiting if not item.presumed]
     victims = [death for death in deaths if _followed(death, left)]
@@ -70,14 +71,14 @@ def _find_leavers(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _has_own_reason(death: Death, deaths: tuple[Death, ...]) -> bool:
-    if death.kind in {DeathKind.KILLED, DeathKind.TERMINATED}:
-        return not any(_is_victim_before(other, death) for other in deaths)
-    return death.kind not in {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}
-
-
-def _is_victim_before(other: Death, death: Death) -> bool:
-    return other.kind is DeathKind.CONSEQUENTIAL and other.age_s >= death.age_s
+def _is_another_reason(deaths: tuple[Death, ...]) -> bool:
+    """Tell whether a rank died of more than these exits: the launcher ends the others later."""
+    explained = find_put_to_death(deaths)
+    return any(
+        death.rank not in explained
+        for death in deaths
+        if death.kind not in {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}
+    )
 
 
 def _followed(death: Death, left: list[Death]) -> bool:

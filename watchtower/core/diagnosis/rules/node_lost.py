@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.deaths.death import find_deaths
 from watchtower.core.diagnosis.deaths.endings import DeathKind
-from watchtower.core.diagnosis.deaths.order import find_deaths
 from watchtower.core.diagnosis.evidence_wording import accuse, peers_evidence, ranks_of, say_others
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes

@@ -1,0 +1,95 @@
+"""How a job ended: first as a value, then in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.ranksets import count_ranks
+from watchtower.wire.report import Ending, EndingKind
+
+SIGTERM = 15
+"""Signal that launchers and schedulers send to cancel a job (signal(7))."""
+
+MAX_ENDS = 4
+"""Different ends that a sentence names, the most frequent first."""
+
+End = tuple[EndingKind, int | None]
+"""How a process ended: the kind, and its exit code or signal number if known."""
+
+UNKNOWN: End = (EndingKind.UNKNOWN, None)
+FINISHED: End = (EndingKind.EXIT, 0)
+CANCELLED: End = (EndingKind.SIGNAL, SIGTERM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnd:
+    """How the ranks of a job ended, of which no rank is reported alive."""
+
+    ends: Mapping[End, int]
+    """Number of ranks by how they ended."""
+    silent: int
+    """Ranks that were alive when their node went silent."""
+    never_seen: int
+    """Ranks that the job should have and no agent ever reported."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every rank of the job exited with 0."""
+        return self._is_all(FINISHED)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether SIGTERM ended every rank of the job."""
+        return self._is_all(CANCELLED)
+
+    def _is_all(self, end: End) -> bool:
+        return set(self.ends) == {end} and not self.silent and not self.never_seen
+
+
+def find_end(gen: Generation) -> JobEnd:
+    """Count how the ranks of a job ended."""
+    ended = [record.vitals.ended for record in gen.ranks.values() if not record.is_live]
+    return JobEnd(
+        ends=Counter(map(_name_end, ended)),
+        silent=len(gen.ranks) - len(ended),
+        never_seen=max(0, gen.world_size - len(gen.ranks)),
+    )
+
+
+def explain_end(end: JobEnd) -> str:
+    """Say how the job ended, and how many of its ranks were seen."""
+    if end.is_finished:
+        return "finished: every rank left with 0"
+    if end.is_cancelled:
+        return "cancelled: SIGTERM ended every rank"
+    every = _say_every(end)
+    if end.silent:
+        return f"{every} has ended or is on a node that went silent"
+    if len(end.ends) == 1:
+        return f"{every} has ended {_say_how(*next(iter(end.ends)))}"
+    frequent = sorted(end.ends.items(), key=lambda counted: -counted[1])[:MAX_ENDS]
+    parts = (f"{count_ranks(number)} {_say_how(*how)}" for how, number in frequent)
+    return f"{every} has ended: {', '.join(parts)}"
+
+
+def _say_every(end: JobEnd) -> str:
+    if not end.never_seen:
+        return "every rank"
+    seen = sum(end.ends.values()) + end.silent
+    return f"{seen} of {count_ranks(seen + end.never_seen)} were seen, and each of these"
+
+
+def _name_end(ended: Ending | None) -> End:
+    if ended is None or ended.code is None:
+        return UNKNOWN
+    kind = ended.kind if ended.kind is EndingKind.SIGNAL else EndingKind.EXIT
+    return kind, ended.code
+
+
+def _say_how(kind: EndingKind, code: int | None) -> str:
+    if code is None:
+        return "in an unknown way"
+    return f"by signal {code}" if kind is EndingKind.SIGNAL else f"with {code}"
