@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence
+from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence, say_waiting
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
@@ -54,6 +54,8 @@ class Diagnosis:
     """Some suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
+    said_waiting: str = ""
+    """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
 
@@ -160,6 +162,8 @@ def _write(
     case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
 ) -> Diagnosis:
     waiting = standings.waiting_without(item.rank for item in accused)
+    is_moving = any(item.moving or item.transfers for item in accused)
+    is_still = bool(finding.suspects) and not is_moving
     seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
     evidence = sorted(seen, key=lambda item: -item.weight)
     return Diagnosis(
@@ -172,11 +176,24 @@ def _write(
         stalled_for_s=case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
-        suspects_moving=any(item.moving or item.transfers for item in accused),
+        suspects_moving=is_moving,
         suspects_transfer=any(item.transfers for item in accused),
-        peers_waiting=any(not (item.presumed and item.moving) for item in waiting),
+        peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
+        said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
         suspect_class=_name_class(finding, accused),
     )
+
+
+def _is_waiting(standing: Standing, *, suspect_is_still: bool) -> bool:
+    """Tell whether a rank that is placed as waiting is relied on to wait.
+
+    A rank that waits only by presumption may as well compute at that line, as every rank does in an
+    evaluation that nobody marked; but then the suspect computes, too. So a rank that uses CPU is
+    relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
+    """
+    if not standing.presumed or not standing.moving:
+        return True
+    return suspect_is_still and standing.may_busy_wait
 
 
 def _write_unknown(
