@@ -245,9 +245,15 @@ def test_a_wait_with_a_bare_name_is_told_with_the_line_that_calls_it():
     assert answer.summary.endswith("; 7 ranks wait for it in wait() at main.py:9")
 
 
-def test_the_step_is_the_one_most_ranks_made():
-    assert said(a_rank(3, FETCHING, step=40)).step == 41
-    assert said(a_rank(1, step=42), count=2).step == 42
+def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
+    behind = said(a_rank(3, FETCHING, step=40))
+    assert behind.step == 40
+    assert behind.next_steps[-1].endswith("from its last checkpoint before step 40")
+    ahead = said(a_rank(3, FETCHING, step=42))
+    assert ahead.step == 41
+    assert ahead.next_steps[-1].endswith("from its last checkpoint before step 41")
+    assert said(a_rank(3, FETCHING, step=None)).step == 41
+    assert said(a_rank(3, FETCHING, step=-1)).step is None
     assert said(step=None).step is None
 
 

@@ -6,7 +6,6 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -42,7 +41,7 @@ class Diagnosis:
     waiting: str
     """Rank set of those that wait for the suspects."""
     step: int | None
-    """Last step that most ranks have made."""
+    """Lowest step that every rank with heartbeats has made."""
     stalled_for_s: float
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()
@@ -172,7 +171,7 @@ def _write(
         suspects=finding.suspects,
         summary=finding.summary,
         waiting=format_ranks(item.rank for item in waiting),
-        step=find_step(standings),
+        step=standings.step,
         stalled_for_s=case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
@@ -251,9 +250,3 @@ def _name_class(finding: Finding, accused: Sequence[Standing]) -> str:
         return FrameClass.CHECKPOINT.value
     frame_class = accused[0].frame_class if accused else FrameClass.NONE
     return "" if frame_class is FrameClass.NONE else frame_class.value
-
-
-def find_step(standings: Standings) -> int | None:
-    """Give the last step that most ranks have made, the higher one of equals."""
-    steps = Counter(item.step for item in standings.by_rank.values() if item.step is not None)
-    return max(steps, key=lambda step: (steps[step], step), default=None)
