@@ -202,7 +202,7 @@ def peers_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[
         return _gave_up_evidence(standings)
     share = len(waiting) / max(len(standings.live), 1)
     presumed = all(item.presumed for item in waiting)
-    how = ", presumed: most ranks sit still there" if presumed else ""
+    how = ", presumed: most ranks stay there" if presumed else ""
     verb = "waits" if len(waiting) == 1 else "wait"
     return (
         Evidence(
