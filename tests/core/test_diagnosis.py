@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -10,6 +12,7 @@ from tests.core.builders import (
     IN_USER_CODE,
     a_case,
     a_dead_rank,
+    a_failure,
     a_missing_rank,
     a_rank,
     ranks_in,
@@ -20,7 +23,10 @@ from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.diagnosis.weighing import UNBEATEN_CEILING
+from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause, Evidence, Suspect
+
+SPINS = {"state": "R", "syscall": "", "active": True, "cpu": 0.98}
 
 
 def said(*others, count=8, stack=IN_ALL_REDUCE, **values):
@@ -177,6 +183,55 @@ class TestForTheIncident:
         still = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT)
         assert (moving.peers_waiting, still.peers_waiting) == (False, True)
 
+    def test_a_crowd_that_spins_at_one_line_waits_for_a_motionless_suspect(self):
+        """MPI polls: who waits in it uses a whole core."""
+        answer = said(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
+        assert [suspect.rank for suspect in answer.suspects] == [0]
+        assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
+        assert answer.said_waiting == "7 ranks seem to wait for it"
+        assert answer.said_waiting in answer.summary
+
+    def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
+        crowd = {**SPINS, "cpu": 0.5}
+        assert said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **crowd).peers_waiting
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"cpu": 3.9},
+            {"written": 1e7},
+            {"movement": Movement(cpu_cores=1.0, read_bytes_per_s=1e7)},
+            {"movement": Movement(cpu_cores=1.0, socket_bytes_per_s=1e7)},
+            {"state": "S", "active": False, "cpu": 0.7},
+        ],
+        ids=["many threads", "writes", "reads", "transfers", "its helpers compute"],
+    )
+    def test_a_crowd_that_is_seen_to_work_does_not(self, changes):
+        answer = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
+        assert not answer.peers_waiting
+        assert answer.said_waiting == "7 ranks seem to wait for it"
+
+    def test_nor_does_one_while_the_suspect_works(self):
+        """An evaluation that nobody marked: most ranks happen to be at one line, all compute."""
+        answer = said(a_rank(0, IN_USER_CODE, **SPINS), stack=IN_HIDDEN_WAIT, **SPINS)
+        assert answer.suspects_moving
+        assert not answer.peers_waiting
+
+    def test_nor_does_one_that_changes_below_one_line(self):
+        layer = "forward @torch/nn/modules/{}.py:9 < " + IN_HIDDEN_WAIT
+        crowd = {"stack": layer.format("linear"), "before": layer.format("conv"), **SPINS}
+        assert not said(a_rank(0, FETCHING), **crowd).peers_waiting
+
+    def test_nor_does_one_while_no_suspect_is_named(self):
+        """The stack of rank 0 could not be read: whether it waits or works is not known."""
+        answer = said(a_rank(0, failure=a_failure()), stack=IN_HIDDEN_WAIT, **SPINS)
+        assert answer.suspects == ()
+        assert not answer.peers_waiting
+
+    def test_ranks_that_all_wait_wait_for_other_ranks(self):
+        assert said().said_waiting == "8 ranks wait for other ranks"
+        assert said(count=2, stack=IN_USER_CODE).said_waiting == ""
+
     def test_the_class_of_the_top_suspect_is_told(self):
         assert said(a_rank(0, FETCHING)).suspect_class == "dataloader"
         assert said(a_rank(0, IN_USER_CODE, phase="checkpoint")).suspect_class == "checkpoint"
@@ -190,9 +245,15 @@ def test_a_wait_with_a_bare_name_is_told_with_the_line_that_calls_it():
     assert answer.summary.endswith("; 7 ranks wait for it in wait() at main.py:9")
 
 
-def test_the_step_is_the_one_most_ranks_made():
-    assert said(a_rank(3, FETCHING, step=40)).step == 41
-    assert said(a_rank(1, step=42), count=2).step == 42
+def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
+    behind = said(a_rank(3, FETCHING, step=40))
+    assert behind.step == 40
+    assert behind.next_steps[-1].endswith("from its last checkpoint before step 40")
+    ahead = said(a_rank(3, FETCHING, step=42))
+    assert ahead.step == 41
+    assert ahead.next_steps[-1].endswith("from its last checkpoint before step 41")
+    assert said(a_rank(3, FETCHING, step=None)).step == 41
+    assert said(a_rank(3, FETCHING, step=-1)).step is None
     assert said(step=None).step is None
 
 

@@ -246,3 +246,109 @@ def test_waiting_for_a_program_it_started_is_a_class_of_its_own(text):
 def test_a_child_of_a_checkpoint_is_a_checkpoint():
     text = "Popen.wait @subprocess.py:1260 < upload_checkpoint /job/s3.py:8 < main /job/train.py:9"
     assert read_stack(frames(text)).frame_class.value == "checkpoint"
+
+
+RUNS_STEP = (
+    "run_with_checkpoint @acme/fit.py:71 < Loop.run @acme/fit.py:30"
+    " < <module> /home/ann/job/main.py:80"
+)
+"""A library whose function is only called so: it runs the user's step."""
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected", "where"),
+    [
+        ("step /job/main.py:41", "user", "main.py:41 in step"),
+        (
+            "_engine_run_backward @torch/autograd/graph.py:829"
+            " < Tensor.backward @torch/_tensor.py:626 < step /job/main.py:44",
+            "backward",
+            "main.py:44 in step",
+        ),
+        (
+            "SocketIO.readinto @socket.py:706 < step /job/main.py:43",
+            "network",
+            "main.py:43 in step",
+        ),
+        (
+            "synchronize @torch/cuda/__init__.py:900 < step /job/main.py:45",
+            "device",
+            "main.py:45 in step",
+        ),
+        (
+            "all_reduce @torch/distributed/distributed_c10d.py:2911 < step /job/main.py:46",
+            "collective",
+            "main.py:46 in step",
+        ),
+        (
+            "Corpus.__getitem__ /job/x.py:4 < step /job/main.py:47",
+            "dataloader",
+            "x.py:4 in __getitem__",
+        ),
+        (
+            "save_checkpoint /job/main.py:9 < step /job/main.py:48",
+            "checkpoint",
+            "main.py:9 in save_checkpoint",
+        ),
+        (
+            "save @torch/serialization.py:944 < finish /job/main.py:60",
+            "checkpoint",
+            "main.py:60 in finish",
+        ),
+    ],
+)
+def test_a_librarys_function_does_not_say_what_the_users_code_in_it_is_for(inner, expected, where):
+    reading = read_stack(frames(f"{inner} < {RUNS_STEP}"))
+    assert (reading.frame_class.value, reading.where) == (expected, where)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "checkpoint_sequential @fairscale/nn/misc.py:30",
+        "Checkpointed.forward @acme/nn.py:9",
+        "CheckpointManager.run_step @acme/manager.py:9",
+        "BatchLoader.for_each @acme/loops.py:9",
+        "with_barrier @acme/loops.py:9",
+    ],
+)
+def test_whatever_the_name_of_the_library_says(wrapper):
+    inside = read_stack(frames(f"score /job/loss.py:7 < {wrapper} < <module> /job/main.py:80"))
+    assert inside.frame_class.value == "user"
+
+
+def test_a_library_alone_says_what_it_is_for():
+    text = f"_flush @acme/io.py:7 < {RUNS_STEP}"
+    assert read_stack(frames(text)).frame_class.value == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Vocabulary.__getstate__ /job/vocabulary.py:8 < save @torch/serialization.py:944",
+            "checkpoint",
+        ),
+        (
+            "pad /job/main.py:8 < _MapDatasetFetcher.fetch @torch/utils/data/_utils/fetch.py:52",
+            "dataloader",
+        ),
+        (
+            "call /tmp/compiled/q.py:90 < benchmark @torch/_inductor/select_algorithm.py:9",
+            "compile",
+        ),
+        ("Etcd.get /job/store.py:8 < rendezvous @torch/distributed/rendezvous.py:9", "init"),
+    ],
+)
+def test_libraries_that_are_there_to_run_the_users_code_say_what_for(text, expected):
+    reading = read_stack(frames(f"{text} < train /job/main.py:41"))
+    assert reading.frame_class.value == expected
+
+
+def test_a_wait_that_runs_user_code_has_not_begun_whoever_wraps_it():
+    gather = "all_gather_object @torch/distributed/distributed_c10d.py:3010"
+    gather += " < all_gather_words /job/words.py:3"
+    text = f"Vocabulary.__getstate__ /job/vocabulary.py:8 < {gather} < train /job/main.py:41"
+    assert read_stack(frames(text)).frame_class.value == "user"
+    saved = text.replace("train /job", "save_checkpoint /job")
+    assert read_stack(frames(saved)).frame_class.value == "checkpoint"

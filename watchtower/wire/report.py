@@ -7,6 +7,7 @@ so that a tower which just started learns of it too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -88,6 +89,14 @@ class Beat:
         check_text("exception_text", self.exception_text, MAX_TEXT)
         check_integer("step", self.step, low=-1)
         check_integer("advanced", self.advanced)
+
+
+def lowest_step(beats: Iterable[Beat | None]) -> int:
+    """Return the lowest step that every rank with heartbeats has made, -1 before the first.
+
+    None stands for a rank without heartbeats, which does not count.
+    """
+    return min((beat.step for beat in beats if beat is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,6 +145,7 @@ class Verdict:
     waiting: str = ""
     """Rank set of those inside the collective that the suspects have not entered."""
     step: int | None = None
+    """Lowest step that every rank with heartbeats has made; null before the first."""
     stalled_for_s: float = 0.0
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()

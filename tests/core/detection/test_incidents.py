@@ -249,7 +249,7 @@ PATIENCE = [
     ),
     ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
     ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
-    ({"peers_waiting": False}, {}, 900, "nobody waits"),
+    ({"peers_waiting": False}, {}, 900, "no rank is waiting for another"),
     ({"peers_waiting": False}, {"all_still": True}, 30, "nothing moves"),
     ({"cause": Cause.INIT_STUCK}, {"starting": True}, 10, "does not move"),
     ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
@@ -257,8 +257,8 @@ PATIENCE = [
     ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
     ({}, {"unbeaten": True}, 10, "does not move"),
     ({"suspects_moving": True}, {"unbeaten": True}, 900, "no step is known"),
-    ({"peers_waiting": False}, {"unbeaten": True, "all_still": True}, 900, "nobody is known"),
-    ({"suspects": ()}, {"unbeaten": True, "all_still": True}, 900, "nobody is known"),
+    ({"peers_waiting": False}, {"unbeaten": True, "all_still": True}, 900, "no rank is waiting"),
+    ({"suspects": ()}, {"unbeaten": True, "all_still": True}, 900, "no rank is known"),
 ]
 
 
@@ -268,6 +268,32 @@ def test_patience_depends_on_what_the_evidence_says(diagnosis, around, seconds, 
     patience = patience_for(a_diagnosis(**diagnosis), around, Pauses(), Policy())
     assert patience.length_s == seconds
     assert reason in patience.reason
+
+
+REASONS = [
+    (
+        {"said_waiting": "3 ranks seem to wait for it"},
+        "the suspect does not move and 3 ranks seem to wait for it",
+    ),
+    (
+        {"said_waiting": "3 ranks wait for them", "suspects": 2 * a_diagnosis().suspects},
+        "the suspects do not move and 3 ranks wait for them",
+    ),
+    (
+        {"said_waiting": "8 ranks wait for other ranks", "suspects": ()},
+        "8 ranks wait for other ranks",
+    ),
+    (
+        {"said_waiting": "3 ranks seem to wait for it", "peers_waiting": False},
+        "3 ranks seem to wait for it, but they may be working there",
+    ),
+]
+
+
+@pytest.mark.parametrize(("diagnosis", "reason"), REASONS)
+def test_the_reason_of_a_patience_says_of_waits_what_the_summary_says(diagnosis, reason):
+    around = Surroundings(typical_s=1.0)
+    assert patience_for(a_diagnosis(**diagnosis), around, Pauses(), Policy()).reason == reason
 
 
 def test_a_real_timeline_becomes_hung_through_fleet_and_detector():

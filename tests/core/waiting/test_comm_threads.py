@@ -67,6 +67,32 @@ def test_a_communication_thread_elsewhere_says_where_and_why():
     assert said.confidence == 0.85
 
 
+MAIN_WAITS = (
+    "rank 1: main thread stays at main.py:17 in synchronize, waits to be notified by another"
+    " thread in wait() at threading.py:629"
+)
+
+
+def quoted(said):
+    stacks = [item.text for item in said.evidence if item.source == "stacks"]
+    return stacks, [item.text for item in said.evidence if item.source == "threads"]
+
+
+def test_beside_the_communication_thread_main_is_quoted():
+    stacks, threads = quoted(diagnose(recorded(job(waits(1, ("comm", POSTING))))))
+    assert stacks[0].startswith("rank 1: readinto socket.py:706 < urlopen request.py:216 < run")
+    assert threads == [MAIN_WAITS]
+
+
+def test_main_is_quoted_before_others_and_while_the_communication_thread_computes():
+    packing = "pack /home/ann/job/comm.py:21 < " + BOOT.format(12)
+    threads = (("comm", packing), *((f"s3_{n}", POSTING) for n in range(5)))
+    spins = a_rank(1, AWAITING, syscall="", state="R", cpu=1.0, threads=threads)
+    said = diagnose(recorded(job(spins)))
+    assert said.suspects[0].where == "comm.py:21 in pack"
+    assert quoted(said)[1][0] == MAIN_WAITS
+
+
 def test_an_idle_communication_thread_shows_main_where_it_waits():
     said = diagnose(recorded(job(waits(1, ("comm", IDLE)))))
     assert (said.suspects[0].rank, said.suspects[0].where) == (1, "main.py:17 in synchronize")

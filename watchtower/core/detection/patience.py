@@ -65,25 +65,24 @@ def _by_movement(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> 
     if around.starting:
         return _at_start(diagnosis, around, policy)
     if around.phase and diagnosis.suspects_moving:
-        reason = f"it works in phase {around.phase}"
+        reason = f"the suspect works in phase {around.phase}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
     if around.phase:
         reason = f"nothing moves in phase {around.phase}"
         return Patience(length_s=policy.phase_still_s, reason=reason)
     if diagnosis.peers_waiting and not diagnosis.suspects_moving:
-        reason = "the suspect does not move and others wait for it"
-        return Patience(length_s=_still_s(around, policy), reason=reason)
+        return Patience(length_s=_still_s(around, policy), reason=_say_still(diagnosis))
     if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.suspects_transfer and diagnosis.suspect_class not in HURRIED_CLASSES:
-        reason = "it transfers data through the network"
+        reason = "the suspect transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.peers_waiting or around.all_still:
         still = "nothing moves" if around.all_still else "the suspect moves without stepping"
         length_s = max(policy.moving_floor_s, policy.moving_factor * around.typical_s)
         return Patience(length_s=length_s, reason=still)
-    return Patience(length_s=policy.phase_patience_s, reason="nobody waits for anybody")
+    return Patience(length_s=policy.phase_patience_s, reason=_say_nothing_waits(diagnosis))
 
 
 def _at_start(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
@@ -93,19 +92,37 @@ def _at_start(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Pat
         return Patience(length_s=_still_s(around, policy), reason=reason)
     if around.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
-    return Patience(length_s=policy.startup_patience_s, reason="somebody works on the first steps")
+    return Patience(length_s=policy.startup_patience_s, reason="a rank works on the first steps")
 
 
 def _without_beats(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
-    """A job that waits for work looks like one that hangs, unless somebody waits for somebody."""
-    if not diagnosis.suspects or not diagnosis.peers_waiting:
-        reason = "no step is known, and nobody is known to wait for anybody"
+    """A job that waits for work looks like one that hangs, unless some ranks wait for others."""
+    if not diagnosis.peers_waiting:
+        reason = f"no step is known, and {_say_nothing_waits(diagnosis)}"
+        return Patience(length_s=policy.phase_patience_s, reason=reason)
+    if not diagnosis.suspects:
+        reason = "no step is known, and no rank is known to hold up the others"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
     if diagnosis.suspects_moving:
         reason = "the suspect moves, and no step is known"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    reason = "the suspect does not move and others wait for it"
-    return Patience(length_s=_still_s(around, policy), reason=reason)
+    return Patience(length_s=_still_s(around, policy), reason=_say_still(diagnosis))
+
+
+def _say_still(diagnosis: Diagnosis) -> str:
+    """Give the reason for the shortest patience; the summary has the same words on who waits."""
+    waiting = diagnosis.said_waiting or "other ranks wait"
+    if not diagnosis.suspects:
+        return waiting
+    whose = "suspect does" if len(diagnosis.suspects) == 1 else "suspects do"
+    return f"the {whose} not move and {waiting}"
+
+
+def _say_nothing_waits(diagnosis: Diagnosis) -> str:
+    """Give the reason for the longest patience; the summary may say that some seem to wait."""
+    if not diagnosis.said_waiting:
+        return "no rank is waiting for another"
+    return f"{diagnosis.said_waiting}, but they may be working there"
 
 
 def _still_s(around: Surroundings, policy: Policy) -> float:

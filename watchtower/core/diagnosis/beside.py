@@ -49,7 +49,7 @@ def say_thread(standings: Standings, standing: Standing) -> str:
 def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, bool], ...]:
     """Describe other threads, each with whether a summary can do without it."""
     dump, stacks = standing.last_dump, standings.stacks
-    trains = find_thread(dump, stacks) if dump else None
+    trains = find_thread(dump, stacks, standings.comm_threads) if dump else None
     if dump is None or trains is None or not _waits_for_thread(standing, trains):
         return ()
     before = _threads_before(standing)
@@ -60,7 +60,8 @@ def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, b
         and (known := stacks.get(thread.digest)) is not None
         and (known.own or known.frame_class in SAID_WAITS)
     ]
-    found.sort(key=lambda item: _tells_little(item[1]))
+    # Main waits for the thread that trains in its place: what it does is quoted in any case.
+    found.sort(key=lambda item: (not item[0].main, _tells_little(item[1])))
     return tuple(
         (_describe(thread, known, before), thread.owns_gil or known.frame_class in IDLE)
         for thread, known in found[:MAX_QUOTED_THREADS]
@@ -69,9 +70,9 @@ def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, b
 
 def _waits_for_thread(standing: Standing, trains: ThreadDump) -> bool:
     """Tell whether it may wait for another thread, or main for the one that trains."""
-    waits = standing.wait.wait_class == "lock" or not trains.main
     by_frames = standing.frame_class in (FrameClass.LOCK, FrameClass.THREAD)
-    return standing.asleep and (waits or by_frames)
+    may_wait = by_frames or standing.wait.wait_class == "lock"
+    return not trains.main or (standing.asleep and may_wait)
 
 
 def _threads_before(standing: Standing) -> frozenset[tuple[str, str]]:

@@ -6,12 +6,11 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence
+from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence, say_waiting
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
@@ -42,7 +41,7 @@ class Diagnosis:
     waiting: str
     """Rank set of those that wait for the suspects."""
     step: int | None
-    """Last step that most ranks have made."""
+    """Lowest step that every rank with heartbeats has made."""
     stalled_for_s: float
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()
@@ -54,6 +53,8 @@ class Diagnosis:
     """Some suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
+    said_waiting: str = ""
+    """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
 
@@ -160,6 +161,8 @@ def _write(
     case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
 ) -> Diagnosis:
     waiting = standings.waiting_without(item.rank for item in accused)
+    is_moving = any(item.moving or item.transfers for item in accused)
+    is_still = bool(finding.suspects) and not is_moving
     seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
     evidence = sorted(seen, key=lambda item: -item.weight)
     return Diagnosis(
@@ -168,15 +171,28 @@ def _write(
         suspects=finding.suspects,
         summary=finding.summary,
         waiting=format_ranks(item.rank for item in waiting),
-        step=find_step(standings),
+        step=standings.step,
         stalled_for_s=case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
-        suspects_moving=any(item.moving or item.transfers for item in accused),
+        suspects_moving=is_moving,
         suspects_transfer=any(item.transfers for item in accused),
-        peers_waiting=any(not (item.presumed and item.moving) for item in waiting),
+        peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
+        said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
         suspect_class=_name_class(finding, accused),
     )
+
+
+def _is_waiting(standing: Standing, *, suspect_is_still: bool) -> bool:
+    """Tell whether a rank that is placed as waiting is relied on to wait.
+
+    A rank that waits only by presumption may as well compute at that line, as every rank does in an
+    evaluation that nobody marked; but then the suspect computes, too. So a rank that uses CPU is
+    relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
+    """
+    if not standing.presumed or not standing.moving:
+        return True
+    return suspect_is_still and standing.may_busy_wait
 
 
 def _write_unknown(
@@ -234,9 +250,3 @@ def _name_class(finding: Finding, accused: Sequence[Standing]) -> str:
         return FrameClass.CHECKPOINT.value
     frame_class = accused[0].frame_class if accused else FrameClass.NONE
     return "" if frame_class is FrameClass.NONE else frame_class.value
-
-
-def find_step(standings: Standings) -> int | None:
-    """Give the last step that most ranks have made, the higher one of equals."""
-    steps = Counter(item.step for item in standings.by_rank.values() if item.step is not None)
-    return max(steps, key=lambda step: (steps[step], step), default=None)

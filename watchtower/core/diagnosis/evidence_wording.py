@@ -84,15 +84,27 @@ def say_wait(standing: Standing) -> str:
 def say_others(standings: Standings, suspects: Sequence[Standing]) -> str:
     """Say what the other ranks do: "; 511 ranks wait for it in all_reduce", or nothing."""
     waiting = standings.waiting_without(item.rank for item in suspects)
-    whom = "it" if len(suspects) == 1 else "them"
+    if waiting:
+        return f"; {say_waiting(waiting, suspects)} in {name_wait(waiting)}"
+    left = find_gave_up(standings)
+    words = f"waited for {_name_awaited(suspects)} in {name_wait(left)} and gave up"
+    return f"; {count_ranks(len(left))} {words}" if left else ""
+
+
+def say_waiting(waiting: Sequence[Standing], suspects: Sequence[Standing]) -> str:
+    """Say "511 ranks wait for it": of the suspects, or for other ranks without any; "" if none."""
     if not waiting:
-        left = find_gave_up(standings)
-        words = f"waited for {whom} in {name_wait(left)} and gave up"
-        return f"; {count_ranks(len(left))} {words}" if left else ""
+        return ""
     verb = "waits" if len(waiting) == 1 else "wait"
     if all(item.presumed for item in waiting):
         verb = "seems to wait" if len(waiting) == 1 else "seem to wait"
-    return f"; {count_ranks(len(waiting))} {verb} for {whom} in {name_wait(waiting)}"
+    return f"{count_ranks(len(waiting))} {verb} for {_name_awaited(suspects)}"
+
+
+def _name_awaited(suspects: Sequence[Standing]) -> str:
+    if not suspects:
+        return "other ranks"
+    return "it" if len(suspects) == 1 else "them"
 
 
 def name_wait(waiting: Sequence[Standing]) -> str:
@@ -189,7 +201,7 @@ def peers_evidence(standings: Standings, suspects: Sequence[Standing]) -> tuple[
         return _gave_up_evidence(standings)
     share = len(waiting) / max(len(standings.live), 1)
     presumed = all(item.presumed for item in waiting)
-    how = ", presumed: most ranks sit still there" if presumed else ""
+    how = ", presumed: most ranks stay there" if presumed else ""
     verb = "waits" if len(waiting) == 1 else "wait"
     return (
         Evidence(

@@ -64,6 +64,8 @@ class FramePattern:
     library: bool | None
     by_name: bool
     """The user's own choice of a name is all that speaks for the class."""
+    calls_back: bool
+    """It is a library that runs the user's code for this very purpose."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
         """Tell whether each condition given by the entry holds."""
@@ -90,6 +92,8 @@ class StackReading:
     """Its position, such as "data.py:88"."""
     by_name: bool = False
     """The class rests on names that the user chose."""
+    by_library: bool = False
+    """The class rests on the file of a known library."""
 
     @property
     def where(self) -> str:
@@ -108,6 +112,7 @@ def _read_pattern(entry: dict[str, Any]) -> FramePattern:
         file=regex("file"),
         library=entry.get("library"),
         by_name=entry.get("by_name", False),
+        calls_back=entry.get("calls_back", False),
     )
 
 
@@ -132,18 +137,16 @@ def find_pattern(function: str, file: str, library: bool) -> FramePattern | None
     return next((p for p in PATTERNS if p.matches(owner, name, file, library)), None)
 
 
+def _pattern_of(frame: Frame) -> FramePattern | None:
+    return find_pattern(frame.function, frame.file, frame.library)
+
+
 def classify_frame(frame: Frame) -> FrameClass:
     """Name the class of a frame."""
-    pattern = find_pattern(frame.function, frame.file, frame.library)
+    pattern = _pattern_of(frame)
     if pattern is not None:
         return pattern.frame_class
     return FrameClass.NONE if frame.library else FrameClass.USER
-
-
-def _rests_on_names(frames: tuple[Frame, ...], frame_class: FrameClass) -> bool:
-    """Tell whether every frame of a class was recognised by a name that the user chose."""
-    found = (find_pattern(frame.function, frame.file, frame.library) for frame in frames)
-    return all(p.by_name for p in found if p is not None and p.frame_class is frame_class)
 
 
 def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
@@ -151,41 +154,57 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
     if not frames:
         return None
     classes = [classify_frame(frame) for frame in frames]
-    index = _find_meaningful(classes[: _end_of_callback(frames, classes)])
-    meant = _find_called(frames, classes, index)
+    purposes = _find_purposes(frames, classes)
+    index = _settle_set_up(classes, purposes) if purposes else _find_known(classes)
+    meant = _find_called(frames, classes, purposes, index)
     shown = next((frame for frame in frames if not frame.library), frames[index])
+    alike = [frame for frame, item in zip(frames, classes, strict=True) if item is classes[index]]
     return StackReading(
         frame_class=classes[index],
         what=last_component(meant.function),
         what_at=position(meant),
         function=last_component(shown.function),
         at=position(shown),
-        by_name=_rests_on_names(frames, classes[index]),
+        by_name=all(pattern.by_name for frame in alike if (pattern := _pattern_of(frame))),
+        by_library=any(frame.library and _is_known_by_file(frame) for frame in alike),
     )
 
 
-def _end_of_callback(frames: tuple[Frame, ...], classes: list[FrameClass]) -> int:
-    """Count the innermost frames that say what the stack is about: all, or those of a callback.
+def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list[int]:
+    """Find the frames that say what the stack is for, innermost first.
 
-    A library's collective that runs the user's own code, to pickle an object or to handle a signal,
-    has not begun to wait. Set-up is left out: stores and rendezvous may be the user's.
+    A library that runs the user's own code does not say what that code does: a function called
+    `run_with_checkpoint` may run a whole training step. And its collective that pickles a user's
+    object or is interrupted by a signal handler has not begun to wait, nor has any call around it.
+    Only a library that is there to run the user's code (`calls_back`) still says what for.
     """
-    for index, item in enumerate(classes):
+    found: list[int] = []
+    has_own = is_called_back = False
+    for index, (frame, item) in enumerate(zip(frames, classes, strict=True)):
         if item in PURPOSES:
-            calls_back = item is FrameClass.COLLECTIVE and frames[index].library
-            own = any(inner is FrameClass.USER for inner in classes[:index])
-            return index if calls_back and own else len(classes)
-    return len(classes)
+            if has_own and frame.library and not _calls_back(frame):
+                is_called_back = True
+            elif item not in WAITING_CLASSES or not is_called_back:
+                found.append(index)
+        has_own = has_own or (not frame.library and bool(frame.file))
+    return found
 
 
-def _find_meaningful(classes: list[FrameClass]) -> int:
-    """Find the frame that says what the stack is about: the innermost purpose, else the innermost
-    call that is known at all.
-    """
-    purposes = [index for index, item in enumerate(classes) if item in PURPOSES]
-    if purposes:
-        return _settle_set_up(classes, purposes)
-    known = [index for index, item in enumerate(classes) if item is not FrameClass.NONE]
+def _calls_back(frame: Frame) -> bool:
+    pattern = _pattern_of(frame)
+    return pattern is not None and pattern.calls_back
+
+
+def _is_known_by_file(frame: Frame) -> bool:
+    pattern = _pattern_of(frame)
+    return pattern is not None and pattern.file is not None
+
+
+def _find_known(classes: list[FrameClass]) -> int:
+    """Find the innermost call that is known at all."""
+    known = [
+        index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
+    ]
     # A lock or a condition is how one waits for a thread.
     called = (index for index in known if classes[index] is not FrameClass.LOCK)
     outer = next(called, None)
@@ -195,20 +214,20 @@ def _find_meaningful(classes: list[FrameClass]) -> int:
 
 
 def _settle_set_up(classes: list[FrameClass], purposes: list[int]) -> int:
-    """Let the outer one count where set-up and collective are nested.
+    """Let the innermost count, and the outer one where set-up and collective are nested.
 
     Set-up ends in a barrier of its own, and a collective may connect to its peers when it is first
     used.
     """
     if classes[purposes[0]] not in WAITING_CLASSES:
         return purposes[0]
-    outer = next(
-        classes[index] for index in reversed(purposes) if classes[index] in WAITING_CLASSES
-    )
-    return classes.index(outer)
+    waits = [index for index in purposes if classes[index] in WAITING_CLASSES]
+    return next(index for index in waits if classes[index] is classes[waits[-1]])
 
 
-def _find_called(frames: tuple[Frame, ...], classes: list[FrameClass], index: int) -> Frame:
+def _find_called(
+    frames: tuple[Frame, ...], classes: list[FrameClass], purposes: list[int], index: int
+) -> Frame:
     """Find the call a reader knows: of set-up the outermost, of others the outermost in one file.
 
     A ring's barrier may be made of its all_reduce, and init_process_group of many small steps.
@@ -216,9 +235,10 @@ def _find_called(frames: tuple[Frame, ...], classes: list[FrameClass], index: in
     wanted, called = classes[index], frames[index]
     if wanted not in WAITING_CLASSES:
         return called
-    for frame, frame_class in zip(frames[index + 1 :], classes[index + 1 :], strict=True):
-        if frame_class is wanted and (wanted is FrameClass.INIT or frame.file == called.file):
-            called = frame
+    for outer in purposes:
+        is_alike = classes[outer] is wanted and outer > index
+        if is_alike and (wanted is FrameClass.INIT or frames[outer].file == called.file):
+            called = frames[outer]
     return called
 
 

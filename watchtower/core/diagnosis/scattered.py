@@ -13,10 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.waiting.doubts import HIDES_ANY_CALL, WAITS_IN_C
-
-MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
-"""What the kernel shows of a rank that may be in a call for other ranks as well."""
+from watchtower.core.diagnosis.waiting.doubts import HIDES_ANY_CALL, MAY_BE_FOR_RANKS
 
 Functions = tuple[tuple[str, str], ...]
 

@@ -27,6 +27,9 @@ BUSY_CORES = 0.5
 FULL_CORE = 0.8
 """CPU use that one spinning thread has when nobody competes for its core."""
 
+ONE_THREAD_CORES = 1.5
+"""CPU use that one spinning thread stays below, whatever its idle helpers use: more is work."""
+
 SHARED_CORE = 0.08
 """Least CPU use of a spinning thread on a crowded machine, if every look finds it running: who uses
 this little otherwise is found running by three looks in a row once in two thousand times."""
@@ -123,6 +126,17 @@ class Standing:
         states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
         running = all(state is ProcessState.RUNNING for state in states)
         return cores >= FULL_CORE or (running and cores >= SHARED_CORE)
+
+    @property
+    def may_busy_wait(self) -> bool:
+        """Tell whether it may be waiting although it uses CPU: one thread spins at one unchanged
+        line, and no data moves. MPI polls like this, and a long computation in C looks the same.
+        """
+        movement = self.evidence.movement
+        stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
+        moves_data = self.transfers or stored >= MOVING_BYTES_PER_S
+        is_one_thread = self.spins and movement.cpu_cores < ONE_THREAD_CORES
+        return self.shape is Shape.SAME and is_one_thread and not moves_data
 
     @property
     def unchanged(self) -> bool:

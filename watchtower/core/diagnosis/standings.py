@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
 from watchtower.core.diagnosis.waiting.records import Records, read_records
+from watchtower.wire.report import lowest_step
 
 Found = TypeVar("Found")
 
@@ -95,6 +96,12 @@ class Standings:
     def unknown(self) -> tuple[Standing, ...]:
         """Ranks of which it is not known, never to be called innocent."""
         return self.at(Place.UNKNOWN)
+
+    @cached_property
+    def step(self) -> int | None:
+        """Lowest step that every rank with heartbeats has made; null before the first."""
+        step = lowest_step(item.evidence.beat for item in self.by_rank.values())
+        return None if step < 0 else step
 
     def waiting_without(self, ranks: Iterable[int]) -> tuple[Standing, ...]:
         """Ranks that wait, leaving these out."""

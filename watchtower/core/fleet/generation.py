@@ -10,7 +10,7 @@ from typing import NamedTuple
 from watchtower.core.fleet.contents import DumpContents
 from watchtower.core.fleet.pace import Pace
 from watchtower.wire.dumps import DumpBatch, RankDump
-from watchtower.wire.report import AgentLimits, EndingKind, RankVitals
+from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, lowest_step
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -232,9 +232,8 @@ class Generation:
         return (record for record in self.ranks.values() if record.is_live)
 
     def step(self) -> int:
-        """The lowest step that every rank with a page has beaten, -1 before the first."""
-        steps = [r.vitals.beat.step for r in self.ranks.values() if r.vitals.beat is not None]
-        return min(steps, default=-1)
+        """Return the lowest step that every rank with heartbeats has made, -1 before the first."""
+        return lowest_step(record.vitals.beat for record in self.ranks.values())
 
 
 @dataclass(slots=True)

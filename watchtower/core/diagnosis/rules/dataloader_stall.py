@@ -45,7 +45,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
             evidence for item in loading for evidence in worker_evidence(item, workers[item.rank])
         ],
         ceiling=ceiling,
-        next_steps=_advise(loading[0], workers[loading[0].rank]),
+        next_steps=_advise(loading[0], workers[loading[0].rank], standings.step),
     )
 
 
@@ -71,9 +71,10 @@ def _say_worker(worker: Worker | None) -> str:
     return f"; its worker {worker.says}" if worker else ""
 
 
-def _advise(first: Standing, worker: Worker | None) -> tuple[str, ...]:
+def _advise(first: Standing, worker: Worker | None, made: int | None) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
-    step = "" if first.step is None else f" before step {first.step}"
+    # Of a suspect without heartbeats it is not known that it has made that step.
+    step = "" if made is None or first.step is None else f" before step {made}"
     again = f"the job can be restarted from its last checkpoint{step}"
     if worker and worker.is_dead:
         why = f"find why the data loader worker pid {worker.pid} on {node} ended: its output, "

@@ -24,6 +24,9 @@ HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZ
 WAITS_IN_C = frozenset({"lock", "network", "local"})
 """What the kernel shows of a library that waits for another rank: a futex, or a socket."""
 
+MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
+"""What the kernel shows of a rank that may be in a call for other ranks as well."""
+
 MAY_SPIN = WAITING_CLASSES | {FrameClass.DEVICE}
 """Classes in which a rank waits for others though no record says so, asleep or not."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.waiting.doubts import find_awaited
+from watchtower.core.diagnosis.waiting.doubts import MAY_BE_FOR_RANKS, find_awaited
 from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waiting.records import Records
 
@@ -19,7 +19,8 @@ BUSY_ELSEWHERE = frozenset(
     {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}
 )
 """A rank whose innermost purpose is one of these does not wait for a collective there, even while
-one that it started earlier is still under way."""
+one that it started earlier is still under way. The name of a function alone is not enough: it must
+be in a known library's file, or the kernel must show a wait that is not for other ranks."""
 
 SHOWN_WAITS = WAITING_CLASSES | {FrameClass.BACKWARD, FrameClass.DEVICE}
 """Classes in which the thread that trains may be in the call itself."""
@@ -55,12 +56,21 @@ def _place(
 
 
 def _is_elsewhere(standing: Standing) -> bool:
-    if standing.place in ABSENT or standing.frame_class in BUSY_ELSEWHERE:
+    if standing.place in ABSENT:
+        return True
+    if standing.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(standing):
         return True
     if standing.is_waited_beside and standing.frame_class not in SHOWN_WAITS:
         return True  # what is open is that other thread's
     computes = standing.active or standing.spins
     return standing.place is Place.BEHIND and (computes or not standing.asleep)
+
+
+def _rests_on_names_alone(standing: Standing) -> bool:
+    """Whether only names of functions show what it does: they may belong to a wrapper around it."""
+    if standing.reading is not None and standing.reading.by_library:
+        return False
+    return not standing.asleep or standing.wait.wait_class in MAY_BE_FOR_RANKS
 
 
 def _is_in_unknown_call(standing: Standing, records: Records) -> bool:
