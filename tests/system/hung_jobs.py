@@ -60,7 +60,8 @@ class SmallJob:
         for rank in self.ranks:
             rank.advanced = 0
             if is_stepping and now() - rank.beat_at >= STEP_S:
-                rank.advanced, rank.interval_s = 1, now() - rank.beat_at
+                # The usual length, also on a busy machine: the tower's patience follows it.
+                rank.advanced, rank.interval_s = 1, STEP_S
                 rank.step, rank.beat_at = rank.step + 1, now()
         vitals = tuple(
             replace(rank.vitals(len(self.ranks), now()), job=self.name) for rank in self.ranks
