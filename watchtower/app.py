@@ -51,8 +51,9 @@ def make_app(
     book: TokenBook | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
+    public_url: str = "",
 ) -> FastAPI:
-    """Put the routes of one tower together; without a book of tokens nobody is asked for one."""
+    """Put the routes of one tower together; without a book of tokens every request is allowed."""
     refusals = refusals or Refusals()
 
     @contextlib.asynccontextmanager
@@ -75,7 +76,7 @@ def make_app(
     problems.install(app)
     app.router.routes += [
         *ingest_routes(tower, refusals),
-        metrics_route(tower, refusals),
+        metrics_route(tower, refusals, public_url),
         *reference_routes(app),
     ]
     for routes in (job_routes, mute_routes, incident_routes, health_routes):
@@ -152,7 +153,7 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal),
+        make_app(tower, book, refusals, renewal, config.public_url),
         loop="uvloop",
         http=connection_class(crowd),
         ws="none",

@@ -85,6 +85,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM)")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM, without a password)")
+    parser.add_argument(
+        "--public-url", metavar="URL", help="address of the tower for people, shown in alerts"
+    )
     parser.set_defaults(run=_serve)
 
 

@@ -9,11 +9,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
@@ -22,6 +24,11 @@ from watchtower.store.retention import Retention
 
 DEFAULT_PORT = 19660
 """Above the range other exporters crowd in, below the ephemeral ports."""
+
+MAX_URL = 256
+"""Characters of `public_url`: it is in a label of every open incident."""
+
+_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
 
 TABLES = ("detection", "tower", "retention", "drill")
 
@@ -45,6 +52,8 @@ class TowerConfig:
     tls_cert: str = ""
     """Certificate chain, PEM; empty: plain HTTP."""
     tls_key: str = ""
+    public_url: str = ""
+    """Address of the tower for people, in texts of alerts; without a slash at its end."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
@@ -61,6 +70,7 @@ class TowerConfig:
                 )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
+        object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
     def token_files(self) -> dict[Scope, str]:
@@ -76,6 +86,29 @@ class TowerConfig:
             "could read stacks and post reports; protect it with --agent-token-file and "
             "--reader-token-file (docs/security.md), or add --insecure to allow that"
         )
+
+
+def _check_url(key: str, url: object) -> str:
+    """Return the URL without a slash at its end, "" for none. Raises ConfigError."""
+    if url == "":
+        return ""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ConfigError(f"`{key}` is {url!r}: must start with http:// or https://")
+    if len(url) > MAX_URL or not _has_host_and_path_only(url):
+        raise ConfigError(
+            f"`{key}` is {url[:MAX_URL]!r}: must be a host, a port and a path, such as "
+            f"https://tower:19660, of at most {MAX_URL} characters"
+        )
+    return url.rstrip("/")
+
+
+def _has_host_and_path_only(url: str) -> bool:
+    """Whether a URL has no user, password, query, fragment or character that text may break."""
+    try:
+        parts = urlsplit(url)
+        return bool(_PLAIN_URL.fullmatch(url) and parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not one, brackets that are not an IPv6 address
+        return False
 
 
 def read_tables(path: Path) -> dict[str, dict[str, Any]]:

@@ -51,7 +51,35 @@ def test_no_setting_is_documented_that_does_not_exist():
     assert documented <= {item.name for kind in kinds for item in fields(kind)}
 
 
-@pytest.mark.parametrize("source", ["watchtower/api/metrics.py", "agent/metrics.py"])
+def settings_table(name: str) -> list[tuple[str, str]]:
+    """Key and meaning of each row of one table, in order."""
+    page = read("docs/settings.md")
+    table = page[page.index(f"## `[{name}]`") :]
+    table = table[: table.find("\n## ", 1)] if "\n## " in table else table
+    return re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tower", TowerConfig),
+        ("detection", Policy),
+        ("retention", Retention),
+        ("drill", DrillSettings),
+    ],
+)
+def test_every_settings_row_is_in_its_place_and_makes_sense_alone(name, kind):
+    rows = settings_table(name)
+    in_file = [item.name for item in fields(kind) if item.name not in ("policy", "retention")]
+    assert [key for key, _ in rows] == in_file
+    for key, meaning in rows:
+        assert not re.match(r"\.\.\.|or\b|but\b|it\b|its\b|they\b|such\b", meaning, re.I), key
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["watchtower/api/metrics.py", "watchtower/api/incident_metrics.py", "agent/metrics.py"],
+)
 def test_every_metric_is_documented(source):
     documented = re.findall(r"`(watchtower_\w+)`", read("docs/metrics.md"))
     for name in re.findall(r'"(watchtower_\w+)"', read(source)):

@@ -218,7 +218,7 @@ def test_the_tower_is_alive_and_ready_and_says_what_agents_cannot_do(client):
 def test_metrics_are_those_of_the_jobs(client):
     client.post("/ingest/v1/report", content=recorded("report.json"))
     page = client.get("/metrics").text
-    assert 'watchtower_job_status{job="llama-70b",status="healthy"} 1.0' in page
+    assert 'watchtower_job_status{status="healthy",training_job="llama-70b"} 1.0' in page
     assert "watchtower_reports_total 1.0" in page
 
 

@@ -88,3 +88,41 @@ def test_tokens_open_any_address_and_their_options_are_named_where_they_are_miss
 def test_files_of_tokens_and_certificates_are_checked(config, text, said):
     with pytest.raises(ConfigError, match=said):
         config(f"[tower]\n{text}")
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("", ""),
+        ("https://tower.example", "https://tower.example"),
+        ("http://tower:19660/", "http://tower:19660"),
+        ("https://[fd00::1]:19660/ops/watchtower//", "https://[fd00::1]:19660/ops/watchtower"),
+    ],
+)
+def test_the_public_address_is_kept_without_a_slash_at_its_end(config, url, kept):
+    assert config(f"[tower]\npublic_url = {url!r}").public_url == kept
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("'tower:19660'", "`public_url` is 'tower:19660': must start with http:// or https://"),
+        ("'ftp://tower'", "must start with http:// or https://"),
+        ("'HTTP://tower'", "must start with http:// or https://"),
+        ("7", "`public_url` is 7: must start with"),
+        ("'https://'", "must be a host, a port and a path, such as https://tower:19660"),
+        ("'https:///path'", "must be a host"),
+        ("'https://tower:x'", "must be a host"),
+        ("'https://tower:99999'", "must be a host"),
+        ("'https://[tower'", "must be a host"),
+        ("'https://ann:secret@tower'", "must be a host"),
+        ("'https://tower/?job=x'", "must be a host"),
+        ("'https://tower/#x'", "must be a host"),
+        ("'https://tower/a b'", "must be a host"),
+        ('"https://tower/\\u001b"', "must be a host"),
+        (f"'https://{'t' * 300}'", "of at most 256 characters"),
+    ],
+)
+def test_a_public_address_that_cannot_be_used_is_refused(config, url, said):
+    with pytest.raises(ConfigError, match=said):
+        config(f"[tower]\npublic_url = {url}")

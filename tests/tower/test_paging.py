@@ -42,7 +42,7 @@ def test_a_muted_job_says_so_everywhere_and_after_a_restart(client, store):
     assert answer.json()["reason"] == "drill"
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] == answer.json()
     assert client.get("/api/v1/jobs").json()["items"][0]["muted_until"] == answer.json()["until"]
-    assert 'watchtower_job_muted{job="llama-70b"} 1.0' in client.get("/metrics").text
+    assert 'watchtower_job_muted{training_job="llama-70b"} 1.0' in client.get("/metrics").text
     (kept,) = store.recall().mutes
     assert (kept.job, kept.reason) == ("llama-70b", "drill")
 
@@ -51,7 +51,7 @@ def test_an_unmuted_job_pages_again(client, store):
     client.post("/api/v1/jobs/llama-70b/mute", json={"for_s": 60})
     assert client.delete("/api/v1/jobs/llama-70b/mute").status_code == 200
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] is None
-    assert 'watchtower_job_muted{job="llama-70b"} 0.0' in client.get("/metrics").text
+    assert 'watchtower_job_muted{training_job="llama-70b"} 0.0' in client.get("/metrics").text
     assert store.recall().mutes == ()
     assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "is not muted")
 

@@ -1,12 +1,13 @@
 """Prometheus metrics, computed from live state when scraped; a scrape touches nothing else.
 
-Labels are bounded: jobs and statuses, never ranks, pids or text. Which rank it was is in the
-verdict; a label for each of 16,384 ranks would cost more than the whole tower.
+Labels are bounded: jobs, statuses, open incidents and their first suspect. No label has a value for
+each rank, pid or text: a series for each of 16,384 ranks would cost more than the whole tower.
+The label of a job is `training_job`: `job` belongs to Prometheus, which gives every series its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,58 +17,70 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
+from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
+from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
 MAX_JOBS_SHOWN = 1000
-"""Jobs with series of their own; eight statuses each make 8000 series."""
+"""Jobs with series of their own: twelve each, and four of an open incident, make 16,000 series."""
 
 
 class TowerCollector(Collector):
     """Reads a tower on the event loop that owns it."""
 
-    def __init__(self, tower: Tower, refusals: Refusals) -> None:
+    def __init__(self, tower: Tower, refusals: Refusals, public_url: str = "") -> None:
         self._tower = tower
         self._refusals = refusals
+        self._incidents = IncidentMetrics(public_url)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
-        yield from self._jobs()
+        jobs = sorted(self._tower.live.values(), key=_rank)
+        shown, hidden = jobs[:MAX_JOBS_SHOWN], jobs[MAX_JOBS_SHOWN:]
+        open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
+        yield from self._jobs(shown)
+        yield from self._incidents.collect(shown, open_ids, self._tower.clock.now())
         yield from self._self()
+        yield GaugeMetricFamily(
+            "watchtower_jobs_hidden", "Live jobs without series of their own.", value=len(hidden)
+        )
+        yield GaugeMetricFamily(
+            "watchtower_incidents_hidden",
+            "Open incidents without series of their own: no alert fires for them.",
+            value=sum(map(is_open, hidden)),
+        )
 
-    def _jobs(self) -> Iterator[Metric]:
+    def _jobs(self, shown: Sequence[LiveJob]) -> Iterator[Metric]:
+        of_job = ["training_job"]
         status = GaugeMetricFamily(
-            "watchtower_job_status", "1 for the status a job is in.", labels=["job", "status"]
+            "watchtower_job_status",
+            "1 for the status a job is in, 0 for the others.",
+            labels=[*of_job, "status"],
         )
         step = GaugeMetricFamily(
-            "watchtower_job_step", "Lowest step that every rank has beaten.", labels=["job"]
+            "watchtower_job_step", "Lowest step that every rank has completed.", labels=of_job
         )
         typical = GaugeMetricFamily(
-            "watchtower_job_typical_step_seconds", "p95 of plain steps.", labels=["job"]
+            "watchtower_job_typical_step_seconds", "p95 of plain steps.", labels=of_job
         )
         suspects = GaugeMetricFamily(
-            "watchtower_job_suspects", "Ranks named by the current verdict.", labels=["job"]
+            "watchtower_job_suspects", "Ranks named by the current verdict.", labels=of_job
         )
         muted = GaugeMetricFamily(
-            "watchtower_job_muted", "1 while the job pages nobody.", labels=["job"]
+            "watchtower_job_muted", "1 while the job's alerts are silenced.", labels=of_job
         )
-        acked = GaugeMetricFamily(
-            "watchtower_job_acked",
-            "1 while somebody looks after its open incident.",
-            labels=["job"],
-        )
-        for name in sorted(self._tower.live)[:MAX_JOBS_SHOWN]:
-            live, gen = self._tower.live[name], self._tower.fleet.jobs[name].generation
+        for live in shown:
+            name, gen = label(live.name), self._tower.fleet.jobs[live.name].generation
             for value in Status:
                 status.add_metric([name, value.value], float(live.watch.status is value))
             step.add_metric([name], gen.step())
             typical.add_metric([name], gen.pace("").typical_s)
             diagnosis = live.watch.diagnosis
             suspects.add_metric([name], len(diagnosis.suspects) if diagnosis else 0)
-            muted.add_metric([name], float(self._tower.paging.mute_of(name) is not None))
-            acked.add_metric([name], float(live.is_acked))
-        yield from (status, step, typical, suspects, muted, acked)
+            muted.add_metric([name], float(self._tower.paging.mute_of(live.name) is not None))
+        yield from (status, step, typical, suspects, muted)
 
     def _self(self) -> Iterator[Metric]:
         tower, counters, now = self._tower, self._tower.counters, self._tower.clock.now()
@@ -77,24 +90,30 @@ class TowerCollector(Collector):
         yield info
         gauges = {
             "watchtower_jobs": ("Live jobs.", len(tower.live)),
-            "watchtower_agents": ("Agents that ever reported.", len(tower.fleet.nodes)),
+            "watchtower_agents": ("Agents that have ever reported.", len(tower.fleet.nodes)),
             "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
             "watchtower_store_failing": (
                 "1 while the store cannot be written.",
                 float(tower.archive.failing_since is not None),
             ),
-            "watchtower_tick_duration_seconds": ("Last look at all jobs.", counters.last_tick_s),
-            "watchtower_tick_age_seconds": ("Since that look.", now - counters.last_tick_at),
+            "watchtower_tick_duration_seconds": (
+                "Time the last check of all jobs took.",
+                counters.last_tick_s,
+            ),
+            "watchtower_tick_age_seconds": ("Time since that check.", now - counters.last_tick_at),
         }
         for name, (text, gauge) in gauges.items():
             yield GaugeMetricFamily(name, text, value=gauge)
         totals = {
-            "watchtower_reports": ("Reports taken.", counters.reports),
-            "watchtower_dumps": ("Batches of dumps taken.", counters.dumps),
+            "watchtower_reports": ("Reports accepted.", counters.reports),
+            "watchtower_dumps": ("Batches of dumps accepted.", counters.dumps),
             "watchtower_diagnoses": ("Diagnoses made.", counters.diagnoses),
             "watchtower_incidents": ("Incidents opened.", counters.incidents),
-            "watchtower_refused_jobs": ("Ranks of jobs too many.", tower.fleet.refused_jobs),
-            "watchtower_failed_ticks": ("Looks at a job that failed.", counters.failed_ticks),
+            "watchtower_refused_jobs": (
+                "Ranks left out: too many jobs or ranks.",
+                tower.fleet.refused_jobs,
+            ),
+            "watchtower_failed_ticks": ("Checks of a job that failed.", counters.failed_ticks),
         }
         for name, (text, total) in totals.items():
             yield CounterMetricFamily(name, text, value=total)
@@ -106,10 +125,19 @@ class TowerCollector(Collector):
         yield refused
 
 
-def metrics_route(tower: Tower, refusals: Refusals) -> Route:
-    """The /metrics route."""
+def _rank(live: LiveJob) -> tuple[bool, float, str]:
+    """Which jobs are shown first: those with an open incident, the oldest first; then by name.
+
+    So a flood of new jobs or incidents hides none that an alert fires for.
+    """
+    opened_at = live.incident.opened_at if live.incident and is_open(live) else 0.0
+    return not is_open(live), opened_at, live.name
+
+
+def metrics_route(tower: Tower, refusals: Refusals, public_url: str = "") -> Route:
+    """The /metrics route; `public_url` is the address of the tower in texts of alerts."""
     registry = CollectorRegistry()
-    registry.register(TowerCollector(tower, refusals))
+    registry.register(TowerCollector(tower, refusals, public_url))
     ProcessCollector(registry=registry)
 
     async def get_metrics(_: Request) -> Response:

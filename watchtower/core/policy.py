@@ -19,16 +19,35 @@ class Policy:
         5, 0.1, 3600, "A rank is suspect at the earliest after this long without a step."
     )
     suspect_factor: float = setting(
-        5, 1.5, 1000, "... or after this many typical steps, whichever is longer."
+        5,
+        1.5,
+        1000,
+        "A rank is suspect at the earliest after this many typical steps without a step.",
     )
     hung_floor_s: float = setting(
-        10, 0.1, 86400, "A motionless suspect that others wait for is hung this long after that."
+        10,
+        0.1,
+        86400,
+        "A motionless suspect whose peers wait is hung at the earliest this long after suspicion.",
     )
-    hung_factor: float = setting(5, 0, 1000, "... or this many typical steps after that.")
+    hung_factor: float = setting(
+        5,
+        0,
+        1000,
+        "A motionless suspect is hung at the earliest this many typical steps after suspicion.",
+    )
     moving_floor_s: float = setting(
-        30, 0.1, 86400, "A suspect that still moves (CPU, bytes) is hung this long after suspicion."
+        30,
+        0.1,
+        86400,
+        "A suspect that moves (CPU, bytes) is hung at the earliest this long after suspicion.",
     )
-    moving_factor: float = setting(20, 0, 1000, "... or this many typical steps after that.")
+    moving_factor: float = setting(
+        20,
+        0,
+        1000,
+        "A suspect that moves is hung at the earliest this many typical steps after suspicion.",
+    )
     class_patience_s: float = setting(
         900,
         0.1,
@@ -67,7 +86,7 @@ class Policy:
         1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
     )
     learned_max_s: float = setting(
-        1800, 0.1, 86400, "... but never, by what was seen, to more than this."
+        1800, 0.1, 86400, "Patience that has grown with the pauses seen is never longer than this."
     )
 
     no_step_floor_s: float = setting(
@@ -77,10 +96,16 @@ class Policy:
         3, 1, 1000, "A job that makes no step for this many typical steps is not called healthy."
     )
     unbeaten_look_s: float = setting(
-        30, 1, 3600, "A job of which no rank beats is looked at this often, with one cheap dump."
+        30,
+        1,
+        3600,
+        "A job without heartbeats is checked this often, with one cheap dump of each rank.",
     )
     unbeaten_looks: float = setting(
-        3, 2, 1000, "It is suspect when so many looks in a row find nothing changed or moving."
+        3,
+        2,
+        1000,
+        "A job without heartbeats is suspect when this many checks in a row find no change.",
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,10 @@ class Retention:
         10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
     )
     incident_days: float = setting(
-        400, 1, 36_500, "Incidents closed longer ago go: a year can be compared with the last."
+        400,
+        1,
+        36_500,
+        "Incidents closed longer ago are deleted: a year can be compared with the last.",
     )
     evidence_mb: float = setting(
         2_000, 10, 1_000_000, "Evidence of all incidents; the oldest keep only their verdicts."
@@ -46,7 +49,10 @@ class Retention:
         400, 1, 1_000_000, "Dumps of one job: two looks at 16,384 ranks, and no job fills it all."
     )
     dump_days: float = setting(
-        30, 0.01, 36_500, "Dumps older than this go; an incident's evidence has its own."
+        30,
+        0.01,
+        36_500,
+        "Dumps older than this are deleted; the evidence of an incident is kept apart.",
     )
     jobs: float = setting(
         20_000,

@@ -1,0 +1,184 @@
+"""The documented rules under `promtool`: what fires, for how long, with which text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.monitoring import documented, needs_prometheus
+from watchtower.api.incident_metrics import CLOSED_SHOWN_S
+
+pytestmark = needs_prometheus
+
+A = 'incident="01A",training_job="llama-a"'
+B = 'incident="01B",training_job="llama-b"'
+SCRAPED = 'instance="tower:19660",job="watchtower"'
+FIRING = 'count by (training_job) (ALERTS{alertname="WatchtowerJobHung",alertstate="firing"})'
+
+
+def promtool(folder: Path, *words: str) -> str:
+    """Run promtool in a folder with the documented files; returns what it prints."""
+    for name in ("prometheus.yml", "watchtower.rules.yml"):
+        (folder / name).write_text(documented(name))
+    command = ["promtool", *words]
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(folder: Path, series: dict[str, str], **assertions: list[dict[str, Any]]) -> None:
+    """Check assertions about series that are scraped every 5 s, by `promtool test rules`."""
+    inputs = [{"series": one, "values": values} for one, values in series.items()]
+    case = {"interval": "5s", "input_series": inputs, **assertions}
+    suite = {"rule_files": ["watchtower.rules.yml"], "evaluation_interval": "5s", "tests": [case]}
+    (folder / "suite.yml").write_text(json.dumps(suite))
+    promtool(folder, "test", "rules", "suite.yml")
+
+
+def firing(moment: str, *jobs: str) -> dict[str, Any]:
+    """The assertion that exactly these jobs have one alert each at a moment."""
+    samples = [{"labels": f'{{training_job="{job}"}}', "value": 1} for job in jobs]
+    return {"expr": FIRING, "eval_time": moment, "exp_samples": samples}
+
+
+def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[str, str]:
+    """An incident that is open, not acknowledged, and whose job is not silenced."""
+    job = identity.split(",")[1]
+    return {
+        f"watchtower_incident_open{{{identity},{scraped}}}": values,
+        f"watchtower_incident_acked{{{identity},{scraped}}}": "0x400",
+        f"watchtower_job_muted{{{job},{scraped}}}": "0x400",
+    }
+
+
+def test_promtool_accepts_the_files(tmp_path: Path):
+    assert "3 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
+    assert "SUCCESS" in promtool(tmp_path, "check", "config", "prometheus.yml")
+    (tmp_path / "alertmanager.yml").write_text(documented("alertmanager.yml"))
+    subprocess.run(["amtool", "check-config", "alertmanager.yml"], cwd=tmp_path, check=True)
+
+
+def test_each_open_incident_has_an_alert(tmp_path: Path):
+    series = hung(A) | hung(B, "_x12 1x100")
+    check(
+        tmp_path,
+        series,
+        promql_expr_test=[firing("0s", "llama-a"), firing("70s", "llama-a", "llama-b")],
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}',
+        f"watchtower_incident_acked{{{B},{SCRAPED}}}",
+    ],
+)
+def test_a_silence_or_an_ack_ends_one_alert_while_it_lasts(tmp_path: Path, changed: str):
+    both = firing("55s", "llama-a", "llama-b")
+    silenced, again = firing("60s", "llama-a"), firing("180s", "llama-a", "llama-b")
+    series = hung(A) | hung(B) | {changed: "0x11 1x20 0x100"}
+    check(tmp_path, series, promql_expr_test=[both, silenced, again])
+
+
+def test_a_silence_lasts_while_the_tower_is_not_scraped(tmp_path: Path):
+    muted = f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}'
+    acked = f"watchtower_incident_acked{{{A},{SCRAPED}}}"
+    values = "1x11 stale _x200"
+    series = hung(A, values) | hung(B, values) | {muted: values, acked: values}
+    check(
+        tmp_path,
+        series,
+        promql_expr_test=[firing(moment) for moment in ("50s", "60s", "200s", "350s", "360s")],
+    )
+
+
+def test_an_alert_ends_with_its_incident(tmp_path: Path):
+    after = f"{CLOSED_SHOWN_S + 60:g}s"
+    values = f"1x11 0x{CLOSED_SHOWN_S / 5 - 1:g} stale _x100"
+    check(
+        tmp_path,
+        hung(A, values),
+        promql_expr_test=[firing("55s", "llama-a"), firing("60s"), firing(after)],
+    )
+
+
+def test_an_alert_outlives_a_restart_of_the_tower_and_ends_five_minutes_after_the_last_scrape(
+    tmp_path: Path,
+):
+    one = firing("355s", "llama-a"), firing("360s")
+    check(tmp_path, hung(A, "1x11 stale _x200"), promql_expr_test=list(one))
+    back = [firing(f"{moment}s", "llama-a") for moment in range(0, 600, 5)]
+    check(tmp_path, hung(A, "1x11 stale _x40 1x200"), promql_expr_test=back)
+
+
+def test_a_tower_that_is_scraped_twice_or_moves_has_one_alert(tmp_path: Path):
+    moved = 'instance="new:19660",job="watchtower"'
+    other = 'instance="tower:19660",job="other"'
+    series = hung(A, "1x11 stale _x200") | hung(A, "_x14 1x200", moved) | hung(A, scraped=other)
+    check(tmp_path, series, promql_expr_test=[firing(at, "llama-a") for at in ("30s", "75s", "9m")])
+
+
+def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
+    info = f'watchtower_incident_info{{{A},{SCRAPED},url="https://t/i/01A",'
+    series = hung(A) | {
+        info + 'cause="unknown",suspects="0"}': "1x11 stale",
+        info + 'cause="straggler",rank="3",node="n1",suspects="2"}': "_x11 1x11 stale",
+        info + 'cause="dataloader_stall",rank="2",node="n0",suspects="1"}': "_x23 1x11 stale",
+        f"watchtower_incident_opened_timestamp_seconds{{{A},{SCRAPED}}}": "1700000000x300",
+    }
+    texts = {
+        "30s": "llama-a is hung: no rank is named, unknown",
+        "90s": "llama-a is hung: rank 3 on n1, straggler (first of 2 ranks)",
+        "150s": "llama-a is hung: rank 2 on n0, dataloader_stall",
+        "190s": "llama-a is hung: the tower does not answer at present",
+    }
+    labels = {"severity": "critical", "incident": "01A", "training_job": "llama-a"}
+    description = (
+        "Open since 2023-11-14 22:13:20 +0000 UTC. Details: watchtower incident 01A. "
+        "Acknowledge it: watchtower ack 01A --by NAME."
+    )
+    expected = [
+        {
+            "eval_time": at,
+            "alertname": "WatchtowerJobHung",
+            "exp_alerts": [
+                {
+                    "exp_labels": labels,
+                    "exp_annotations": {
+                        "summary": summary,
+                        "description": description,
+                        "url": "https://t/i/01A" if at != "190s" else "",
+                    },
+                }
+            ],
+        }
+        for at, summary in texts.items()
+    ]
+    check(tmp_path, series, alert_rule_test=expected)
+
+
+def test_a_tower_that_is_down_for_a_minute_and_hidden_incidents_have_alerts(tmp_path: Path):
+    def fires(alert: str, moment: str, count: int) -> dict[str, Any]:
+        expr = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        samples = [{"labels": "{}", "value": count}] if count else []
+        return {"expr": expr, "eval_time": moment, "exp_samples": samples}
+
+    series = {
+        f"up{{{SCRAPED}}}": "1x11 0x30 1x100",
+        f"watchtower_incidents_hidden{{{SCRAPED}}}": "0x11 3x11 0x100",
+    }
+    down, hidden = "WatchtowerDown", "WatchtowerIncidentsHidden"
+    check(
+        tmp_path,
+        series,
+        promql_expr_test=[
+            *(fires(down, "55s", 0), fires(down, "115s", 0), fires(down, "120s", 1)),
+            *(fires(down, "230s", 0), fires(hidden, "55s", 0), fires(hidden, "60s", 1)),
+            fires(hidden, "130s", 0),
+        ],
+    )

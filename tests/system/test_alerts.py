@@ -1,0 +1,170 @@
+"""The files that docs/alerts.md shows, with a real tower, Prometheus and Alertmanager."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.certificates import make_authority
+from tests.system.hung_jobs import FAST, SmallJob, reporting
+from tests.system.monitoring import (
+    DOCS,
+    Prometheus,
+    Receiver,
+    free_address,
+    needs_prometheus,
+    receiving,
+    watching,
+)
+from tests.towers import RunningTower, running_tower
+from tests.towers import wait_until as wait_at_most
+from watchtower.access.tokens import write_token
+
+pytestmark = [pytest.mark.e2e, needs_prometheus, pytest.mark.timeout(300)]
+
+PUBLIC_URL = "https://tower.example/watchtower"
+
+
+def wait_until(is_so: Callable[[], object], what: str) -> None:
+    """Wait for what takes up to 25 s where nothing else runs."""
+    wait_at_most(is_so, what, patience_s=90)
+
+
+def call(url: str, body: dict[str, object] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def wait_for_steps(tower: RunningTower, *jobs: SmallJob) -> None:
+    """Wait until the tower knows how long a step of each job takes."""
+
+    def have_stepped() -> bool:
+        found = json.loads(call(f"{tower.url}/api/v1/jobs"))["items"]
+        return len(found) == len(jobs) and all((job["step"] or 0) >= 12 for job in found)
+
+    wait_until(have_stepped, "every job has stepped")
+
+
+@contextlib.contextmanager
+def fast_tower(folder: Path, port: int = 0) -> Iterator[RunningTower]:
+    (folder / "tower.toml").write_text(FAST)
+    words = ("--config", str(folder / "tower.toml"), "--public-url", PUBLIC_URL)
+    with running_tower(folder, *words, "--port", str(port)) as tower:
+        yield tower
+
+
+def address_of(tower: RunningTower) -> str:
+    host, port = tower.address
+    return f"{host}:{port}"
+
+
+def test_a_silence_or_an_ack_ends_one_alert_and_no_other(tmp_path: Path):
+    a, b, c = jobs = [SmallJob(name) for name in ("llama-a", "llama-b", "llama-c")]
+    with (
+        fast_tower(tmp_path) as tower,
+        reporting(tower.url, *jobs),
+        receiving() as receiver,
+        watching(tmp_path, address_of(tower), receiver) as prometheus,
+    ):
+        wait_for_steps(tower, *jobs)
+        for job in jobs:
+            job.stop()
+        wait_until(lambda: len(prometheus.firing()) == 3, "an alert fires for each job")
+        fired = prometheus.firing()
+        assert_text_names_the_rank(tower, receiver, a, fired[a.name]["labels"]["incident"])
+
+        call(f"{tower.url}/api/v1/jobs/{b.name}/mute", {"for_s": 3600})
+        wait_until(lambda: b.name not in prometheus.firing(), "the alert of B is silenced")
+        assert set(prometheus.firing()) == {a.name, c.name}
+
+        incident = fired[c.name]["labels"]["incident"]
+        call(f"{tower.url}/api/v1/incidents/{incident}/ack", {"by": "ann"})
+        wait_until(lambda: c.name not in prometheus.firing(), "the alert of C is silenced")
+        for job in (b, c):
+            wait_until(lambda job=job: receiver.sent("resolved", job.name), f"{job.name} ended")
+        assert not receiver.sent("resolved", a.name)
+        assert_same(prometheus, {a.name: fired[a.name]})
+
+        a.resume()
+        wait_until(lambda: not prometheus.firing(), "the alert of A ends with its incident")
+        wait_until(lambda: receiver.sent("resolved", a.name), "the receiver has the end of A")
+
+
+def assert_text_names_the_rank(
+    tower: RunningTower, receiver: Receiver, job: SmallJob, incident: str
+) -> None:
+    wait_until(lambda: receiver.sent("firing", job.name), "the receiver has the alert")
+    alert = receiver.sent("firing", job.name)[0]
+    assert set(alert["labels"]) == {"alertname", "incident", "severity", "training_job"}
+    text = alert["annotations"]
+    assert text["summary"] == f"{job.name} is hung: rank 1 on {job.node}, process_stopped"
+    assert incident in text["description"]
+    assert text["url"].startswith(PUBLIC_URL)
+    shown = call(text["url"].replace(PUBLIC_URL, tower.url))
+    assert f"rank 1 ({job.node}" in shown
+
+
+def test_a_tower_that_restarts_ends_no_alert(tmp_path: Path):
+    job = SmallJob("llama-a")
+    host, port = free_address().split(":")
+    address = f"{host}:{port}"
+    with (
+        reporting(f"http://{address}", job),
+        receiving() as receiver,
+        watching(tmp_path, address, receiver) as prometheus,
+    ):
+        with fast_tower(tmp_path, int(port)) as tower:
+            wait_for_steps(tower, job)
+            job.stop()
+            wait_until(prometheus.firing, "an alert fires")
+        fired = prometheus.firing()
+        wait_until(lambda: not prometheus.is_up(), "the tower is not scraped")
+        assert_same(prometheus, fired)
+        with fast_tower(tmp_path, int(port)) as tower:
+            wait_until(prometheus.is_up, "the tower is scraped again")
+            wait_until(
+                lambda: "watchtower_incident_open{" in call(f"{tower.url}/metrics"),
+                "the tower exports the incident again",
+            )
+            assert_same(prometheus, fired)
+            assert not receiver.sent("resolved", job.name)
+            job.resume()
+            wait_until(lambda: not prometheus.firing(), "the alert ends with its incident")
+
+
+def assert_same(prometheus: Prometheus, fired: dict[str, dict[str, Any]]) -> None:
+    """The same alerts fire, since the same moment; their texts may differ."""
+    now = prometheus.firing()
+    identities = [
+        {name: (one["labels"], one["activeAt"]) for name, one in alerts.items()}
+        for alerts in (now, fired)
+    ]
+    assert identities[0] == identities[1]
+
+
+def test_a_tower_with_tokens_and_tls_is_scraped_as_the_security_page_shows(tmp_path: Path):
+    authority = make_authority(tmp_path)
+    cert, key = authority.sign("tower")
+    token = tmp_path / "readers"
+    write_token(str(token))
+    page = (DOCS / "security.md").read_text("utf-8")
+    (lines,) = re.findall(r"^```yaml\n(    scheme: https\n.*?)^```$", page, re.M | re.S)
+    for shown, real in (("watchtower-token", token), ("watchtower-ca.pem", authority.file)):
+        assert lines.count(f"/etc/prometheus/{shown}") == 1
+        lines = lines.replace(f"/etc/prometheus/{shown}", str(real))
+    words = ("--reader-token-file", str(token), "--tls-cert", cert, "--tls-key", key)
+    with (
+        running_tower(tmp_path, *words) as tower,
+        receiving() as receiver,
+        watching(tmp_path, address_of(tower), receiver, lines) as prometheus,
+    ):
+        wait_until(prometheus.is_up, "Prometheus scrapes the tower")

@@ -1,0 +1,199 @@
+"""The metrics of jobs and incidents: names, bounds, and labels that hold any text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from benchmarks import junk
+from tests.tower.simulator import JOB, Simulation, hang
+from watchtower.api import incident_metrics, metrics
+from watchtower.api.incident_metrics import MAX_LABEL, label
+from watchtower.api.metrics import TowerCollector
+from watchtower.api.security import Refusals
+from watchtower.app import make_app
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+from watchtower.tower.live import LiveJob
+from watchtower.tower.tower import Tower
+
+
+def scrape(collector: TowerCollector) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Every sample by name."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in collector.collect():
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return samples
+
+
+def collector_of(sim: Simulation, public_url: str = "") -> TowerCollector:
+    return TowerCollector(sim.tower, Refusals(), public_url)
+
+
+def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
+    async def story(sim: Simulation) -> None:
+        collector = collector_of(sim, "https://tower.example/wt")
+        await sim.step(1)
+        assert "watchtower_incident_open" not in scrape(collector)
+        await hang(sim)
+        incident = sim.live.incident
+        identity = {"incident": incident.id, "training_job": JOB}
+        found = scrape(collector)
+        assert found["watchtower_incident_open"] == [(identity, 1.0)]
+        assert found["watchtower_incident_acked"] == [(identity, 0.0)]
+        opened = found["watchtower_incident_opened_timestamp_seconds"]
+        assert opened == [(identity, incident.opened_at)]
+        ((labels, value),) = found["watchtower_incident_info"]
+        assert value == 1
+        assert labels == identity | {
+            "cause": "dataloader_stall",
+            "rank": "2",
+            "node": "n1",
+            "suspects": "1",
+            "url": f"https://tower.example/wt/api/v1/incidents/{incident.id}?format=text",
+        }
+
+        await sim.tower.paging.ack(incident.id, "ann", "", sim.tower.live.values())
+        assert scrape(collector)["watchtower_incident_acked"] == [(identity, 1.0)]
+
+        await sim.step(4)
+        found = scrape(collector)
+        assert found["watchtower_incident_open"] == [(identity, 0.0)]
+        for name in ("acked", "opened_timestamp_seconds", "info"):
+            assert f"watchtower_incident_{name}" not in found
+        sim.world.now += incident_metrics.CLOSED_SHOWN_S
+        assert "watchtower_incident_open" not in scrape(collector)
+
+    tell(story)
+
+
+def test_a_job_that_starts_again_closes_its_incident(tell):
+    async def story(sim: Simulation) -> None:
+        collector = collector_of(sim)
+        await hang(sim)
+        ident = sim.live.incident.id
+        scrape(collector)
+        sim.world.launch(pids_from=900)
+        await sim.step(12)
+        assert sim.live.generation == 2
+        ((labels, value),) = scrape(collector)["watchtower_incident_open"]
+        assert (labels["incident"], value) == (ident, 0.0)
+
+    tell(story)
+
+
+def test_without_a_suspect_or_an_address_their_labels_are_empty(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        verdict = replace(sim.live.incident.verdict, suspects=(), cause=None)
+        sim.live.incident = replace(sim.live.incident, verdict=verdict)
+        ((labels, _),) = scrape(collector_of(sim))["watchtower_incident_info"]
+        assert labels["suspects"] == "0"
+        assert [labels[key] for key in ("cause", "rank", "node", "url")] == [""] * 4
+
+    tell(story)
+
+
+def test_no_series_has_a_label_that_prometheus_gives_itself(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        for samples in scrape(collector_of(sim)).values():
+            for labels, _ in samples:
+                assert not {"job", "instance"} & set(labels)
+
+    tell(story)
+
+
+def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
+    tell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(metrics, "MAX_JOBS_SHOWN", 2)
+
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        tower = sim.tower
+        for name, opened_at in (("aaa", 2.0), ("bbb", None), ("zzz", 1.0)):
+            incident = None
+            if opened_at is not None:
+                incident = replace(
+                    sim.live.incident, id=f"of-{name}", job=name, opened_at=opened_at
+                )
+            live = LiveJob.begin(name, 1, sim.live.pauses, tower.policy)
+            live.incident = incident
+            tower.live[name] = live
+            tower.fleet.jobs[name] = tower.fleet.jobs[JOB]
+        collector = collector_of(sim)
+        found = scrape(collector)
+        shown = [labels["training_job"] for labels, _ in found["watchtower_incident_open"]]
+        assert shown == ["zzz", "aaa"]
+        muted = [labels["training_job"] for labels, _ in found["watchtower_job_muted"]]
+        assert muted == shown
+        assert found["watchtower_jobs_hidden"] == [({}, 2.0)]
+        assert found["watchtower_incidents_hidden"] == [({}, 1.0)]
+
+        tower.live["zzz"].incident = replace(tower.live["zzz"].incident, closed_at=3.0)
+        found = scrape(collector)
+        now_open = {labels["incident"]: v for labels, v in found["watchtower_incident_open"]}
+        assert now_open == {"of-aaa": 1, sim.live.incident.id: 1, "of-zzz": 0}
+        for name in ("aaa", "bbb", "zzz"):
+            del tower.live[name], tower.fleet.jobs[name]
+
+    tell(story)
+
+
+def test_closed_incidents_are_bounded(tell, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(incident_metrics, "MAX_CLOSED_SHOWN", 2)
+
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        collector, incident = collector_of(sim), sim.live.incident
+        for number in range(5):
+            sim.live.incident = replace(incident, id=f"i{number}")
+            scrape(collector)
+        found = scrape(collector)["watchtower_incident_open"]
+        assert sorted(labels["incident"] for labels, _ in found) == ["i2", "i3", "i4"]
+
+    tell(story)
+
+
+ANY_TEXT = st.one_of(
+    st.text(max_size=300), st.text(st.sampled_from('ab\\<>"\n\x00\x1b\u202e\u00a0x5c'))
+)
+
+
+@given(one=ANY_TEXT, other=ANY_TEXT)
+def test_a_label_is_printable_bounded_and_of_one_text_only(one: str, other: str):
+    for text in (one, other):
+        assert label(text).isprintable()
+        assert len(label(text)) <= MAX_LABEL
+        assert not set("<>") & set(label(text))
+    assert (label(one) == label(other)) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["llama-70b", "team/run 7:ü?", "a" * 256, ""])
+def test_an_ordinary_name_is_its_own_label(name: str):
+    assert label(name) == name
+
+
+def test_hostile_names_leave_the_page_readable(tmp_path: Path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock()))) as client:
+        client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
+        page = client.get("/metrics").text
+    store.close()
+    names = [
+        sample.labels["training_job"]
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "watchtower_job_step"
+    ]
+    assert set(names) == {label(name) for name in junk.HOSTILE_NAMES}
+    assert len(names) == len(junk.HOSTILE_NAMES)

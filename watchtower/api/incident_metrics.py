@@ -1,0 +1,127 @@
+"""Metrics of open incidents: what alert rules select, and what the text of an alert names.
+
+The labels `incident` and `training_job` of a series never change, so an alert made from them stays
+one alert. What a later verdict may correct is on `watchtower_incident_info` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from hashlib import sha256
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from watchtower.tower.live import LiveJob
+
+MAX_LABEL = 256
+"""Characters of a label's value. Names have at most as many; escaped ones may have more."""
+
+CLOSED_SHOWN_S = 600.0
+"""A closed incident is exported as 0 for this long after its last scrape as open. The documented
+rules use values of the last 300 s, so that each of them sees the 0."""
+
+MAX_CLOSED_SHOWN = 1000
+"""Closed incidents exported at one time: as many as there can be open ones."""
+
+_IDENTITY = ["incident", "training_job"]
+
+
+@lru_cache(maxsize=4096)
+def label(text: str) -> str:
+    """Make untrusted text a label value: printable, bounded, without markup of chats.
+
+    Different texts keep different values, so that no job can be mistaken for another.
+    """
+    shown = "".join(c if c.isprintable() and c not in "\\<>" else _escape(c) for c in text)
+    if len(shown) <= MAX_LABEL:
+        return shown
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
+
+
+def is_open(live: LiveJob) -> bool:
+    """Whether the incident of a job is open."""
+    return live.incident is not None and live.incident.closed_at is None
+
+
+class IncidentMetrics:
+    """The series of incidents.
+
+    Remembers which incidents were exported as open: "closed" has to be exported, because a series
+    that is merely absent may also mean that the tower restarts.
+    """
+
+    def __init__(self, public_url: str) -> None:
+        self._public_url = public_url
+        self._scraped: dict[str, tuple[str, float]] = {}
+        """Job label and time of the last scrape as open, by incident, the oldest first."""
+
+    def collect(
+        self, shown: Sequence[LiveJob], open_ids: Collection[str], now: float
+    ) -> Iterator[Metric]:
+        """Yield the families: of the open incidents of `shown`, and of those closed lately.
+
+        `open_ids` has every open incident, also those that are not shown.
+        """
+        opened = GaugeMetricFamily(
+            "watchtower_incident_open",
+            "1 while an incident is open, 0 for ten minutes after it was closed.",
+            labels=_IDENTITY,
+        )
+        opened_at = GaugeMetricFamily(
+            "watchtower_incident_opened_timestamp_seconds",
+            "When an open incident was opened.",
+            labels=_IDENTITY,
+        )
+        acked = GaugeMetricFamily(
+            "watchtower_incident_acked",
+            "1 while an open incident is acknowledged.",
+            labels=_IDENTITY,
+        )
+        info = GaugeMetricFamily(
+            "watchtower_incident_info",
+            "Always 1: what the present verdict on an open incident names.",
+            labels=[*_IDENTITY, "cause", "rank", "node", "suspects", "url"],
+        )
+        self._forget_old(open_ids, now)
+        for live in shown:
+            if live.incident is None or live.incident.closed_at is not None:
+                continue
+            identity = [live.incident.id, label(live.name)]
+            self._scraped.pop(live.incident.id, None)
+            self._scraped[live.incident.id] = (identity[1], now)
+            opened.add_metric(identity, 1)
+            opened_at.add_metric(identity, live.incident.opened_at)
+            acked.add_metric(identity, float(live.incident.ack is not None))
+            info.add_metric([*identity, *self._named(live)], 1)
+        for ident, (job, _) in self._scraped.items():
+            if ident not in open_ids:
+                opened.add_metric([ident, job], 0)
+        yield from (opened, opened_at, acked, info)
+
+    def _forget_old(self, open_ids: Collection[str], now: float) -> None:
+        closed = [ident for ident in self._scraped if ident not in open_ids]
+        many = len(closed) - MAX_CLOSED_SHOWN
+        for number, ident in enumerate(closed):
+            if number < many or now - self._scraped[ident][1] >= CLOSED_SHOWN_S:
+                del self._scraped[ident]
+
+    def _named(self, live: LiveJob) -> tuple[str, ...]:
+        """Values of `cause`, `rank` and `node` (of the first suspect), `suspects` and `url`."""
+        assert live.incident is not None
+        ident, verdict = live.incident.id, live.incident.verdict
+        cause = verdict.cause.value if verdict.cause else ""
+        suspects = verdict.suspects
+        rank, node = (str(suspects[0].rank), label(suspects[0].node)) if suspects else ("", "")
+        url = f"{self._public_url}/api/v1/incidents/{ident}?format=text" if self._public_url else ""
+        return cause, rank, node, str(len(suspects)), url
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if character == "\\":
+        return "\\\\"
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
