@@ -1,7 +1,7 @@
 """The user's step is run by a library, in a function that is only called `run_with_checkpoint`.
 
-The library's folder is the first argument. From step CALM on rank CULPRIT sleeps in its own code, and
-the others are in DDP's all_reduce, which no Python frame names.
+The library's folder is the first argument. From step CALM on rank CULPRIT sleeps in its own code.
+The others are in DDP's all_reduce, which no Python frame names.
 """
 
 import os
