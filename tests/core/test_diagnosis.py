@@ -195,6 +195,14 @@ class TestForTheIncident:
         crowd = {**SPINS, "cpu": 0.5}
         assert said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **crowd).peers_waiting
 
+    def test_so_does_one_that_hardly_gets_a_processor(self):
+        """Nor does a rank that computes: whether it sleeps tells the suspect from its peers."""
+        crowd = {**SPINS, "stack": IN_HIDDEN_WAIT}
+        for cpu in (0.01, 0.06):
+            assert said(a_rank(0, FETCHING), **crowd | {"cpu": cpu}).peers_waiting
+            computes = a_rank(0, IN_USER_CODE, **SPINS | {"cpu": 0.01})
+            assert not said(computes, **crowd | {"cpu": cpu}).peers_waiting
+
     @pytest.mark.parametrize(
         "changes",
         [

@@ -161,8 +161,7 @@ def _write(
     case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
 ) -> Diagnosis:
     waiting = standings.waiting_without(item.rank for item in accused)
-    is_moving = any(item.moving or item.transfers for item in accused)
-    is_still = bool(finding.suspects) and not is_moving
+    is_still = bool(finding.suspects) and all(item.is_motionless for item in accused)
     seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
     evidence = sorted(seen, key=lambda item: -item.weight)
     return Diagnosis(
@@ -175,7 +174,7 @@ def _write(
         stalled_for_s=case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
-        suspects_moving=is_moving,
+        suspects_moving=any(item.moving or item.transfers for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
@@ -187,10 +186,10 @@ def _is_waiting(standing: Standing, *, suspect_is_still: bool) -> bool:
     """Tell whether a rank that is placed as waiting is relied on to wait.
 
     A rank that waits only by presumption may as well compute at that line, as every rank does in an
-    evaluation that nobody marked; but then the suspect computes, too. So a rank that uses CPU is
-    relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
+    evaluation that nobody marked; but then the suspect computes, too. So a rank that is not asleep
+    is relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
     """
-    if not standing.presumed or not standing.moving:
+    if not standing.presumed or (standing.asleep and not standing.moving):
         return True
     return suspect_is_still and standing.may_busy_wait
 

@@ -123,9 +123,13 @@ class Standing:
         if self.asleep:
             return False
         cores = self.evidence.movement.cpu_cores
+        return cores >= FULL_CORE or (self.always_runs and cores >= SHARED_CORE)
+
+    @property
+    def always_runs(self) -> bool:
+        """Tell whether every look finds its main thread running, or ready to run."""
         states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
-        running = all(state is ProcessState.RUNNING for state in states)
-        return cores >= FULL_CORE or (running and cores >= SHARED_CORE)
+        return all(state is ProcessState.RUNNING for state in states)
 
     @property
     def may_busy_wait(self) -> bool:
@@ -135,8 +139,16 @@ class Standing:
         movement = self.evidence.movement
         stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
         moves_data = self.transfers or stored >= MOVING_BYTES_PER_S
-        is_one_thread = self.spins and movement.cpu_cores < ONE_THREAD_CORES
+        is_one_thread = movement.cpu_cores < ONE_THREAD_CORES and (self.spins or self.always_runs)
         return self.shape is Shape.SAME and is_one_thread and not moves_data
+
+    @property
+    def is_motionless(self) -> bool:
+        """Tell whether nothing of it moves. On a crowded machine a rank that computes hardly uses
+        CPU, but it is not asleep.
+        """
+        runs = self.active or self.state is ProcessState.RUNNING
+        return not (self.moving or self.transfers or runs)
 
     @property
     def unchanged(self) -> bool:
