@@ -151,6 +151,11 @@ class TestTerminated:
         rest = [a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(8) if rank != 2]
         assert culprits(first, *rest) == "2"
 
+    def test_several_at_the_moment_of_another_death_are_a_launchers(self):
+        for count in (3, 7):
+            asked = [a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(1, count + 1)]
+            assert culprits(a_dead_rank(0, code=1, age_s=3.0), *asked) == "0"
+
     def test_most_ranks_at_once_are_a_cancelled_job_though_some_live(self):
         dead = [a_dead_rank(rank, signal=15) for rank in range(7)]
         assert culprits(*dead) == ""
@@ -224,7 +229,7 @@ FIRST_HAND = st.sampled_from(
     ]
 )
 LOST_S = st.floats(0.1, 0.5)
-LAUNCHER_S = st.floats(0.3, 4.0)
+LAUNCHER_S = st.floats(0.6, 4.0)
 
 
 @st.composite

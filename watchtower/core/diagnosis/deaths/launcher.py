@@ -46,11 +46,14 @@ def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def find_many_kills(deaths: Sequence[Death]) -> frozenset[int]:
-    """List the ranks that were killed at one moment with others."""
-    killed = [death for death in deaths if death.kind is DeathKind.KILLED]
-    acts = (act for act in _split(killed, JITTER_S) if len(act) > 1)
-    return frozenset(death.rank for act in acts for death in act)
+def find_sent_together(deaths: Sequence[Death]) -> frozenset[int]:
+    """List the ranks that one kind of signal ended at one moment with others."""
+    ranks: set[int] = set()
+    for kind in SENT:
+        for act in _split([death for death in deaths if death.kind is kind], JITTER_S):
+            if len(act) > 1:
+                ranks.update(death.rank for death in act)
+    return frozenset(ranks)
 
 
 def find_ended_from_outside(standings: Standings, settle_s: float) -> tuple[Death, ...]:

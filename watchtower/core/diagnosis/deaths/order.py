@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.case import Case, Presence
-from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S, Death, Earliest, find_deaths
+from watchtower.core.diagnosis.deaths.death import (
+    JITTER_S,
+    SAME_MOMENT_S,
+    Death,
+    Earliest,
+    find_deaths,
+)
 from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.deaths.launcher import (
     NO_CAUSE,
     find_ended_from_outside,
-    find_many_kills,
     find_put_to_death,
+    find_sent_together,
 )
 from watchtower.core.diagnosis.standings import Standings
 
@@ -37,7 +43,7 @@ STRENGTH = {
 """Lower is the likelier culprit; equal ones are ordered by time."""
 
 FIRST_TERMINATED = 4
-"""Strength of a termination that came before whatever it could follow from."""
+"""Strength of a termination of few ranks that came before whatever it could follow from."""
 
 MANY_KILLS = 8
 """Strength of kills of several ranks at one moment: a launcher's, if another death is beside."""
@@ -65,7 +71,7 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     gave_up = {item.rank for item in find_gave_up(standings)}
     if all(death.rank in gave_up for death in deaths):
         return ()  # whom they waited for is still there
-    strength = _weigh(deaths, everyone)
+    strength = _weigh(deaths, everyone, len(standings.by_rank))
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
     if min(strength[death.rank] for death in first) in WEAK:
         first = deaths
@@ -100,17 +106,24 @@ def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
     return frozenset(preceded)
 
 
-def _weigh(deaths: Sequence[Death], everyone: Sequence[Death]) -> dict[int, int]:
+def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> dict[int, int]:
     """Map ranks to the strength of their deaths; the company of a signal counts, too."""
-    many_kills = find_many_kills(everyone)
-    unsent = Earliest(
+    together = find_sent_together(everyone)
+    unsent = [
         death for death in everyone if death.kind not in {DeathKind.TERMINATED, DeathKind.CLEAN}
-    )
+    ]
+    any_unsent = Earliest(unsent)
+    cause = Earliest(death for death in unsent if death.kind not in NO_CAUSE)
+    terminated = [death for death in deaths if death.kind is DeathKind.TERMINATED]
     strength = {death.rank: STRENGTH[death.kind] for death in deaths}
     for death in deaths:
-        if death.rank in many_kills:
+        if death.kind is DeathKind.KILLED and death.rank in together:
             strength[death.rank] = MANY_KILLS
-        elif death.kind is DeathKind.TERMINATED and not unsent.is_reported_before(death):
+    for death in terminated:
+        # Several at one moment are a launcher's if another death is as near.
+        is_late = death.rank in together and cause.is_reported_before(death, -JITTER_S)
+        is_first = not any_unsent.is_reported_before(death) and not is_late
+        if is_first and 2 * len(terminated) <= ranks:
             strength[death.rank] = FIRST_TERMINATED
     return strength
 
