@@ -27,29 +27,25 @@ class Starts:
     """Notes which processes this one starts, from now on."""
 
     def __init__(self) -> None:
-        self._heard: list[str] = []
+        self.heard: list[str] = []
         self._reaped = 0
         self._children: set[bytes] = set()
         sys.addaudithook(self._hear)
 
     def forget(self) -> None:
         """Begin anew."""
-        self._heard.clear()
+        self.heard.clear()
         self._reaped, self._children = _faults_of_children(), _children()
 
-    def found(self) -> list[str]:
-        """What was started since."""
-        # multiprocessing and extension modules start processes without an audit event.
-        if not self._heard and (_faults_of_children() != self._reaped or self._more_children()):
-            return ["a child process"]
-        return list(self._heard)
-
-    def _more_children(self) -> bool:
-        return not _children() <= self._children
+    def count(self) -> None:
+        """Note children that began without an audit event, as those of multiprocessing do."""
+        more = not _children() <= self._children
+        if not self.heard and (more or _faults_of_children() != self._reaped):
+            self.heard.append("a child process")
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
         if event in STARTS:
-            self._heard.append(f"{event} {arguments[:2]!r:.200}")
+            self.heard.append(f"{event} {arguments[:2]!r:.200}")
 
 
 def _faults_of_children() -> int:
@@ -87,10 +83,11 @@ def pytest_runtest_setup() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a test outside of tests/system that has started a process."""
+    STARTED.count()  # before the last test of a run ends what tests of the system tier share
     yield
-    if not _is_system(item) and (found := STARTED.found()):
+    if not _is_system(item) and STARTED.heard:
         pytest.fail(
-            f"{item.nodeid} starts a process: {found[0]}\n"
+            f"{item.nodeid} starts a process: {STARTED.heard[0]}\n"
             "Tests that start processes belong into tests/system.",
             pytrace=False,
         )

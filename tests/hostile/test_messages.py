@@ -287,7 +287,7 @@ def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path):
             body = junk.dumps(f"nobody-{number}", number, stacks=stacks)
             assert client.post("/ingest/v1/dumps", content=body).status_code == 200
     store.close()
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 40_000_000
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 60_000_000  # of 114 MB
 
 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):

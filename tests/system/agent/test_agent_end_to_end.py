@@ -161,10 +161,14 @@ def test_when_the_tower_comes_back_the_dumps_taken_meanwhile_arrive(
 ) -> None:
     tower = RecordingTower()
     tower.deadline_s = 4.0
+    tower.dump_answers = [
+        (503, b"{}")
+    ] * 1000  # none arrives before it closes, however late that is
     agent = run_agent(tower.url)
     reported(tower)
     tower.close()
-    wait_until(lambda: agent.says("dump") and agent.says("waits for the tower"), "a dump waits")
+    wait_until(lambda: agent.says("waits for the tower"), "a dump waits")
+    wait_until(lambda: agent.says("does not take reports"), "the agent sees that it is gone")
     back = RecordingTower(tower.port)
     try:
         wait_until(lambda: len(back.dumps) == 2, "both rounds arrive", patience_s=60.0)
