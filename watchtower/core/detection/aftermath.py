@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from watchtower.core.detection.detector import Detector
+from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S
 from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, signal_name
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.diagnosis.frames import last_component
@@ -19,9 +20,6 @@ from watchtower.core.fleet.generation import Generation, NodeRecord
 from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause
-
-SAME_MOMENT_S = 1.0
-"""Losses closer together than this have no order: an agent checks for exits once a second."""
 
 OWN_DEATHS = frozenset(
     {DeathKind.OOM, DeathKind.CRASH, DeathKind.OWN_EXCEPTION, DeathKind.EXIT_CODE}
