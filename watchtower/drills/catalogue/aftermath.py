@@ -77,12 +77,13 @@ def _dump_core(scene: Scene) -> None:
     scene.job.signal(scene.rank, signal.SIGSEGV)
 
 
-def _cancelled(way: str, shows: str, kill: Kill) -> Drill:
+def _cancelled(way: str, shows: str, kill: Kill, *, breaks_parts: bool = False) -> Drill:
     return Drill(
         name=f"hung_then_cancelled{way}",
         shows=f"one rank sleeps while it fetches a batch; when the job hangs, {shows}",
         expected=names("dataloader_stall"),
         plan=event("slow_storage"),
+        breaks_parts=breaks_parts,
         act=_hang_then(kill),
     )
 
@@ -93,7 +94,9 @@ HUNG_THEN = (
     _cancelled("_sigkill", "every rank gets SIGKILL", _kill_all),
     _cancelled("_apart", "its nodes are ended one after the other", _end_apart),
     _cancelled("_restarted", "the launcher starts it again", _restart),
-    _cancelled("_node_lost", "a node drops out, then the rest is ended", _lose_node),
+    _cancelled(
+        "_node_lost", "a node drops out, then the rest is ended", _lose_node, breaks_parts=True
+    ),
     Drill(
         name="hung_then_core",
         shows="one rank sleeps while it fetches a batch; after the incident opened it dumps core",
