@@ -29,7 +29,7 @@ test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills
 	@$(PYTEST) -n 3 -m 'not system or quick'
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes (skips what is not installed: torch)
-	@$(PYTEST) -n 6 -m 'system or hypothesis' --hypothesis-profile thorough
+	@$(PYTEST) -n 6 -m 'system or hypothesis or thorough' --hypothesis-profile thorough
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
 	@$(PYTEST) -n 4 -m torch
