@@ -16,6 +16,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
+# The tests of this tier wait for clocks; those of torch keep both cores busy while they import it.
+SYSTEM_PROCESSES := $(if $(wildcard $(VENV)/.ready-torch),4,6)
+
 .PHONY: help demo test test-system test-torch lint format bench accuracy clean
 .DEFAULT_GOAL := help
 
@@ -29,7 +32,7 @@ test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills
 	@$(PYTEST) -n 3 -m 'not system or quick'
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes (skips what is not installed: torch)
-	@$(PYTEST) -n 6 -m 'system or hypothesis' --hypothesis-profile thorough
+	@$(PYTEST) -n $(SYSTEM_PROCESSES) -m 'system or hypothesis or thorough' --hypothesis-profile thorough
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
 	@$(PYTEST) -n 4 -m torch

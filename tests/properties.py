@@ -27,7 +27,7 @@ def register_profiles() -> None:
 
 
 def is_thorough() -> bool:
-    """Whether a loop over many cases is to leave none out."""
+    """Whether a test marked `thorough`, a loop over many cases, is to leave none out."""
     return settings.default.max_examples >= FULL
 
 

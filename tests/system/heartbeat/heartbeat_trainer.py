@@ -13,7 +13,7 @@ from watchtower_heartbeat.launchers import LAUNCHERS
 from watchtower_heartbeat.page import MEMFD_LINK, PageView, read_page
 
 PROGRAMS = Path(__file__).parent / "programs"
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 PAUSES = {"training", "evaluating", "saving", "sanity", "validating", "testing", "predicting"}
 
 

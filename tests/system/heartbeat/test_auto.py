@@ -17,7 +17,7 @@ HEARTBEAT = Path(__file__).parents[3] / "heartbeat"
 AUTO = {"WATCHTOWER_HEARTBEAT": "auto", "RANK": "3", "WORLD_SIZE": "4"}
 IMPORTED = "import sys; print('watchtower_heartbeat' in sys.modules, len(sys.meta_path))"
 
-torch_only = [*needs("torch"), pytest.mark.timeout(300)]
+torch_only = needs("torch")
 
 
 class Environment:

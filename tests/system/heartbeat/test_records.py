@@ -23,7 +23,7 @@ from watchtower_heartbeat.page import Transfers
 from tests.system.heartbeat.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import DEADLINE_S, Trainer, a_clean_environment
 
-pytestmark = [*needs("torch"), pytest.mark.timeout(300)]
+pytestmark = needs("torch")
 
 GROUPS_LINK = f"/memfd:{layout.GROUPS_MEMFD_NAME} (deleted)"
 Pair = tuple[Trainer, Trainer]
