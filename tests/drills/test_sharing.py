@@ -19,6 +19,7 @@ from watchtower.drills.settings import Config, DrillSettings
 from watchtower.drills.watch import Watch
 
 ALONE = {
+    "hung_then_cancelled_node_lost",
     "agent_dies",
     "clock_step",
     "co_located_jobs",
