@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import os
 import socket
 import sys
 import threading
@@ -27,6 +28,7 @@ from watchtower_heartbeat.page import PageView, decode
 
 from agent.delivery.dump_queue import Loss, WaitingDump
 from agent.delivery.moments import Moment
+from agent.delivery.spool import Spool
 
 PATIENCE_S = 30.0
 """Tests share two cores with whatever else runs; a healthy run needs a tenth of it."""
@@ -151,3 +153,8 @@ class Losses(Counter[Loss]):
 
     def count(self, loss: Loss) -> None:
         self[loss] += 1
+
+
+def spool_files(spool: Spool) -> list[str]:
+    """Return the names of the files in a spool, sorted, without its lock."""
+    return sorted(set(os.listdir(spool.path)) - {"lock"})

@@ -1,4 +1,4 @@
-"""A tower for tests of the agent that stay in process."""
+"""Fixtures for tests of the agent that stay in process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.agent.agent_scene import RecordingTower
+from tests.agent.record_listeners import listen, short_deadline  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.dumpers.freezer import is_frozen
 from agent.procfs import Proc
-
-FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
 def machine(root: Path, cgroup: str, files: dict[str, str]) -> Proc:
@@ -43,19 +39,3 @@ def test_the_cgroup_says_whether_it_is_frozen(
     tmp_path: Path, cgroup: str, files: dict[str, str], frozen: bool
 ) -> None:
     assert is_frozen(machine(tmp_path, cgroup, files), 7) is frozen
-
-
-@pytest.fixture
-def freezer() -> Iterator[Path]:
-    """A cgroup of this test's own."""
-    folder = FREEZER / f"watchtower-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "freezer.state").write_text("THAWED")
-    except OSError as error:
-        pytest.skip(f"no freezer of cgroup version 1 that may be used here: {error}")
-    yield folder
-    (folder / "freezer.state").write_text("THAWED")
-    for pid in (folder / "cgroup.procs").read_text().split():
-        (FREEZER / "cgroup.procs").write_text(pid)
-    folder.rmdir()

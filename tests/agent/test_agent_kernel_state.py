@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +11,6 @@ from agent.dumpers.sockets import parse_address
 from agent.procfs import Proc
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
-
-
-@pytest.fixture(autouse=True)
-def readable_syscall() -> None:
-    """Skip where the kernel does not show system calls."""
-    if not os.path.exists("/proc/self/syscall"):
-        pytest.skip("this kernel has no /proc/PID/syscall")
 
 
 def test_a_process_that_is_gone_is_gone() -> None:

@@ -16,7 +16,7 @@ from agent import config
 from agent.delivery.dump_queue import Loss
 from agent.delivery.moments import Moment, age_s, read_moment
 from agent.delivery.spool import Spool
-from tests.agent.agent_scene import Losses, a_dump
+from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples
 
 
@@ -39,10 +39,6 @@ def reopened(spool: Spool, tmp_path: Path, losses: Losses) -> Spool:
     return again
 
 
-def files(spool: Spool) -> list[str]:
-    return sorted(set(os.listdir(spool.path)) - {"lock"})
-
-
 def test_a_dump_is_the_same_after_a_restart(spool: Spool, tmp_path: Path, losses: Losses) -> None:
     dump = a_dump()
     spool.put(dump)
@@ -50,13 +46,13 @@ def test_a_dump_is_the_same_after_a_restart(spool: Spool, tmp_path: Path, losses
     assert again.first() == dump
     again.remove(dump.id)
     assert reopened(again, tmp_path, losses).first() is None
-    assert files(again) == []
+    assert spool_files(again) == []
 
 
 def test_nobody_else_may_read_it(spool: Spool) -> None:
     spool.put(a_dump())
     assert stat.S_IMODE(os.stat(spool.path).st_mode) == 0o700
-    (name,) = files(spool)
+    (name,) = spool_files(spool)
     assert stat.S_IMODE(os.stat(os.path.join(spool.path, name)).st_mode) == 0o600
 
 
@@ -79,7 +75,7 @@ def test_it_is_bounded_in_bytes(
     monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BYTES", 5000)
     for number in range(10):
         spool.put(a_dump(b" " * 1000, at=1.8e9 + number))
-    total = sum(os.stat(os.path.join(spool.path, name)).st_size for name in files(spool))
+    total = sum(os.stat(os.path.join(spool.path, name)).st_size for name in spool_files(spool))
     assert 3000 < total <= 5000
     monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BYTES", 2000)
     assert len(reopened(spool, tmp_path, losses).ids()) == 1
@@ -107,10 +103,10 @@ def test_random_bytes_are_removed_and_what_comes_after_is_read(
     bad, good = a_dump(at=1.0), a_dump()
     spool.put(bad)
     spool.put(good)
-    (Path(spool.path) / files(spool)[0]).write_bytes(junk)
+    (Path(spool.path) / spool_files(spool)[0]).write_bytes(junk)
     assert spool.first() == good
     assert losses == {Loss.DAMAGED: 1}
-    assert len(files(spool)) == 1
+    assert len(spool_files(spool)) == 1
     spool.close()
 
 
@@ -124,7 +120,7 @@ def test_one_changed_byte_is_noticed(
     spool.open()
     dump = a_dump(b'{"id": "something longer"}')
     spool.put(dump)
-    path = Path(spool.path) / files(spool)[0]
+    path = Path(spool.path) / spool_files(spool)[0]
     content = bytearray(path.read_bytes())
     body_at = content.index(b"\n") + 1
     at = body_at + at % (len(content) - body_at)
@@ -156,7 +152,7 @@ def test_a_disk_that_cannot_be_read_for_a_while_costs_no_dump(
         assert spool.first() is None
     assert losses == {Loss.TOO_OLD: 1}  # nobody would send it any more
     assert spool.first() == first
-    assert len(files(spool)) == 2
+    assert len(spool_files(spool)) == 2
     assert sum("cannot be read now" in line for line in caplog.messages) == 2
 
 
@@ -172,7 +168,7 @@ def test_what_others_put_there_is_left_alone_and_blocks_nothing(
     os.mkfifo(folder / f"{2:015d}-{uuid.uuid4().hex}.json")
     again = reopened(spool, tmp_path, losses)
     assert again.first() == dump
-    assert len(files(again)) == 5
+    assert len(spool_files(again)) == 5
     assert "4 files" in caplog.text
 
 
@@ -182,7 +178,7 @@ def test_a_half_written_file_is_removed_and_that_is_said(
     (Path(spool.path) / f"{0:015d}-{uuid.uuid4().hex}.part").write_text('{"format"')
     again = reopened(spool, tmp_path, losses)
     assert again.first() is None
-    assert files(again) == []
+    assert spool_files(again) == []
     assert "1 half-written dumps" in caplog.text
 
 

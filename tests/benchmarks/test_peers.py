@@ -13,6 +13,7 @@ from benchmarks.accuracy.asking import NOT_ASKED, ask_peers
 from benchmarks.accuracy.evidence import NO_SOCKET, Evidence, read_evidence
 from benchmarks.accuracy.peers import PEERS, count_below_leader, frtrace, stack_majority
 from benchmarks.accuracy.peers.peer import Opinion, Peer, always
+from tests.benchmarks.peer_evidence import a_recorder, cascade, evidence_of, recorded_cascade
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -24,25 +25,6 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls
-from watchtower.core.case import Case
-
-PAIRS = {"tp01": (0, 1), "tp23": (2, 3), "dp02": (0, 2), "dp13": (1, 3)}
-
-
-def evidence_of(case: Case, **more: Any) -> Evidence:
-    return Evidence(backend="torch", case=case, **more)
-
-
-def cascade() -> Case:
-    """Rank 3 sleeps on a grid of 2 x 2: rank 2 waits for it, 0 and 1 for them."""
-    ahead, behind = calls("all_reduce", before=5, open=1), calls("", before=5)
-    made = {
-        0: {"tp01": behind, "dp02": ahead},
-        1: {"tp01": behind, "dp13": ahead},
-        2: {"tp23": ahead, "dp02": behind},
-        3: {"tp23": behind, "dp13": behind},
-    }
-    return a_recorded_case(ranks_in(4, IN_TORCH_ALL_REDUCE), PAIRS, made)
 
 
 def test_the_rule_of_each_group_accuses_the_victim_of_a_cascade_too() -> None:
@@ -106,56 +88,6 @@ def test_an_analyzer_that_cannot_decide_or_breaks_accuses_nobody() -> None:
     assert torn == Opinion(said="it failed: KeyError: ('0', 3)", failed=True)
     undecided = an_answer("We cannot decide what's wrong, we missed FR dumps from ranks ({2})")
     assert (undecided.accused, undecided.failed) == ((), False)
-
-
-def an_entry(name: str, number: int, record: int, operation: str = "all_reduce") -> dict[str, Any]:
-    """As gloo's recorder writes it, torch 2.13."""
-    return {
-        "record_id": record,
-        "collective_seq_id": number,
-        "p2p_seq_id": 0,
-        "op_id": number,
-        "pg_id": 1,
-        "process_group": [name, "undefined"],
-        "profiling_name": f"gloo:{operation}",
-        "input_sizes": [[8]],
-        "output_sizes": [[8]],
-        "input_dtypes": ["Float"],
-        "output_dtypes": ["Float"],
-        "state": "scheduled",
-        "retired": True,
-        "is_p2p": False,
-        "time_created_ns": 1000 + record,
-        "time_discovered_started_ns": 0,
-        "time_discovered_completed_ns": 0,
-        "timeout_ms": 1_800_000,
-    }
-
-
-def a_recorder(*made: tuple[str, int]) -> dict[str, Any]:
-    entries = [an_entry(name, number, record) for record, (name, number) in enumerate(made)]
-    config = {"": {"name": "", "desc": "", "ranks": "[]"}}
-    return {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries}
-
-
-def recorded_cascade() -> Evidence:
-    """The same, as the recorders tell it: "1" and "2" are each rank's own names of its groups."""
-    both = (("1", 1), ("2", 1))
-    return evidence_of(
-        cascade(),
-        recorders={
-            0: a_recorder(*both, ("1", 2), ("2", 2)),
-            1: a_recorder(*both, ("1", 2), ("2", 2)),
-            2: a_recorder(*both, ("1", 2)),
-            3: a_recorder(*both),
-        },
-        groups={
-            0: [("1", (0, 1)), ("2", (0, 2))],
-            1: [("1", (0, 1)), ("2", (1, 3))],
-            2: [("1", (2, 3)), ("2", (0, 2))],
-            3: [("1", (2, 3)), ("2", (1, 3))],
-        },
-    )
 
 
 def test_repairing_gives_groups_the_same_name_on_all_members() -> None:

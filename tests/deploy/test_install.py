@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from agent.cli import build_parser
+from tests.deploy.install_page import PAGE, ROOT, commands
 from watchtower.cli import make_parser
-
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "install.md").read_text("utf-8")
-INSTALL_DEADLINE_S = 280.0
-
-
-def make(*words: str, **environment: str) -> str:
-    done = subprocess.run(
-        ["make", "--no-print-directory", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_DEADLINE_S,
-        check=False,
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    quoted = re.findall(r"`((?:make|watchtower|watchtower-agent|systemctl) [^`]+)`", PAGE)
-    parts = [part for line in lines for part in line[2:].split("&&")] + quoted
-    return [shlex.split(part) for part in parts]
 
 
 def test_the_page_tells_something_to_type():

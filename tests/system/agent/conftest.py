@@ -15,10 +15,9 @@ from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
 from tests.agent.agent_scene import wait_until
-from tests.agent.conftest import tower
+from tests.agent.conftest import tower  # noqa: F401 - a fixture
+from tests.agent.record_listeners import listen, short_deadline  # noqa: F401 - fixtures
 from tests.system.agent.agent_processes import RunningAgent, Victim, new_mark
-
-__all__ = ["tower"]
 
 
 @pytest.fixture

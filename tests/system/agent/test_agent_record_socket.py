@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from agent.dumpers import flight_recorder
-from agent.dumpers.flight_recorder import SILENT, STOPPED, ask_recorders
+from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import Round, RoundTaker, Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
+from tests.agent.record_listeners import EMPTY, Listen, failure_of
 from tests.system.agent.agent_processes import PROGRAMS, REPOSITORY, RunningAgent, Victim
 from watchtower.wire.collectives import name_group
-from watchtower.wire.dumps import KernelWait, RankDump
-from watchtower.wire.report import ProcessState
-
-RUNS = KernelWait(state=ProcessState.SLEEPING)
-EMPTY = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"entries":[]}'
-
-
-# Real gloo
+from watchtower.wire.dumps import RankDump
 
 
 def take_round(victims: list[Victim]) -> Round:
@@ -142,82 +132,6 @@ def test_a_page_written_by_hand_leads_the_agent_to_the_records(
     assert [peer["peer"] for peer in said["peers"]] == [3, -1]
     first = said["peers"][0]
     assert (first["sends_begun"], first["sends_done"], first["receives_done"]) == (5, 4, 2)
-
-
-# Others
-
-
-class Listener:
-    """A socket of this very process that answers each request with what it is told, or never."""
-
-    def __init__(self, path: Path, *answers: bytes, drip_s: float = 0.0) -> None:
-        self.path = str(path)
-        self.requests: list[bytes] = []
-        self._answers, self._drip_s = list(answers), drip_s
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(self.path)
-        self._socket.listen(8)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
-        if answers:
-            self._thread.start()
-
-    def _serve(self) -> None:
-        while self._answers:
-            with contextlib.suppress(OSError):
-                connection, _ = self._socket.accept()
-                with connection:
-                    if self._stopping.is_set():
-                        return
-                    self.requests.append(connection.recv(4096))
-                    self._say(connection, self._answers.pop(0))
-
-    def _say(self, connection: socket.socket, answer: bytes) -> None:
-        if not self._drip_s:
-            connection.sendall(answer)
-            return
-        for at in range(len(answer)):
-            connection.sendall(answer[at : at + 1])
-            if self._stopping.wait(self._drip_s):
-                return
-
-    def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as caller:
-                caller.connect(self.path)
-            self._thread.join(PATIENCE_S)
-        self._socket.close()
-
-
-Listen = Callable[..., Listener]
-
-
-@pytest.fixture
-def listen(tmp_path: Path) -> Iterator[Listen]:
-    listeners: list[Listener] = []
-
-    def make(*answers: bytes, drip_s: float = 0.0) -> Listener:
-        path = tmp_path / f"socket-{len(listeners)}"
-        listeners.append(Listener(path, *answers, drip_s=drip_s))
-        return listeners[-1]
-
-    yield make
-    for each in listeners:
-        each.close()
-
-
-@pytest.fixture
-def short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_recorder, "RECORDS_DEADLINE_S", 0.3)
-
-
-def failure_of(path: str, kernel: KernelWait = RUNS, pid: int = os.getpid()) -> str:
-    """Why this process's records cannot be had; what it takes is bounded."""
-    began = time.monotonic()
-    asked = ask_recorders(Proc(), pid, path, kernel, began + PATIENCE_S)
-    assert time.monotonic() - began < PATIENCE_S / 2
-    return asked.failure
 
 
 @pytest.mark.usefixtures("short_deadline")

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from agent.delivery.spool import Spool
-from tests.agent.agent_scene import Losses
+from tests.agent.agent_scene import Losses, spool_files
 from tests.system.agent.agent_processes import clean_environment
-
-
-@pytest.fixture
-def losses() -> Losses:
-    return Losses()
-
-
-@pytest.fixture
-def spool(tmp_path: Path, losses: Losses) -> Spool:
-    made = Spool(str(tmp_path), losses.count, lambda _: False)
-    made.open()
-    return made
-
-
-def files(spool: Spool) -> list[str]:
-    return sorted(set(os.listdir(spool.path)) - {"lock"})
-
 
 WRITER = """
 import sys, uuid
@@ -48,9 +28,8 @@ while True:
 """
 
 
-def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(
-    tmp_path: Path, losses: Losses
-) -> None:
+def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(tmp_path: Path) -> None:
+    losses = Losses()
     for number in range(8):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)],
@@ -73,5 +52,5 @@ def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(
             assert len(dump.body) == 200_010
             spool.remove(dump.id)
         assert losses == {}
-        assert files(spool) == []
+        assert spool_files(spool) == []
         spool.close()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "install.md").read_text("utf-8")
+from tests.deploy.install_page import ROOT, commands
+
 INSTALL_DEADLINE_S = 280.0
 
 
@@ -27,14 +26,6 @@ def make(*words: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    quoted = re.findall(r"`((?:make|watchtower|watchtower-agent|systemctl) [^`]+)`", PAGE)
-    parts = [part for line in lines for part in line[2:].split("&&")] + quoted
-    return [shlex.split(part) for part in parts]
 
 
 @pytest.fixture(scope="module")

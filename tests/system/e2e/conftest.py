@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.system.e2e.drilled import Stages
+from tests.system.e2e.other_users import shared_folder, shared_python  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")

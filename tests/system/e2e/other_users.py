@@ -8,7 +8,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 AGENT_USER, JOB_USER = 64101, 64102
 """Numbers that nobody has: the kernel needs no name for them."""
@@ -42,8 +46,12 @@ def why_not() -> str:
     return ""
 
 
-def shared_python(folder: Path) -> Path | None:
-    """Make a Python with our packages that every user can run; None where there is none.
+needs_other_users = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+"""Skips a test on a machine that cannot start processes of other users."""
+
+
+def make_shared_python(folder: Path) -> Path | None:
+    """Make a Python with our packages that every user can run; return None where that fails.
 
     The one that runs the tests may lie in root's home.
     """
@@ -73,3 +81,21 @@ def shared_python(folder: Path) -> Path | None:
         if tried.returncode == 0:
             return python
     return None
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that every user can enter. Only root can enter the folders that pytest makes."""
+    folder = Path(tempfile.mkdtemp(prefix="watchtower-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def shared_python(shared_folder: Path) -> Path:
+    """A Python with our packages that every user can run."""
+    python = make_shared_python(shared_folder)
+    if python is None:
+        pytest.skip("other users can run no Python of this version, or not read these sources")
+    return python

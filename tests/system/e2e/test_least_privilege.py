@@ -7,12 +7,10 @@ capabilities, and two nodes of which one agent has no capability at all.
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import socket
 import sys
 import sysconfig
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,9 +23,8 @@ from tests.system.e2e.other_users import (
     AGENT_USER,
     JOB_USER,
     become,
-    shared_python,
+    needs_other_users,
     unit_capabilities,
-    why_not,
 )
 from watchtower.drills.launching import PROGRAM
 from watchtower.drills.parts import Part, wait_for_url
@@ -38,7 +35,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.ptrace,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+    needs_other_users,
 ]
 
 RANKS, CULPRIT, FAULT_STEP = 4, 1, 12
@@ -120,20 +117,10 @@ def wait_for(what: str, look: Callable[[], Any], world: World) -> Any:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    folder = Path(tempfile.mkdtemp(prefix="watchtower-", dir="/tmp"))  # other users must get in
-    folder.chmod(0o755)
-    try:
-        python = shared_python(folder)
-        if python is None:
-            pytest.skip("other users can run no Python of this version, or not read these sources")
-        world = World(folder, python)
-        try:
-            yield world
-        finally:
-            world.end()
-    finally:
-        shutil.rmtree(folder)
+def world(shared_folder: Path, shared_python: Path) -> Iterator[World]:
+    world = World(shared_folder, shared_python)
+    yield world
+    world.end()
 
 
 def test_with_the_unit_s_rights_the_verdict_is_that_of_root_and_without_it_says_what_is_missing(

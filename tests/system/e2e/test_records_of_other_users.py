@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +13,11 @@ from tests.system.e2e.other_users import (
     AGENT_USER,
     JOB_USER,
     become,
-    shared_python,
+    needs_other_users,
     unit_capabilities,
-    why_not,
 )
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = [pytest.mark.e2e, needs_other_users]
 
 ASKS = """
 import sys, time
@@ -44,34 +38,24 @@ print(filled.frames[0].loops)
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that every user may pass through; pytest's own are root's alone."""
-    folder = Path(tempfile.mkdtemp(prefix="watchtower-test-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def test_records_and_loops_need_no_more_than_the_units_rights(folder: Path) -> None:
-    python = shared_python(folder)
-    if python is None:
-        pytest.skip("no Python here that other users can run")
-    home = folder / "job"
+def test_records_and_loops_need_no_more_than_the_units_rights(
+    shared_folder: Path, shared_python: Path
+) -> None:
+    home = shared_folder / "job"
     home.mkdir()
     program = home / "rank.py"
     shutil.copy(Path(__file__).parent / "other_users_rank.py", program)
     for path, mode in ((program, 0o600), (home, 0o711)):
         path.chmod(mode)
         os.chown(path, JOB_USER, JOB_USER)
-    words = [*become(JOB_USER, []), str(python), str(program), str(home / "records")]
+    words = [*become(JOB_USER, []), str(shared_python), str(program), str(home / "records")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None
             assert rank.stdout.readline() == b"ready\n"
             paths = [str(rank.pid), str(program), str(home / "records" / "socket")]
-            assert ask(python, unit_capabilities(), paths) == ["2 ", "(29,)"]
-            said, loops = ask(python, [], paths)
+            assert ask(shared_python, unit_capabilities(), paths) == ["2 ", "(29,)"]
+            said, loops = ask(shared_python, [], paths)
             assert said.startswith("0 the agent may not connect")
             assert loops == "()"
         finally:
