@@ -7,10 +7,12 @@ import signal
 import pytest
 
 from tests.core.builders import FETCHING
+from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
+from watchtower.core.detection.detector import Kind
 from watchtower.core.wording import render_text
 from watchtower.tower.history import get_incident
-from watchtower.wire.report import EndingKind
+from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause, Status
 
 SUSPECT = 2
@@ -132,7 +134,7 @@ def test_an_out_of_memory_kill_of_the_named_rank_is_the_better_cause(tell):
         kill(sim, SUSPECT, code=signal.SIGKILL)
         ended = sim.world.ranks[SUSPECT].ended
         object.__setattr__(ended, "oom_killed", True)
-        await sim.report(10)
+        await sim.report(35)
         incident = await only_incident(sim)
         assert incident.verdict.cause is Cause.OOM_KILLED
         assert [entry.cause for entry in incident.verdicts] == [
@@ -242,3 +244,91 @@ def test_a_suspicion_says_when_it_becomes_an_incident_and_why(tell):
         assert (sim.status, sim.verdict.hung_in_s) == ("hung", None)
 
     tell(story)
+
+
+@pytest.mark.parametrize("gap_s", [0.1, 1, 8])
+@pytest.mark.parametrize("raises", [True, False])
+def test_ranks_that_handle_sigterm_and_then_end_by_themselves_explain_nothing(tell, gap_s, raises):
+    async def story(sim: Simulation) -> None:
+        await hang_for_unknown_reasons(sim)
+        for rank in (2, 0, 1, 3):
+            sim.world.end(rank, EndingKind.EXIT, 1 if raises else 3)
+            if raises:
+                ended = sim.world.ranks[rank].ended
+                object.__setattr__(ended, "exception_type", "RuntimeError")
+            sim.world.now += gap_s % 1
+            await sim.report(gap_s // 1)
+        await sim.report(30)
+        assert (await only_incident(sim)).verdict.cause is Cause.UNKNOWN
+
+    tell(story)
+
+
+def test_deaths_are_listed_while_every_live_rank_is_stopped(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        sim.world.ranks[SUSPECT].state = ProcessState.STOPPED
+        kill(sim, 0, 1, 3, code=signal.SIGKILL)
+        await sim.report(3)
+        assert [(g.ranks, g.text) for g in sim.verdict.aftermath] == [("0-1,3", "ended by SIGKILL")]
+        await assert_stands(sim)
+
+    tell(story)
+
+
+def test_nodes_that_are_silent_together_are_listed(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        sim.world.silent |= {"n0", "n1"}
+        await sim.report(30)
+        assert {g.text for g in sim.verdict.aftermath} == {
+            "node n0 stopped reporting",
+            "node n1 stopped reporting",
+        }
+
+    tell(story)
+
+
+def test_an_incident_has_no_verdicts_of_an_earlier_stall(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        await sim.step(12)
+        sim.world.end(1, EndingKind.SIGNAL, int(signal.SIGSEGV))
+        for rank in (0, 2, 3):
+            sim.world.end(rank, EndingKind.SIGNAL, int(signal.SIGTERM))
+        await sim.report(30)
+        _, crash = await sim.incidents()
+        assert [entry.suspects for entry in crash.verdicts] == ["1"]
+
+    tell(story)
+
+
+def test_a_restarted_tower_lists_what_its_last_run_listed_and_what_happened_meanwhile(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        kill(sim, 0, code=signal.SIGKILL)
+        await sim.report(4)
+        await sim.kill_tower()
+        sim.restart_agent("n0")  # it no longer knows rank 0
+        kill(sim, 1, 2, 3, code=signal.SIGTERM)
+        await sim.report(30)
+        await assert_stands(sim)
+        assert sim.status == "ended"
+        assert {(g.ranks, g.text) for g in sim.verdict.aftermath} == {
+            ("0", "ended by SIGKILL"),
+            ("1-3", "ended by SIGTERM"),
+        }
+
+    tell(story)
+
+
+def test_a_stall_that_is_over_without_a_step_does_not_go_on_counting():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis())
+    story.see(plain(Kind.STEPLESS), seconds=600)
+    assert story.watch.hung_in_s(story.now) is None
+    story.see(stalled(since=story.now))
+    story.hear(a_diagnosis())
+    story.see(stalled(since=story.now), seconds=9)
+    assert story.watch.status is Status.SUSPECT

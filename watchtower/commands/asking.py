@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from watchtower.commands.client import ClientError, TowerClient
+from watchtower.core.wording import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""
@@ -91,7 +92,8 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         verdict = client.incident_text(incident["id"]).rstrip()
         said = [say_ack(incident["ack"])] if incident.get("ack") else []
         history = _history_text(incident.get("verdicts") or [])
-        parts = [verdict, *said, *history, *map(_stack_text, incident["stacks"])]
+        after = _aftermath_text(incident["verdict"].get("aftermath") or [])
+        parts = [verdict, *said, *history, *after, *map(_stack_text, incident["stacks"])]
         return "\n\n".join(parts)
 
     return _show(args, lambda: client.incident(args.incident), text)
@@ -183,6 +185,16 @@ def _history_text(entries: list[dict[str, Any]]) -> list[str]:
         suspects = f" of ranks {entry['suspects']}" if entry["suspects"] else ""
         lines.append(f"    {entry['at']} {entry['cause']}{suspects} ({entry['confidence']:.0%})")
     return ["\n".join(map(clean, lines))]
+
+
+def _aftermath_text(entries: list[dict[str, Any]]) -> list[str]:
+    """List what happened after the opening, if there is more than the verdict's text shows."""
+    if len(entries) <= SHOWN_AFTERMATH:
+        return []
+    lines = [
+        f"    {entry['at']} ranks {entry['ranks'] or '-'}: {entry['text']}" for entry in entries
+    ]
+    return ["\n".join(map(clean, ["afterwards:", *lines]))]
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

@@ -72,6 +72,12 @@ class Policy:
     settle_s: float = setting(
         2, 0.1, 600, "Wait this long after a death: the victims often die louder than the culprit."
     )
+    aftermath_settle_s: float = setting(
+        30,
+        0.1,
+        3600,
+        "A death in an open incident may change its verdict if no other rank ends for this long.",
+    )
     silence_s: float = setting(10, 0.5, 3600, "An agent is gone after this long without a report.")
     vanish_s: float = setting(
         10, 0.5, 3600, "A rank its agent no longer reports has ended, after this long."

@@ -17,6 +17,7 @@ from watchtower.wire.verdict import (
     Alternative,
     Cause,
     Evidence,
+    Progress,
     Status,
     Suspect,
     Verdict,
@@ -135,7 +136,7 @@ def _weight(item: Evidence) -> str:
 def _outlook(verdict: Verdict) -> list[str]:
     """Say what the detector still waits for, or what happened after the incident opened."""
     lines = []
-    if verdict.diagnosed_at is None and verdict.progress_text:
+    if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
         lines.append(_line(f"progress: {verdict.progress_text}"))
     if verdict.hung_in_s is not None:
         why = clean(verdict.hung_because, 240)

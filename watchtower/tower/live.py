@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from watchtower.core.case import Case
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
@@ -24,6 +24,7 @@ from watchtower.tower.verdicts import (
     diagnosed_verdict,
     list_aftermath,
     plain_verdict,
+    read_aftermath,
 )
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
@@ -43,6 +44,8 @@ class LiveJob:
     """Evidence of the latest diagnosis."""
     earlier: Case | None = None
     """Evidence that the tower's last run left with an open incident."""
+    stored_losses: Mapping[int, Loss] = field(default_factory=dict)
+    """Losses that the tower's last run listed in the open incident."""
     resumed_at: float | None = None
     """When that incident was taken over, until steps were seen since."""
     stepped_at: float | None = None
@@ -66,8 +69,11 @@ class LiveJob:
     """Ticks in a row that raised; logged when it starts."""
     _history: tuple[VerdictEntry, ...] = ()
     """Every verdict of the present suspicion, or of the incident that it became."""
-    _history_of: float | None = None
-    """When that suspicion began."""
+    _history_of: tuple[float, float, bool] | None = None
+    """What `question` was when that suspicion began."""
+    _made: Conclusion | None = None
+    """The latest diagnosis, while it does not stand."""
+    _made_at: float = 0.0
 
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
@@ -105,7 +111,8 @@ class LiveJob:
         )
         self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), opening, now)
         self.case = self.earlier = incident.case
-        self._history, self._history_of = incident.verdicts, self.watch.suspect_since
+        self._history, self._history_of = incident.verdicts, self.question()
+        self.stored_losses = read_aftermath(verdict.aftermath, now - wall)
         self.resumed_at = now
 
     def has_gone_on(self, gen: Generation) -> bool:
@@ -161,17 +168,29 @@ class LiveJob:
             return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
-    def take_diagnosis(
-        self, made: Conclusion, losses: Mapping[int, Loss], now: float, wall: float
-    ) -> list[Effect]:
-        """Give the watch a diagnosis. It is kept with its case and its time if it stands."""
-        if self._history_of != self.watch.suspect_since:
-            self._history, self._history_of = (), self.watch.suspect_since
-        effects = self.watch.take_diagnosis(made.diagnosis, now, losses)
-        if self.watch.diagnosis is made.diagnosis:
-            self.case, self.diagnosed_at = made.case, wall
-            self._history = add_entry(self._history, made.diagnosis, wall)
+    def take_diagnosis(self, made: Conclusion, now: float, wall: float) -> list[Effect]:
+        """Give the watch a diagnosis. It is kept with its case and its time once it stands."""
+        effects = self.watch.take_diagnosis(made.diagnosis, now)
+        self._made, self._made_at = made, wall
+        self._adopt()
         return effects
+
+    def take_losses(self, losses: Mapping[int, Loss], gen: Generation, now: float) -> list[Effect]:
+        """Give the watch the ranks lost since the incident opened."""
+        is_over = all(record.vitals.rank in losses for record in gen.live())
+        effects = self.watch.take_losses(losses, len(gen.ranks), is_over, now)
+        self._adopt()
+        return effects
+
+    def _adopt(self) -> None:
+        made = self._made
+        if made is None or self.watch.diagnosis is not made.diagnosis:
+            return
+        if self._history_of != self.question():
+            self._history, self._history_of = (), self.question()
+        self.case, self.diagnosed_at = made.case, self._made_at
+        self._history = add_entry(self._history, made.diagnosis, self._made_at)
+        self._made = None
 
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
         verdict = diagnosed_verdict(
@@ -209,9 +228,7 @@ class LiveJob:
         )
         return self.incident
 
-    def update_incident(
-        self, losses: Mapping[int, Loss], now: float, wall: float
-    ) -> Incident | None:
+    def update_incident(self, now: float, wall: float) -> Incident | None:
         """Bring the open incident up to date; its evidence only where the conclusion changed."""
         incident, diagnosis = self.incident, self.watch.diagnosis
         if incident is None:
@@ -221,31 +238,30 @@ class LiveJob:
             verdict = self._diagnosed(self.watch.status, diagnosis, now)
             verdict = replace(verdict, incident=before.incident, opened_at=before.opened_at)
         verdict = self._standing_for(verdict, now)
-        verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
         self.incident = replace(
             incident,
-            verdict=verdict,
+            verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
             verdicts=self._history,
             updated_at=wall,
             case=None if is_same else self.case,
         )
         return self.incident
 
-    def close_incident(
-        self, status: Status, losses: Mapping[int, Loss], now: float, wall: float
-    ) -> Incident | None:
+    def close_incident(self, status: Status, now: float, wall: float) -> Incident | None:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
-        if self.incident is None or self.incident.closed_at is not None:
+        incident = self.incident
+        if incident is None or incident.closed_at is not None:
             return None
-        verdict = self.incident.verdict
-        stalled_for_s = verdict.stalled_for_s + max(0.0, wall - self.incident.updated_at)
+        verdict = incident.verdict
+        stalled_for_s = verdict.stalled_for_s + max(0.0, wall - incident.updated_at)
         verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
-        if losses:
-            verdict = replace(verdict, aftermath=self._list_aftermath(losses, now, wall))
-        self.incident = close(replace(self.incident, verdict=verdict), status, wall)
+        self.incident = close(replace(incident, verdict=verdict), status, wall)
         self.earlier = None
         return self.incident
+
+    def _aftermath(self, now: float, wall: float) -> tuple[Aftermath, ...]:
+        return list_aftermath(group_losses(self.watch.losses.values()), wall - now)
 
     def note_aftermath(self, text: str, wall: float) -> None:
         """Add to the open incident what happened to the job as a whole."""
@@ -255,12 +271,6 @@ class LiveJob:
         entry = Aftermath(at=rfc3339(wall), ranks="", text=text)
         verdict = replace(verdict, aftermath=(*verdict.aftermath, entry))
         self.incident = replace(self.incident, verdict=verdict)
-
-    @staticmethod
-    def _list_aftermath(
-        losses: Mapping[int, Loss], now: float, wall: float
-    ) -> tuple[Aftermath, ...]:
-        return list_aftermath(group_losses(losses.values()), wall - now)
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:

@@ -207,6 +207,8 @@ class Tower:
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, looks)
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
+        losses = self._find_losses(live, gen, now)
+        self._carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.around = self._look_around(gen, live, condition, now)
         effects = live.watch.step(condition, live.around, now)
         self._carry_out(live, gen, effects, now)
@@ -268,14 +270,10 @@ class Tower:
                 case PauseLearned(pause=pause):
                     self.archive.keep_pause(live.name, pause)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._keep_incident(live, gen, effect, now)
+                    self._keep_incident(live, effect, now)
 
     def _keep_incident(
-        self,
-        live: LiveJob,
-        gen: Generation | None,
-        effect: IncidentOpened | IncidentUpdated | IncidentClosed,
-        now: float,
+        self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
     ) -> None:
         wall = self.clock.wall()
         match effect:
@@ -283,18 +281,18 @@ class Tower:
                 self.counters.incidents += 1
                 self.archive.keep(live.open_incident(now, wall))
             case IncidentUpdated():
-                self.archive.keep(live.update_incident(self._losses_of(live, gen, now), now, wall))
+                self.archive.keep(live.update_incident(now, wall))
             case IncidentClosed():
-                losses = self._losses_of(live, gen, now)
-                self.archive.keep(live.close_incident(live.watch.status, losses, now, wall))
+                self.archive.keep(live.close_incident(live.watch.status, now, wall))
 
-    def _losses_of(self, live: LiveJob, gen: Generation | None, now: float) -> dict[int, Loss]:
-        """Return the ranks lost since the incident opened. Deaths settle first, as elsewhere."""
+    def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
+        """Return the ranks lost since the incident opened, or while its last deaths settled."""
         opening = live.watch.opening
-        if opening is None or gen is None:
+        if opening is None or live.watch.status is not Status.HUNG:
             return {}
+        stored = {r: loss for r, loss in live.stored_losses.items() if r not in gen.ranks}
         since = opening.at - self.policy.settle_s
-        return find_losses(gen, self.fleet.nodes, self.detector, since, now)
+        return stored | find_losses(gen, self.fleet.nodes, self.detector, since, now)
 
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
@@ -333,8 +331,7 @@ class Tower:
             return  # another generation has begun
         says_more = not conclusion.has_failed or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
-            losses = self._losses_of(live, gen, now)
-            effects = live.take_diagnosis(conclusion, losses, now, self.clock.wall())
+            effects = live.take_diagnosis(conclusion, now, self.clock.wall())
             self._carry_out(live, gen, effects, now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
@@ -346,8 +343,8 @@ class Tower:
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
-            losses, wall = self._losses_of(live, job.generation, now), self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, losses, now, wall))
+            wall = self.clock.wall()
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, now, wall))
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
-from watchtower.core.detection.aftermath import LossGroup
+from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.phrases import clean, say_duration
-from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
@@ -91,6 +93,19 @@ def list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Afterma
         Aftermath(at=rfc3339(group.at + to_wall), ranks=format_ranks(group.ranks), text=group.text)
         for group in groups
     )
+
+
+def read_aftermath(listed: Iterable[Aftermath], to_clock: float) -> dict[int, Loss]:
+    """Return the losses that were published, by rank. `to_clock` turns UNIX seconds into time of
+    the tower's clock. What another release wrote and this one cannot read is left out.
+    """
+    losses: dict[int, Loss] = {}
+    for item in listed:
+        with contextlib.suppress(ValueError):
+            at = datetime.fromisoformat(item.at).timestamp() + to_clock
+            for rank in parse_ranks(item.ranks):
+                losses[rank] = Loss(rank=rank, at=at, kind=None, text=item.text)
+    return losses
 
 
 def add_entry(

@@ -176,7 +176,7 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
     [
         (EndingKind.EXIT, 0, "finished: every rank left with 0"),
         (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
-        (EndingKind.UNKNOWN, None, "every rank has ended in an unknown way"),
+        (EndingKind.UNKNOWN, None, "every rank exited (exit status unknown)"),
     ],
 )
 def test_the_end_is_told_as_what_it_was(kind, code, said):
@@ -191,14 +191,17 @@ def test_a_mixed_end_is_counted():
     world.end(0, EndingKind.SIGNAL, 9)
     for rank in range(1, 4):
         world.end(rank)
-    assert world.report(3).reason == "every rank has ended: 3 ranks with 0, 1 rank by signal 9"
+    assert (
+        world.report(3).reason
+        == "every rank has ended: 3 ranks exited with code 0, 1 rank ended by SIGKILL"
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
-        (EndingKind.EXIT, 0, "has ended with 0"),
-        (EndingKind.SIGNAL, 15, "has ended by signal 15"),
+        (EndingKind.EXIT, 0, "exited with code 0"),
+        (EndingKind.SIGNAL, 15, "ended by SIGTERM"),
     ],
 )
 def test_the_end_of_a_job_with_ranks_never_seen_says_how_many_were(kind, code, said):
@@ -219,7 +222,8 @@ def test_a_mixed_end_with_ranks_never_seen_is_counted():
     world.end(2)
     world.end(3)
     assert world.report(3).reason == (
-        "3 of 4 ranks were seen, and each of these has ended: 2 ranks with 0, 1 rank by signal 9"
+        "3 of 4 ranks were seen, and each of these has ended: "
+        "2 ranks exited with code 0, 1 rank ended by SIGKILL"
     )
 
 

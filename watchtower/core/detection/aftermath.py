@@ -1,24 +1,27 @@
 """What happens to ranks after an incident opened, and what of it may still change its verdict.
 
-A hang ends when somebody kills the job. The deaths of that moment explain nothing: the verdict that
-was made while the ranks were alive stays. A process that was dying all the time is the exception:
-the kernel dumps its core or reclaims memory for a minute, and only its death shows the cause.
+A hang often ends when a user or a launcher kills the job. The deaths of that moment explain
+nothing: the verdict that was made while the ranks were alive stays. A process that was already
+dying is the exception: the kernel dumps its core or reclaims memory for a minute, and only its
+death shows the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 
 from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, signal_name
+from watchtower.core.diagnosis.deaths.endings import (
+    DeathKind,
+    classify_ending,
+    describe_ending,
+)
 from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.fleet.generation import Generation, NodeRecord
 from watchtower.core.phrases import clean
-from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause
 
 OWN_DEATHS = frozenset(
@@ -80,7 +83,9 @@ def find_losses(
             if record.ended_at > since:
                 ended = record.vitals.ended
                 kind = classify_ending(ended)
-                losses[rank] = Loss(rank=rank, at=record.ended_at, kind=kind, text=_describe(ended))
+                losses[rank] = Loss(
+                    rank=rank, at=record.ended_at, kind=kind, text=describe_ending(ended)
+                )
         elif detector.is_silent(node, now) and (node is None or node.seen_at > since):
             text = f"node {clean(record.key.node, 64)} stopped reporting"
             at = node.seen_at if node else now
@@ -88,27 +93,42 @@ def find_losses(
     return losses
 
 
-def may_stand(opening: Opening, diagnosis: Diagnosis, losses: Mapping[int, Loss]) -> bool:
+def may_stand(
+    opening: Opening, diagnosis: Diagnosis, losses: Mapping[int, Loss], ranks: int
+) -> bool:
     """Return whether a diagnosis made after the opening may replace the incident's verdict.
 
     While no rank was lost, it may. After that only if it names ranks that died by themselves before
     all others, and if the verdict so far was unknown, or named the same ranks as barely alive.
+    `losses` have settled: no further rank was lost for a while. `ranks` is the size of the job.
     """
     if not losses:
         return True
     named = frozenset(suspect.rank for suspect in diagnosis.suspects)
-    deaths = [losses[rank] for rank in named if rank in losses]
-    if not named or len(deaths) < len(named):
-        return False
-    if any(death.kind not in OWN_DEATHS for death in deaths):
-        return False
-    first_at = min(loss.at for loss in losses.values())
-    if min(death.at for death in deaths) > first_at + SAME_MOMENT_S:
+    if not named or not _died_by_themselves(named, losses, ranks):
         return False
     if opening.cause is Cause.UNKNOWN:
         return True
     is_dying = diagnosis.cause is Cause.OOM_KILLED or opening.cause in DYING_CAUSES
     return is_dying and named == opening.ranks
+
+
+def _died_by_themselves(named: Set[int], losses: Mapping[int, Loss], ranks: int) -> bool:
+    """Whether the named ranks, and only these, died so, before all others.
+
+    Ranks that end in the same way were asked to end: by a signal that their program handles.
+    """
+    deaths = [losses[rank] for rank in named if rank in losses]
+    if len(deaths) < len(named) or 2 * len(named) >= ranks:
+        return False
+    if any(death.kind not in OWN_DEATHS for death in deaths):
+        return False
+    ways = {death.text for death in deaths}
+    others = [loss for rank, loss in losses.items() if rank not in named]
+    if any(other.text in ways for other in others):
+        return False
+    first_at = min((other.at for other in others), default=deaths[0].at)
+    return min(death.at for death in deaths) <= first_at + SAME_MOMENT_S
 
 
 def group_losses(losses: Iterable[Loss]) -> list[LossGroup]:
@@ -124,18 +144,3 @@ def group_losses(losses: Iterable[Loss]) -> list[LossGroup]:
         LossGroup(at=members[0].at, ranks=tuple(sorted(loss.rank for loss in members)), text=text)
         for text, members in kept.items()
     ]
-
-
-def _describe(ended: Ending | None) -> str:
-    """Say "ended by SIGTERM", "exited with code 3", "raised ValueError"."""
-    if ended is None:
-        return "exited (exit status unknown)"
-    if ended.oom_killed:
-        return "killed by the kernel for lack of memory (OOM)"
-    if ended.exception_type:
-        return f"raised {clean(last_component(ended.exception_type), 80)}"
-    if signal := signal_name(ended):
-        return f"ended by {signal}"
-    if ended.code is None:
-        return "exited (exit status unknown)"
-    return f"exited with code {ended.code}"

@@ -13,6 +13,7 @@ from enum import Enum
 from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.unbeaten import (
+    change_limit_s,
     goes_on,
     has_changed,
     is_unbeaten,
@@ -187,7 +188,9 @@ class Detector:
             condition = self._judge_unbeaten(gen, looks, now)
         else:
             condition = self._judge_pace(gen)
-        if condition.kind in (Kind.STEPPING, Kind.STARTING, Kind.UNWATCHED):
+        if condition.kind is Kind.UNWATCHED:
+            return self._find_changeless(gen, looks, now) or condition
+        if condition.kind in (Kind.STEPPING, Kind.STARTING):
             return self._find_stepless(gen, seen, now) or condition
         return condition
 
@@ -218,6 +221,16 @@ class Detector:
         return Condition(
             kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
         )
+
+    def _find_changeless(self, gen: Generation, looks: Looks, now: float) -> Condition | None:
+        """Find a job without heartbeats that is not called healthy: its samples do not change."""
+        still_s = now - max(gen.began_at, gen.resumed_at, looks.since)
+        if still_s <= change_limit_s(looks, self.policy):
+            return None
+        reason = (
+            f"no rank has heartbeats, and no stack sample has changed for {say_duration(still_s)}"
+        )
+        return Condition(kind=Kind.STEPLESS, reason=reason)
 
     def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:
         beat = record.vitals.beat

@@ -7,6 +7,7 @@ recovered is over, the next one is a new incident.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -137,8 +138,12 @@ class JobWatch:
     """The latest condition."""
     opening: Opening | None = None
     """Of the open incident, or of the one that this stall ended in."""
+    losses: Mapping[int, Loss] = field(default_factory=dict)
+    """Ranks lost since the incident opened."""
     recovered_at: float | None = None
     """When the open incident ended in steps; null in any status but recovered."""
+    _candidate: Diagnosis | None = None
+    """Made after a rank was lost; it is weighed when the losses have settled."""
     _said_last: str = ""
     """Of a suspicion in which the job went out of sight."""
     _phase: str = ""
@@ -155,6 +160,9 @@ class JobWatch:
             status = self._follow_stall(condition.stall, status, around, effects, now)
         elif status is Status.RECOVERED and condition.kind in (Kind.STEPPING, Kind.CHANGING):
             status = self._weigh_recovery(around, now)
+        elif condition.kind is Kind.STEPLESS and self.status is Status.SUSPECT:
+            effects += self._learn_pause(now)  # the stall is over, although no step was seen
+            self.stall = self.diagnosis = self.patience = None
         reason = condition.reason
         if status is Status.MONITORING_LOST:
             reason = self._say_lost(reason)
@@ -202,29 +210,51 @@ class JobWatch:
             return stall
         return replace(stall, since=min(stall.since, self.stall.since))
 
-    def take_diagnosis(
-        self, diagnosis: Diagnosis, now: float, losses: Mapping[int, Loss] | None = None
-    ) -> list[Effect]:
-        """Take what `diagnose` made of the case asked for; the stall may be over by then.
-
-        `losses` are the ranks lost since the incident opened: see `aftermath`.
-        """
+    def take_diagnosis(self, diagnosis: Diagnosis, now: float) -> list[Effect]:
+        """Take what `diagnose` made of the case asked for; the stall may be over by then."""
         if self.status is Status.ENDED:
             if self.diagnosis is not None or not is_told(diagnosis):
                 return []
             self.diagnosis = diagnosis
             return [IncidentOpened()]
+        if self.status is Status.HUNG and self.losses:
+            self._candidate = diagnosis
+            return []
         if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
-        if self.opening is not None and self.status is Status.HUNG:
-            if may_stand(self.opening, diagnosis, losses or {}):
-                self.diagnosis = diagnosis
-                self.opening = _open(diagnosis, self.opening.at)
-            return [IncidentUpdated()]
-        self.diagnosis = diagnosis
+        self._stand(diagnosis)
         if self.census is not None and diagnosis.suspects:
             self.census.settle(now)
-        return []
+        return [IncidentUpdated()] if self.status is Status.HUNG else []
+
+    def take_losses(
+        self, losses: Mapping[int, Loss], ranks: int, is_over: bool, now: float
+    ) -> list[Effect]:
+        """Take the ranks lost since the incident opened, of the job's `ranks`; see `aftermath`.
+
+        A diagnosis made after the first loss is weighed when no further rank was lost for a while,
+        or when none is left: programs that handle SIGTERM end seconds apart.
+        """
+        if self.status is not Status.HUNG or self.opening is None:
+            return []
+        has_changed = {r: loss.text for r, loss in losses.items()} != {
+            r: loss.text for r, loss in self.losses.items()
+        }
+        self.losses = losses
+        last_at = max((loss.at for loss in losses.values()), default=-math.inf)
+        candidate = self._candidate
+        has_settled = is_over or now - last_at >= self.policy.aftermath_settle_s
+        if candidate is not None and has_settled:
+            self._candidate = None
+            if may_stand(self.opening, candidate, losses, ranks):
+                self._stand(candidate)
+                has_changed = True
+        return [IncidentUpdated()] if has_changed else []
+
+    def _stand(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis, self.patience = diagnosis, None
+        if self.status is Status.HUNG and self.opening is not None:
+            self.opening = _open(diagnosis, self.opening.at)
 
     def resume(self, stall: Stall, opening: Opening, now: float) -> None:
         """Go on with an incident that the tower's last run opened and left open."""
@@ -246,9 +276,8 @@ class JobWatch:
 
     def _begin_suspicion(self, now: float) -> list[Effect]:
         self.suspect_since = now
-        self.opening = None
-        self.diagnosis = None
-        self.patience = None
+        self.diagnosis = self.patience = None
+        self.opening, self.losses, self._candidate = None, {}, None
         self._asked_for = None
         self._asked_at = float("-inf")
         self._looked_again = False

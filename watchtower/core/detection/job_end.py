@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from watchtower.core.diagnosis.deaths.endings import describe_ending
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.ranksets import count_ranks
 from watchtower.wire.report import Ending, EndingKind
@@ -69,7 +70,7 @@ def explain_end(end: JobEnd) -> str:
     if end.silent:
         return f"{every} has ended or is on a node that went silent"
     if len(end.ends) == 1:
-        return f"{every} has ended {_say_how(*next(iter(end.ends)))}"
+        return f"{every} {_say_how(*next(iter(end.ends)))}"
     frequent = sorted(end.ends.items(), key=lambda counted: -counted[1])[:MAX_ENDS]
     parts = (f"{count_ranks(number)} {_say_how(*how)}" for how, number in frequent)
     return f"{every} has ended: {', '.join(parts)}"
@@ -90,6 +91,4 @@ def _name_end(ended: Ending | None) -> End:
 
 
 def _say_how(kind: EndingKind, code: int | None) -> str:
-    if code is None:
-        return "in an unknown way"
-    return f"by signal {code}" if kind is EndingKind.SIGNAL else f"with {code}"
+    return describe_ending(Ending(kind=kind, age_s=0.0, code=code))

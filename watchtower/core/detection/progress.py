@@ -54,20 +54,26 @@ def view_progress(
 def _without_steps(
     gen: Generation, kind: Kind, diagnosis: Diagnosis | None, limit_s: float, now: float
 ) -> ProgressView:
-    since_start = say_duration(now - gen.began_at)
-    if any(r.vitals.beat for r in gen.ranks.values()) and kind is not Kind.CHANGING:
+    has_file = any(r.vitals.beat for r in gen.ranks.values())
+    if has_file and kind in (Kind.STARTING, Kind.STEPLESS):
+        since_start = say_duration(now - gen.began_at)
         text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
         return ProgressView(progress=Progress.STARTING, text=text)
     if kind is Kind.CHANGING:
         text = "No rank has heartbeats. The job goes on: its stack samples change."
         return ProgressView(progress=Progress.STEPPING, text=text)
+    if kind is Kind.UNWATCHED:
+        text = "No rank has heartbeats. Stack samples are being compared."
+        return ProgressView(progress=Progress.STARTING, text=text)
     if _is_idle(gen, diagnosis, limit_s, now):
         text = "No rank moves, and no rank is known to wait for another."
         return ProgressView(progress=Progress.IDLE, text=text)
     if kind is Kind.BLIND:
         text = "Not known: no rank has heartbeats, and no stack sample can be taken."
         return ProgressView(progress=Progress.NONE, text=text)
-    text = "No rank has heartbeats, and stack samples show no change yet."
+    if has_file:
+        return ProgressView(progress=Progress.NONE, text="No first step was made.")
+    text = "No rank has heartbeats, and the stack samples do not change."
     return ProgressView(progress=Progress.NONE, text=text)
 
 

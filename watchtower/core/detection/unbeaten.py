@@ -110,6 +110,16 @@ def has_changed(gen: Generation, looks: Looks, policy: Policy, now: float) -> bo
     return any(looks.changed_since(record.vitals.rank, since) for record in gen.live())
 
 
+def change_limit_s(looks: Looks, policy: Policy) -> float:
+    """Seconds without a change after which a job without heartbeats is not called healthy.
+
+    Three times the longest run of samples that agreed and then changed, as three typical steps.
+    """
+    longest = 1 + max(looks.longest(still=False), looks.longest(still=True))
+    window = max(policy.unbeaten_looks, policy.no_step_factor * longest)
+    return max(policy.no_step_floor_s, window * policy.unbeaten_look_s)
+
+
 def _working(seen: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
     return [record for record in seen if now - record.moved_at < within_s]
 

@@ -128,7 +128,7 @@ def _join_faults(sure: Sequence[Finding]) -> Finding:
         accused = {suspect.rank for suspect in best.suspects}
         other = finding
         if finding.cause is Cause.BEHIND_COLLECTIVE:
-            # Without records nobody knows whether the others wait for them.
+            # Without collective logs it is not known whether the others wait for them.
             if finding.tier is not Tier.WAIT_FOR:
                 continue
             other = _without(accused, finding)
@@ -183,10 +183,10 @@ def _write(
 
 
 def _is_waiting(standing: Standing, *, suspect_is_still: bool) -> bool:
-    """Tell whether a rank that is placed as waiting is relied on to wait.
+    """Return whether a rank that is placed as waiting is relied on to wait.
 
     A rank that waits only by presumption may as well compute at that line, as every rank does in an
-    evaluation that nobody marked; but then the suspect computes, too. So a rank that is not asleep
+    unmarked evaluation; but then the suspect computes, too. So a rank that is not asleep
     is relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
     """
     if not standing.presumed or (standing.asleep and not standing.moving):

@@ -49,7 +49,7 @@ class Claim:
 
         A rank that crashes at once may be gone before the others have appeared.
         """
-        if not gen.ranks or any(True for _ in gen.live()):
+        if not gen.ranks or self.key in gen.known or any(True for _ in gen.live()):
             return False
         is_young = self.now - gen.began_at < self.policy.startup_grace_s
         return not (is_young and any(has_died(record) for record in gen.ranks.values()))

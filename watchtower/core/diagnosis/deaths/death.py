@@ -60,9 +60,9 @@ def find_deaths(standings: Standings) -> tuple[Death, ...]:
 
 
 def is_before(one: Death, other: Death) -> bool:
-    """Tell whether one death certainly came before the other."""
+    """Return whether one death certainly came before the other."""
     if one.ending is None or other.ending is None:
-        return False  # a zombie whose ending nobody has reported yet
+        return False  # a zombie whose ending no agent has reported yet
     margin_s = JITTER_S if one.node == other.node else SAME_MOMENT_S
     return one.age_s - other.age_s > margin_s
 
@@ -78,15 +78,15 @@ class Earliest:
         self._of_all = next(iter(self._of_node.values()), None)
 
     def is_before(self, death: Death) -> bool:
-        """Tell whether one of them certainly came before this death."""
+        """Return whether one of them certainly came before this death."""
         found = self._of_all, self._of_node.get(death.node)
         return any(one is not None and is_before(one, death) for one in found)
 
     def is_before_on_node(self, death: Death) -> bool:
-        """Tell whether one of them certainly came before this death on its own node."""
+        """Return whether one of them certainly came before this death on its own node."""
         one = self._of_node.get(death.node)
         return one is not None and is_before(one, death)
 
     def is_reported_before(self, death: Death, margin_s: float = 0.0) -> bool:
-        """Tell whether one of them came before this death by what their nodes report."""
+        """Return whether one of them came before this death by what their nodes report."""
         return self._of_all is not None and self._of_all.age_s - death.age_s > margin_s

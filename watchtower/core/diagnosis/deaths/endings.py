@@ -10,6 +10,7 @@ from typing import Any
 
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
 
 SIGNAL_NAMES = {
@@ -32,6 +33,9 @@ SIGNAL_NAMES = {
     31: "SIGSYS",
 }
 """signal(7), x86 and ARM."""
+
+
+UNKNOWN_END = "exited (exit status unknown)"
 
 
 class DeathKind(Enum):
@@ -96,8 +100,21 @@ def signal_name(ending: Ending) -> str:
 
 
 def is_by_termination(ending: Ending | None) -> bool:
-    """Tell whether a signal that asks a process to end did end it, whatever it raised before."""
+    """Return whether a signal that asks a process to end did end it, whatever it raised before."""
     return ending is not None and signal_name(ending) in _TERMINATING
+
+
+def describe_ending(ended: Ending | None) -> str:
+    """Return how a process ended: "ended by SIGTERM", "exited with code 3", "raised ValueError"."""
+    if ended is None:
+        return UNKNOWN_END
+    if ended.oom_killed:
+        return "killed by the kernel for lack of memory (OOM)"
+    if ended.exception_type:
+        return f"raised {clean(last_component(ended.exception_type), 80)}"
+    if signal := signal_name(ended):
+        return f"ended by {signal}"
+    return UNKNOWN_END if ended.code is None else f"exited with code {ended.code}"
 
 
 @lru_cache(maxsize=65536)

@@ -40,7 +40,7 @@ def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
 
 
 def _raised_of_waiting(standing: Standing) -> bool:
-    """Tell whether the page of a rank without a stack tells of a broken or timed out wait."""
+    """Return whether the page of a rank without a stack tells of a broken or timed out wait."""
     beat = standing.evidence.beat
     if standing.reading is not None or beat is None or not beat.exception_type:
         return False

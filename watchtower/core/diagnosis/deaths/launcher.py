@@ -71,7 +71,7 @@ def find_ended_from_outside(standings: Standings, settle_s: float) -> tuple[Deat
 
 
 def is_cancelled(standings: Standings, settle_s: float) -> bool:
-    """Tell whether somebody ended the whole job: one signal to most ranks, and none lives on.
+    """Return whether the whole job was ended on purpose: one signal to most ranks, and none lives on.
 
     Ranks that died of the broken connection, left with 0 or had to be killed do not count against
     it; any death that could have a reason of its own does, unless the signal came before it.
@@ -103,12 +103,12 @@ def _is_sent(death: Death) -> bool:
 
 
 def _is_asked_victim(death: Death) -> bool:
-    """Tell whether a rank was asked to end while it was ending: it had lost its connection."""
+    """Return whether a rank was asked to end while it was ending: it had lost its connection."""
     return death.kind is DeathKind.CONSEQUENTIAL and is_by_termination(death.ending)
 
 
 def _is_of_most(sent: Sequence[Death], deaths: Sequence[Death], ranks: int, gap_s: float) -> bool:
-    """Tell whether a signal went to the job and not only to some of its ranks.
+    """Return whether a signal went to the job and not only to some of its ranks.
 
     Half of the ranks are enough if the others died, too: they lost their connections before the
     signal reached them. One rank, and others that its launcher ended for it, are not half a job.

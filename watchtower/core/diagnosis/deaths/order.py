@@ -77,7 +77,7 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
         first = deaths
     strongest = min(strength[death.rank] for death in first)
     alike = [death for death in first if strength[death.rank] == strongest]
-    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_somebody_out_of_sight(standings):
+    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_any_rank_out_of_sight(standings):
         return ()  # the peer they lost need not be among those whose end is known
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
@@ -128,7 +128,7 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
     return strength
 
 
-def _is_somebody_out_of_sight(standings: Standings) -> bool:
+def _is_any_rank_out_of_sight(standings: Standings) -> bool:
     return any(
         item.evidence.presence is Presence.SILENT and not item.evidence.dumps
         for item in standings.by_rank.values()
