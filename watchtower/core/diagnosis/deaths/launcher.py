@@ -71,7 +71,7 @@ def find_ended_from_outside(standings: Standings, settle_s: float) -> tuple[Deat
 
 
 def is_cancelled(standings: Standings, settle_s: float) -> bool:
-    """Return whether the whole job was ended on purpose: one signal to most ranks, and none lives on.
+    """Return whether the whole job was ended on purpose: one signal to most ranks, none lives on.
 
     Ranks that died of the broken connection, left with 0 or had to be killed do not count against
     it; any death that could have a reason of its own does, unless the signal came before it.
