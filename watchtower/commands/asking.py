@@ -92,7 +92,7 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         verdict = client.incident_text(incident["id"]).rstrip()
         said = [say_ack(incident["ack"])] if incident.get("ack") else []
         history = _history_text(incident.get("verdicts") or [])
-        after = _aftermath_text(incident["verdict"].get("aftermath") or [])
+        after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [])
         parts = [verdict, *said, *history, *after, *map(_stack_text, incident["stacks"])]
         return "\n\n".join(parts)
 
