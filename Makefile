@@ -16,9 +16,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-# The tests of this tier wait for clocks; those of torch keep both cores busy while they import it.
-SYSTEM_PROCESSES := $(if $(wildcard $(VENV)/.ready-torch),4,6)
-
 .PHONY: help demo test test-system test-torch lint format bench accuracy clean
 .DEFAULT_GOAL := help
 
@@ -31,11 +28,11 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
 	@$(PYTEST) -n 3 -m 'not system or quick'
 
-test-system: $(VENV)/.ready-dev ## run the tests that start processes (skips what is not installed: torch)
-	@$(PYTEST) -n $(SYSTEM_PROCESSES) -m 'system or hypothesis or thorough' --hypothesis-profile thorough
+test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
+	@$(PYTEST) -n 5 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
-	@$(PYTEST) -n 4 -m torch
+	@$(PYTEST) -n 2 -m torch
 
 lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .
