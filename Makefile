@@ -29,7 +29,7 @@ test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills
 	@$(PYTEST) -n 3 -m 'not system or quick'
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 5 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
+	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
 	@$(PYTEST) -n 2 -m torch
