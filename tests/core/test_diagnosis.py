@@ -220,7 +220,7 @@ class TestForTheIncident:
         assert answer.said_waiting == "7 ranks seem to wait for it"
 
     def test_nor_does_one_while_the_suspect_works(self):
-        """An evaluation that nobody marked: most ranks happen to be at one line, all compute."""
+        """An unmarked evaluation: most ranks happen to be at one line, all compute."""
         answer = said(a_rank(0, IN_USER_CODE, **SPINS), stack=IN_HIDDEN_WAIT, **SPINS)
         assert answer.suspects_moving
         assert not answer.peers_waiting

@@ -1,4 +1,4 @@
-"""Ranks that wait without sleeping, as in MPI: a hang is found in time, an evaluation is none."""
+"""Ranks that wait without sleeping, as in MPI: a hang is detected in time, an evaluation is not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_peers_that_poll_wait_for_a_rank_that_sleeps(tmp_path: Path, board: Path
 
 
 def test_ranks_that_all_compute_at_a_line_are_not_hung(tmp_path: Path, board: Path):
-    """An evaluation that nobody marked, one rank of it in another function than the others."""
+    """An unmarked evaluation, one rank of it in another function than the others."""
     seen: set[str] = set()
     with launched("busy_waits", tmp_path, str(board), LONG_S=str(LONG_S)) as job:
         at = end_calm(job, board)
