@@ -248,7 +248,7 @@ class LiveJob:
         )
         return self.incident
 
-    def close_incident(self, status: Status, now: float, wall: float) -> Incident | None:
+    def close_incident(self, status: Status, wall: float) -> Incident | None:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:

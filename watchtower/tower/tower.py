@@ -283,7 +283,7 @@ class Tower:
             case IncidentUpdated():
                 self.archive.keep(live.update_incident(now, wall))
             case IncidentClosed():
-                self.archive.keep(live.close_incident(live.watch.status, now, wall))
+                self.archive.keep(live.close_incident(live.watch.status, wall))
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since the incident opened, or while its last deaths settled."""
@@ -344,7 +344,7 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, now, wall))
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall))
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
