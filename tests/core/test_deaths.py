@@ -146,6 +146,17 @@ class TestTerminated:
         far += [a_dead_rank(rank, signal=15, age_s=2.8) for rank in (5, 6, 7)]
         assert culprits(a_dead_rank(3, signal=15, age_s=5.0), *near, *far) == "3"
 
+    @pytest.mark.parametrize("near", [1, 3])
+    def test_those_that_had_lost_it_when_the_launcher_ended_them_are_not_either(self, near):
+        """As under torchrun: peers on its node raise a lost connection, then they are asked."""
+        lost = "RuntimeError: Connection closed by peer"
+        count = 2 * (near + 1)
+        dead = [a_dead_rank(rank, error=lost, signal=15, age_s=3.7) for rank in range(near)]
+        dead += [a_dead_rank(near, signal=15, age_s=3.8)]
+        dead += [a_dead_rank(near + 1, error=lost, age_s=2.1)]
+        dead += [a_dead_rank(r, error=lost, signal=15, age_s=2.0) for r in range(near + 2, count)]
+        assert culprits(*dead, count=count) == str(near)
+
     def test_one_after_a_lost_connection_is_a_launchers(self):
         first = a_dead_rank(2, error="ConnectionResetError: s3", age_s=3.2)
         rest = [a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(8) if rank != 2]
@@ -239,9 +250,11 @@ def ended_by_a_launcher(draw, first_hand):
     reaction_s = draw(LAUNCHER_S)
     dead = [a_dead_rank(culprit, age_s=5.0, **draw(first_hand))]
     for rank in set(range(8)) - {culprit}:
-        became = draw(st.sampled_from(["lost", "waits", "asked", "killed"]))
-        if became == "lost":
-            dead.append(a_dead_rank(rank, error="EOFError", age_s=5.0 - draw(LOST_S)))
+        became = draw(st.sampled_from(["lost", "lost, asked", "waits", "asked", "killed"]))
+        if became.startswith("lost"):
+            signal = 15 if became.endswith("asked") else None
+            age_s = 5.0 - draw(LOST_S)
+            dead.append(a_dead_rank(rank, error="EOFError", signal=signal, age_s=age_s))
         elif became != "waits":
             signal, patience_s = (15, 0.0) if became == "asked" else (9, 0.3)
             spread_s = draw(st.floats(0, 0.2))
@@ -261,7 +274,7 @@ def test_whatever_the_launcher_ends_afterwards_the_first_death_is_named(scene):
 @given(ended_by_a_launcher(st.just({"signal": 15})))
 def test_a_rank_terminated_alone_is_named_if_the_others_are_not_terminated_at_once(scene):
     culprit, dead = scene
-    asked = [item for item in dead if item.evidence.ended.code == 15]
+    asked = [item for item in dead if classify_ending(item.evidence.ended) is DeathKind.TERMINATED]
     assume(2 * len(asked) <= 8)
     assert culprits(*dead) == str(culprit)
 

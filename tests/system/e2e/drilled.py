@@ -56,9 +56,6 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
-    # Wrong with two ranks a node: torchrun ends the other one within its report, and half of the
-    # job then looks cancelled.
-    "terminated_rank",
     # They run on stdlib, and take long here.
     "hung_then_cancelled_sigkill",
     "hung_then_cancelled_restarted",

@@ -99,11 +99,6 @@ def signal_name(ending: Ending) -> str:
     return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
 
 
-def is_by_termination(ending: Ending | None) -> bool:
-    """Return whether a signal that asks a process to end did end it, whatever it raised before."""
-    return ending is not None and signal_name(ending) in _TERMINATING
-
-
 def describe_ending(ended: Ending | None) -> str:
     """Return how a process ended: "ended by SIGTERM", "exited with code 3", "raised ValueError"."""
     if ended is None:

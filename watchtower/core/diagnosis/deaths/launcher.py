@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watchtower.core.diagnosis.deaths.death import JITTER_S, Death, Earliest, find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind, is_by_termination
+from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.standings import Standings
 
 SENT = frozenset({DeathKind.TERMINATED, DeathKind.KILLED})
@@ -85,26 +85,11 @@ def _find_sent(kind: DeathKind, deaths: Sequence[Death]) -> list[Death]:
     first = next((death for death in deaths if death.kind is not DeathKind.CLEAN), None)
     if first is None or first.kind is not kind:
         return []
-    reasons = Earliest(
-        death for death in deaths if not (death.kind is DeathKind.CLEAN or _is_sent(death))
-    )
-    sent = [
-        death
-        for death in deaths
-        if (death.kind is kind or _is_asked_victim(death)) and not reasons.is_before(death)
-    ]
+    reasons = Earliest(death for death in deaths if death.kind not in SENT | {DeathKind.CLEAN})
+    sent = [death for death in deaths if death.kind is kind and not reasons.is_before(death)]
     earliest = Earliest(sent)
     own = (death for death in deaths if death.kind not in _COMPATIBLE_WITH_CANCELLING)
     return sent if all(earliest.is_before(death) for death in own) else []
-
-
-def _is_sent(death: Death) -> bool:
-    return death.kind in SENT or _is_asked_victim(death)
-
-
-def _is_asked_victim(death: Death) -> bool:
-    """Return whether a rank was asked to end while it was ending: it had lost its connection."""
-    return death.kind is DeathKind.CONSEQUENTIAL and is_by_termination(death.ending)
 
 
 def _is_of_most(sent: Sequence[Death], deaths: Sequence[Death], ranks: int, gap_s: float) -> bool:
