@@ -37,11 +37,12 @@ from tests.synthesis.timeline import run
 from watchtower.api.ingest import decode
 from watchtower.core.case import Case
 from watchtower.core.policy import Policy
+from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.report import Beat, Report
 
 LAYOUTS = {
@@ -164,7 +165,7 @@ class Feed:
                 await asyncio.gather(*(self._take(body) for body in some))
 
     async def _take(self, body: bytes) -> None:
-        await self.tower.take_dumps(decode(body, self._dumps))
+        await self.tower.take_dumps(SentBatch(decode(body, self._dumps), body))
 
     @asynccontextmanager
     async def _stage(self, stage: str) -> AsyncIterator[None]:
@@ -185,7 +186,7 @@ async def play(case: Case, path: Path) -> tuple[Holds, str]:
     """Play the job's last seconds to a tower; give the holds and its verdict."""
     store = SqliteStore(path)
     clock = MovedClock()
-    tower = Tower(Policy(), store, store.recall(), clock)
+    tower = Tower(Policy(), store, store.recall(), clock, DiagnoserProcess)
     try:
         with timing() as holds:
             feed = Feed(tower, clock, holds)

@@ -30,6 +30,7 @@ from watchtower.api.mutes import mute_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.config import TowerConfig
+from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
@@ -108,7 +109,7 @@ def serve(config: TowerConfig) -> None:
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     tower: Tower | None = None
     try:
-        tower = Tower(config.policy, store, store.recall(), Clock())
+        tower = Tower(config.policy, store, store.recall(), Clock(), DiagnoserProcess)
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

@@ -7,14 +7,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.core.case_inputs import assemble_case
+from watchtower.core.detection.snapshot import Sketch, draw_up
 from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.wire.dumps import (
     ChildDump,
+    DumpBatch,
     DumpFailure,
     FailureKind,
     KernelWait,
     RankDump,
+    SentBatch,
     ThreadDump,
 )
 from watchtower.wire.report import Beat, Ending, EndingKind, Movement, ProcessState
@@ -273,3 +279,14 @@ def without_dumps(case: Case, ranks: Iterable[int]) -> Case:
         case,
         ranks=tuple(replace(item, dumps=()) if item.rank in gone else item for item in case.ranks),
     )
+
+
+def as_sent(batch: DumpBatch) -> SentBatch:
+    """A batch as it comes from an agent."""
+    return SentBatch(batch, msgspec.json.encode(batch))
+
+
+def case_of(sketch: Sketch) -> Case:
+    """Make the case of a sketch, as the process of the diagnosis does."""
+    inputs, bodies = draw_up(sketch)
+    return assemble_case(inputs, [msgspec.json.decode(body, type=DumpBatch) for body in bodies])

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from benchmarks import junk
+from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
 from watchtower.api import connections, ingest
@@ -38,7 +39,7 @@ class Server:
         self.crowd = Crowd(limit, self.refused.append)
         self.refusals = Refusals()
         self.store = SqliteStore(folder / "watchtower.db")
-        tower = Tower(Policy(), self.store, self.store.recall(), Clock())
+        tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
         config = uvicorn.Config(
             make_app(tower, refusals=self.refusals),
             http=connection_class(self.crowd),

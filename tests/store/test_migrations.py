@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.store.test_sqlite import a_batch, a_case, an_incident
+from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore
@@ -21,12 +21,14 @@ SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 def path(tmp_path: Path) -> Path:
     """A file as the release with schema version 1 wrote it."""
     path = tmp_path / "watchtower.db"
-    incident, batch = an_incident(), a_batch("b1")
+    incident, batch = an_incident(), a_batch("b1").batch
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript(SCHEMA_1)
         row = (incident.id, incident.job, 1, "hung", 100.0, 100.0, None)
-        verdict, case = (msgspec.json.encode(v).decode() for v in (incident.verdict, a_case()))
+        verdict, case = (
+            text.decode() for text in (msgspec.json.encode(incident.verdict), EVIDENCE)
+        )
         db.execute(
             "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, verdict, case)
         )
@@ -57,13 +59,13 @@ def test_what_version_1_kept_is_there_in_the_present_one(path):
     (incident,) = memory.incidents
     (stored,) = store.dumps("llama", since=0.0).result()
     store.close()
-    assert incident == an_incident(case=a_case())
+    assert incident == an_incident(evidence=EVIDENCE)
     past = PastGeneration(
         number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
     )
     assert memory.generations == {"llama": past}
     assert memory.pauses["llama"][0].length_s == 30.0
-    assert (stored.batch.id, stored.taken_at) == ("b1", 46.5)
+    assert (stored.sent.batch.id, stored.taken_at) == ("b1", 46.5)
     assert version_of(path) == SCHEMA_VERSION
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.test_sqlite import a_batch, a_case, an_incident
+from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.records import Mute
@@ -70,7 +70,7 @@ def ids(path: Path, table: str, column: str = "id") -> list[str]:
 
 def a_large_batch(ident: str, size: int, job: str = "llama"):
     frames = tuple(Frame(function="f" * 1000, file="a.py", line=n) for n in range(size // 1060))
-    return replace(a_batch(ident), job=job, stacks=(make_stack(frames),))
+    return a_batch(ident, job=job, stacks=(make_stack(frames),))
 
 
 def closed(number: int, **changes):
@@ -100,9 +100,9 @@ def test_incidents_are_bounded_in_age(keep, path):
 def test_old_evidence_goes_before_its_verdict_does(keep):
     store = keep(evidence_mb=1000 / MB)
     for number in range(8):
-        store.save_incident(closed(number, case=a_case())).result()
+        store.save_incident(closed(number, evidence=EVIDENCE)).result()
     prune_all(store)
-    kept = [store.incident(f"{number:04}").result().case is not None for number in range(8)]
+    kept = [store.incident(f"{number:04}").result().evidence is not None for number in range(8)]
     assert kept == sorted(kept)
     assert 0 < sum(kept) < 8
     assert store.incident("0000").result().verdict.summary == "no idea"
@@ -158,7 +158,7 @@ def test_the_file_does_not_grow_without_bound(keep, path):
         for number in range(60):
             ident = f"{wave}-{number:03}"
             store.save_dumps(a_large_batch(ident, 50_000, f"j{number % 5}"), NOW)
-            store.save_incident(closed(number + 60 * wave, case=a_case()))
+            store.save_incident(closed(number + 60 * wave, evidence=EVIDENCE))
         store.prune(NOW).result()
         prune_all(store)
         sizes.append(sum(file.stat().st_size for file in path.parent.iterdir()))

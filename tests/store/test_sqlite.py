@@ -5,15 +5,18 @@ import threading
 import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from tests.core.builders import as_sent
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.migrations import StoreError
 from watchtower.store.records import Incident
+from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 
 
@@ -58,8 +61,11 @@ def a_case() -> Case:
     )
 
 
-def a_batch(ident: str) -> DumpBatch:
-    return DumpBatch(
+EVIDENCE = msgspec.json.encode(a_case())
+
+
+def a_batch(ident: str, **values) -> SentBatch:
+    batch = DumpBatch(
         version=1,
         id=ident,
         node="n0",
@@ -70,22 +76,23 @@ def a_batch(ident: str) -> DumpBatch:
         ranks=(),
         stacks=(),
     )
+    return as_sent(replace(batch, **values))
 
 
 def test_an_incident_comes_back_as_it_was_saved(store):
-    incident = an_incident(case=a_case())
+    incident = an_incident(evidence=EVIDENCE)
     store.save_incident(incident).result()
     assert store.incident("01A").result() == incident
     assert store.incident("01B").result() is None
 
 
 def test_an_update_without_a_case_keeps_the_stored_one(store):
-    store.save_incident(an_incident(case=a_case())).result()
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
     store.save_incident(an_incident(status=Status.RECOVERED, closed_at=130.0)).result()
     stored = store.incident("01A").result()
     assert stored.status is Status.RECOVERED
     assert stored.closed_at == 130.0
-    assert stored.case == a_case()
+    assert read_case(stored) == a_case()
 
 
 def test_incidents_are_listed_newest_first_and_by_job(store):
@@ -169,13 +176,13 @@ def change(store: SqliteStore, statement: str) -> None:
     ],
 )
 def test_an_incident_of_another_release_is_kept_with_what_can_be_read(store, column, value):
-    store.save_incident(an_incident(case=a_case())).result()
-    store.save_incident(an_incident(id="01B", case=a_case())).result()
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    store.save_incident(an_incident(id="01B", evidence=EVIDENCE)).result()
     change(store, f"UPDATE incidents SET {column} = '{value}' WHERE id = '01A'")
     odd, whole = store.recall().incidents
-    assert (whole.case, whole.verdict) == (a_case(), an_incident().verdict)
+    assert (read_case(whole), whole.verdict) == (a_case(), an_incident().verdict)
     assert (odd.id, odd.job, odd.opened_at) == ("01A", whole.job, whole.opened_at)
-    assert (odd.case is None) == (column == "evidence")
+    assert (read_case(odd) is None) == (column == "evidence")
     assert ("cannot be read" in odd.verdict.summary) == (column == "verdict")
     assert {one.id for one in store.incidents().result()} == {"01A", "01B"}
     assert store.incident("01A").result().id == "01A"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from watchtower.core.case import Case, Presence, RankEvidence
-from watchtower.core.fleet.contents import digests_of, logs_of
+from watchtower.core.contents import digests_of, logs_of
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Beat, RankVitals, Report

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.core.detection.scenes import JOB, World
+from tests.diagnosers import InThread
 from watchtower.core.fleet.generation import Generation
 from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
+from watchtower.tower.diagnosis_runner import Diagnoser
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
-from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
+from watchtower.wire.dumps import DumpBatch, DumpReceipt, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict
@@ -45,6 +48,7 @@ class Simulation:
         """Ids of agents by node, where they are not the node's name."""
         self.doubled: set[str] = set()
         """Nodes under whose name a second agent reports, without any rank."""
+        self.start_diagnoser: Callable[[], Diagnoser] = InThread
         self._path = path
         self._batches = 0
         self._start()
@@ -52,7 +56,8 @@ class Simulation:
     def _start(self) -> None:
         self.store = SqliteStore(self._path)
         clock = WorldClock(world=self.world)
-        self.tower = Tower(self.world.policy, self.store, self.store.recall(), clock)
+        memory = self.store.recall()
+        self.tower = Tower(self.world.policy, self.store, memory, clock, self.start_diagnoser)
 
     async def restart_tower(self) -> None:
         """End the tower in good order, and start another one on the same data."""
@@ -66,7 +71,7 @@ class Simulation:
         for task in self.tower._tasks:
             task.cancel()
         await asyncio.gather(*self.tower._tasks, return_exceptions=True)
-        self.tower.thinker.stop(patience_s=0)
+        self.tower.runner.stop()
         self.store.close()
         self._start()
 
@@ -149,7 +154,11 @@ class Simulation:
         """Send dumps of all ranks: one is elsewhere, the others wait in all_reduce."""
         for number in range(1, rounds + 1):
             for node in nodes or sorted({r.node for r in self.world.ranks.values()}):
-                await self.tower.take_dumps(self.batch(node, number, behind, stack))
+                await self.take(self.batch(node, number, behind, stack))
+
+    async def take(self, batch: DumpBatch) -> DumpReceipt:
+        """Send a batch of dumps."""
+        return await self.tower.take_dumps(as_sent(batch))
 
     def batch(self, node: str, number: int, behind: int, stack: str = FETCHING) -> DumpBatch:
         """One node's dumps."""

@@ -78,7 +78,7 @@ class AnyStory(RuleBasedStateMachine):
         for number in range(1, rounds + 1):
             for node in ("n0", "n1"):
                 batch = self.sim.batch(node, number, behind=self.culprit)
-                self.acknowledged.add(self.run(self.sim.tower.take_dumps(batch)).id)
+                self.acknowledged.add(self.run(self.sim.take(batch)).id)
 
     @precondition(lambda self: self.culprit is not None)
     @rule()
@@ -159,7 +159,7 @@ class AnyStory(RuleBasedStateMachine):
     async def stored(self) -> set[str]:
         found, last = set(), None
         while page := await asyncio.wrap_future(self.sim.store.dumps(JOB, 0.0, after=last)):
-            found |= {stored.batch.id for stored in page}
+            found |= {stored.sent.batch.id for stored in page}
             last = page[-1]
         return found
 

@@ -13,6 +13,7 @@ import pytest
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.core.fleet.pace import Pause
+from watchtower.store.rows import read_case
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.health import check_health
 from watchtower.tower.history import get_incident, list_incidents
@@ -45,7 +46,7 @@ async def hang_without_a_store(sim: Simulation) -> None:
     await sim.report(6)
     for node in ("n0", "n1"):
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
-            await sim.tower.take_dumps(sim.batch(node, 1, behind=2))
+            await sim.take(sim.batch(node, 1, behind=2))
     await sim.report(12)
 
 
@@ -76,11 +77,11 @@ def test_an_incident_is_written_when_there_is_room_again(tell):
         await until(sim, lambda: check_health(sim.tower).store == "works")
         assert [one.id for one in await sim.incidents()] == [ident]
         stored = await asyncio.wrap_future(sim.store.incident(ident))
-        assert stored.case.ranks[2].dumps
+        assert read_case(stored).ranks[2].dumps
         await sim.restart_tower()
         await sim.report(1)
         assert sim.verdict.incident == ident
-        await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        await sim.take(sim.batch("n0", 1, behind=2))
 
     tell(story)
 
@@ -95,7 +96,7 @@ def test_an_incident_that_came_and_went_meanwhile_is_written_as_closed(tell):
         (incident,) = await sim.incidents()
         assert incident.status.value == "recovered"
         stored = await asyncio.wrap_future(sim.store.incident(incident.id))
-        assert stored.case is not None
+        assert stored.evidence is not None
 
     tell(story)
 
@@ -191,9 +192,9 @@ def test_a_tower_that_starts_on_a_full_disk_watches_and_knows_its_open_incident(
             await sim.report(3)
             assert (sim.status, sim.verdict.incident) == ("hung", ident)
             with pytest.raises(StoreFailedError):
-                await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+                await sim.take(sim.batch("n0", 1, behind=2))
         await until(sim, lambda: check_health(sim.tower).store == "works")
-        await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+        await sim.take(sim.batch("n0", 1, behind=2))
         assert [one.id for one in await sim.incidents()] == [ident]
 
     tell(story)
@@ -239,7 +240,7 @@ def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_ackno
         with pytest.raises(StoreFailedError, match="the mute could not be stored"):
             await sim.tower.paging.mute(JOB, 60, "")
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
-            await sim.tower.take_dumps(sim.batch("n0", 1, behind=2))
+            await sim.take(sim.batch("n0", 1, behind=2))
         assert not path.exists()
         away.rename(path)
         await until(sim, lambda: check_health(sim.tower).store == "works")

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB
+from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
@@ -31,7 +32,7 @@ def store(tmp_path: Path):
 
 @pytest.fixture
 def client(store):
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock()))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
         client.post("/ingest/v1/report", content=recorded("report.json"))
         yield client
 
@@ -79,7 +80,7 @@ def test_mutes_are_bounded_and_past_ones_make_room(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
     memory = store.recall()
     mutes = tuple(Mute(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_MUTES))
-    full = Tower(Policy(), store, memory, Clock())
+    full = Tower(Policy(), store, memory, Clock(), InThread)
     full.paging._mutes = {mute.job: mute for mute in mutes}
     with TestClient(make_app(full)) as client:
         assert_problem(client.post("/api/v1/jobs/x/mute", json={"for_s": 9}), 422, "1000 jobs")

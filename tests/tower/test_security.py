@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 from starlette.testclient import TestClient
 
+from tests.diagnosers import InThread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.security import LOG_EVERY_S, Guard, Refusals
@@ -29,7 +30,9 @@ UNKNOWN = "a-token-that-nobody-was-given"
 def app(tmp_path_factory: pytest.TempPathFactory):
     store = SqliteStore(tmp_path_factory.mktemp("store") / "watchtower.db")
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
-    yield make_app(Tower(Policy(), store, store.recall(), Clock()), TokenBook({}, environment))
+    yield make_app(
+        Tower(Policy(), store, store.recall(), Clock(), InThread), TokenBook({}, environment)
+    )
     store.close()
 
 
@@ -232,7 +235,7 @@ def test_the_openapi_document_declares_the_bearer_scheme(client):
 
 def test_a_tower_without_tokens_asks_for_none(tmp_path: Path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock()))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
         assert client.get("/api/v1/jobs").status_code == 200
         assert client.post("/ingest/v1/report", content=recorded("report.json")).is_success
         assert client.get("/readyz", headers={"Authorization": "Bearer x"}).json()["ready"]

@@ -44,7 +44,7 @@ class Watching:
                 self.dumps += not order.glance
                 for number in (1,) if order.glance else (1, 2):
                     batch = self.sim.batch(node, number, behind, stack)
-                    await self.sim.tower.take_dumps(replace(batch, glance=order.glance))
+                    await self.sim.take(replace(batch, glance=order.glance))
             await self.sim.settle()
             if self.statuses[-1:] != [self.sim.status]:
                 self.statuses.append(self.sim.status)

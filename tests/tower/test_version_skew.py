@@ -16,6 +16,8 @@ import jsonschema
 import msgspec
 import pytest
 
+from tests.core.builders import as_sent
+from tests.diagnosers import InThread
 from tests.wire.record import describe_messages
 from watchtower.commands.replaying import diagnose_again, read_bundle
 from watchtower.core.policy import Policy
@@ -77,7 +79,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
     """Send a tower of this release every message at its time; return its verdict and replies."""
     store = SqliteStore(folder / "watchtower.db")
     clock = Replayed([0.0])
-    tower = Tower(POLICY, store, store.recall(), clock)
+    tower = Tower(POLICY, store, store.recall(), clock, InThread)
     replies = []
     try:
         next_tick = 0.0
@@ -92,7 +94,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
             if isinstance(received, Report):
                 reply = tower.take_report(received)
             else:
-                reply = await tower.take_dumps(received)
+                reply = await tower.take_dumps(as_sent(received))
             replies.append(json.loads(msgspec.json.encode(reply)))
         await tick(tower)
         verdict = live_verdict(tower, JOB)

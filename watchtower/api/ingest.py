@@ -30,7 +30,7 @@ from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
@@ -71,8 +71,8 @@ class Intake:
     @contextlib.asynccontextmanager
     async def receive(
         self, request: Request, decoder: msgspec.json.Decoder[_Message], limit: int
-    ) -> AsyncIterator[_Message]:
-        """Give the message of a request; its bytes count as held until the block ends.
+    ) -> AsyncIterator[tuple[_Message, bytes]]:
+        """Give the message of a request and its body, which counts as held until the block ends.
 
         Raises RefusedError.
         """
@@ -98,7 +98,7 @@ class Intake:
         decoder: msgspec.json.Decoder[_Message],
         limit: int,
         hold: Callable[[int], None],
-    ) -> _Message:
+    ) -> tuple[_Message, bytes]:
         address = client_of(request.scope)
         if self._waste.is_spent(address, time.monotonic()):
             raise RefusedError(
@@ -107,7 +107,7 @@ class Intake:
         body = await read_body(request, limit, hold)
         began = time.monotonic()
         try:
-            return decode(body, decoder)
+            return decode(body, decoder), body
         except RefusedError:
             now = time.monotonic()
             self._waste.charge(address, now - began, now)
@@ -129,7 +129,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
     async def post_report(request: Request) -> Response:
         try:
-            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as report:
+            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as (report, _):
                 reply = tower.take_report(report)
         except RefusedError as error:
             return _answer(error)
@@ -139,8 +139,8 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
     async def post_dumps(request: Request) -> Response:
         try:
-            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as batch:
-                receipt = await tower.take_dumps(batch)
+            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as (batch, body):
+                receipt = await tower.take_dumps(SentBatch(batch, body))
         except RefusedError as error:
             return _answer(error)
         except StoreFailedError as error:

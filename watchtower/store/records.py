@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 
@@ -32,8 +31,8 @@ class Incident:
     updated_at: float
     verdict: Verdict
     closed_at: float | None = None
-    case: Case | None = None
-    """Evidence of the verdict; left out when many incidents are listed."""
+    evidence: bytes | None = None
+    """The case of the verdict, as JSON; left out when many incidents are listed."""
     ack: Ack | None = None
     verdicts: tuple[VerdictEntry, ...] = ()
     """Every verdict of this stall with its time, the first one first; `verdict` is the one that
@@ -51,10 +50,10 @@ class Mute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredDumps:
+class DumpRow:
     """One batch of dumps and when it was taken."""
 
-    batch: DumpBatch
+    sent: SentBatch
     taken_at: float
 
 

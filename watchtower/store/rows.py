@@ -13,7 +13,7 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.records import Incident
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
 log = logging.getLogger("watchtower.store")
@@ -21,7 +21,7 @@ log = logging.getLogger("watchtower.store")
 _T = TypeVar("_T")
 _Read = TypeVar("_Read")
 
-BATCHES = msgspec.json.Decoder(DumpBatch)
+_BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _CASES = msgspec.json.Decoder(Case)
@@ -84,7 +84,7 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
 
 def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
     """Insert an incident or bring it up to date; an ack or a case once stored stays."""
-    case, ack = None if incident.case is None else encode(incident.case), incident.ack
+    evidence, ack = incident.evidence, incident.ack
     row = (
         incident.id,
         incident.job,
@@ -96,23 +96,23 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         encode(incident.verdict),
         *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
         encode(incident.verdicts),
-        case,
-        size_bytes(case or ""),
+        None if evidence is None else _as_text(evidence),
+        len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
 
 
-def save_dumps(db: sqlite3.Connection, batch: DumpBatch, received_at: float) -> int:
+def save_dumps(db: sqlite3.Connection, sent: SentBatch, received_at: float) -> int:
     """Insert a batch that is not there yet; its size in bytes."""
-    text = encode(batch)
+    batch, size = sent.batch, len(sent.body)
     taken_at = received_at - batch.held_s
-    row = (batch.id, batch.job, batch.node, received_at, text, taken_at, size_bytes(text))
+    row = (batch.id, batch.job, batch.node, received_at, _as_text(sent.body), taken_at, size)
     db.execute(
         "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
         row,
     )
-    return size_bytes(text)
+    return size
 
 
 def read_incident(row: tuple[object, ...]) -> Incident:
@@ -122,7 +122,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     incident goes on without. Raises msgspec.MsgspecError when not even the columns make sense.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, case = rest
+    acked_at, acked_by, ack_note, verdicts, evidence = rest
     stands = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -142,7 +142,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 incident=str(ident),
                 cause=Cause.UNKNOWN,
             ),
-            "case": case and _try_read(ident, "case", lambda text: decode(text, _CASES), case),
+            "evidence": None if evidence is None else str(evidence).encode(),
             "verdicts": _try_read(
                 ident, "verdicts", lambda text: decode(text, _HISTORIES), verdicts
             )
@@ -151,6 +151,21 @@ def read_incident(row: tuple[object, ...]) -> Incident:
         },
         Incident,
     )
+
+
+def read_case(incident: Incident) -> Case | None:
+    """Read the evidence of an incident; none if it is not there or makes no sense."""
+    if incident.evidence is None:
+        return None
+    return _try_read(
+        incident.id, "evidence", lambda text: decode(text, _CASES), incident.evidence.decode()
+    )
+
+
+def read_batch(text: object) -> SentBatch:
+    """Read a batch of dumps. Raises msgspec.MsgspecError."""
+    body = str(text).encode()
+    return SentBatch(_BATCHES.decode(body), body)
 
 
 def read_processes(job: str, text: object) -> frozenset[ProcessKey]:
@@ -184,6 +199,6 @@ def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
     return decoder.decode(str(text))
 
 
-def size_bytes(text: str) -> int:
-    """Bytes that a text takes in the file."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+def _as_text(body: bytes) -> str:
+    """Return a JSON body as the text that the columns hold; parts that nobody reads may be bad."""
+    return body.decode("utf-8", "replace")

@@ -22,9 +22,9 @@ from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
-from watchtower.store.records import Ack, Incident, Memory, Mute, StoredDumps
+from watchtower.store.records import Ack, DumpRow, Incident, Memory, Mute
 from watchtower.store.retention import MB, Retention, prune
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import SentBatch
 from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.store")
@@ -120,12 +120,12 @@ class SqliteStore:
         """Insert an incident, or bring it up to date. A missing case keeps the stored one."""
         return self._write(lambda db: rows.save_incident(db, incident))
 
-    def save_dumps(self, batch: DumpBatch, received_at: float) -> Future[None]:
+    def save_dumps(self, sent: SentBatch, received_at: float) -> Future[None]:
         """Keep a batch; one that is there already stays as it is."""
 
         def save() -> None:
             with self._find_file() as db:
-                self._unpruned_bytes += rows.save_dumps(db, batch, received_at)
+                self._unpruned_bytes += rows.save_dumps(db, sent, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
@@ -134,14 +134,14 @@ class SqliteStore:
         return self._thread.submit(save)
 
     def dumps(
-        self, job: str, since: float, until: float | None = None, after: StoredDumps | None = None
-    ) -> Future[list[StoredDumps]]:
+        self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
+    ) -> Future[list[DumpRow]]:
         """Read dumps of a job taken since then, newest first, `PAGE` at most; `after` goes on."""
-        at, ident = (after.taken_at, after.batch.id) if after else (until or 1e12, "")
+        at, ident = (after.taken_at, after.sent.batch.id) if after else (until or 1e12, "")
         row = (job, since, at, at, ident, PAGE)
         return self._thread.submit(
             lambda: [
-                StoredDumps(batch=rows.decode(batch, rows.BATCHES), taken_at=taken_at)
+                DumpRow(sent=rows.read_batch(batch), taken_at=taken_at)
                 for batch, taken_at in self._db.execute(rows.DUMPS, row)
             ]
         )

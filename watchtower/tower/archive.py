@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Ack, Incident, Memory, StoredDumps
+from watchtower.store.records import Ack, DumpRow, Incident, Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
 from watchtower.tower.writes import STORE_HANGS_S, STORE_WAIT_S, Writes
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Status
 
 log = logging.getLogger("watchtower.tower")
@@ -79,7 +79,7 @@ async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
         return
     now, wall = clock.now(), clock.wall()
     async for stored in archive.read_dumps(gen.job, wall - (now - last_beat)):
-        gen.take_dumps(stored.batch, min(now, now - (wall - stored.taken_at)))
+        gen.take_dumps(stored.sent, min(now, now - (wall - stored.taken_at)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +120,11 @@ class Archive:
         if store.failure is not None:
             self._note(store.failure)
 
-    async def keep_dumps(self, batch: DumpBatch) -> None:
+    async def keep_dumps(self, sent: SentBatch) -> None:
         """Store a batch. Raises StoreFailedError, at once while an earlier batch hangs."""
         self._dump_writes.take_done()
-        save = partial(self.store.save_dumps, batch, self._clock.wall())
-        future = self._dump_writes.begin(batch.id, save)
+        save = partial(self.store.save_dumps, sent, self._clock.wall())
+        future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
         await self.wait(future, "the dumps")
@@ -160,8 +160,8 @@ class Archive:
         if incident is None:
             return
         earlier = self._unsaved.get(incident.id)
-        if earlier is not None and incident.case is None:
-            incident = replace(incident, case=earlier.case)
+        if earlier is not None and incident.evidence is None:
+            incident = replace(incident, evidence=earlier.evidence)
         if earlier is None and len(self._unsaved) >= MAX_UNSAVED:
             log.error("incident %s is not stored: too many wait for the store", incident.id)
             return
@@ -202,7 +202,7 @@ class Archive:
         wall = self._clock.wall()
         self._give(lambda: self.store.save_generation(job, past, wall))
 
-    async def read_dumps(self, job: str, since: float) -> AsyncIterator[StoredDumps]:
+    async def read_dumps(self, job: str, since: float) -> AsyncIterator[DumpRow]:
         """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
 
         Raises TimeoutError, and what the store fails with.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
-from watchtower.core.case import Case
-from watchtower.core.detection.snapshot import Sketch, make_case
-from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose, failed_diagnosis
-from watchtower.tower.thinking import Thinker
+from watchtower.core.detection.snapshot import Sketch, draw_up
+from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
+from watchtower.diagnoser.messages import Request, limits_for
+from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 
 log = logging.getLogger("watchtower.tower")
 
@@ -18,22 +19,34 @@ class Conclusion:
     """What became of one diagnosis."""
 
     diagnosis: Diagnosis
-    case: Case | None
-    """What it was made from; None when not even that could be made."""
-    has_failed: bool
-    """The diagnosis says only that there is none: a job can become hung on it all the same."""
+    """`why_not` in it says why there is none, if so."""
+    evidence: bytes | None
+    """The case that it was made from, as JSON; null if none could be made."""
 
 
-async def conclude(thinker: Thinker, sketch: Sketch, earlier: Case | None) -> Conclusion:
+async def conclude(
+    runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None
+) -> Conclusion:
     """Make the case and its diagnosis off the event loop. An error is logged, never raised."""
-    case = None
+    evidence = None
     try:
-        case = await thinker.think(sketch.job, lambda: make_case(sketch, earlier))
-        made = case
-        diagnosis = await thinker.think(sketch.job, lambda: diagnose(made))
-    except Exception as error:
-        part = "the diagnosis failed" if case else "no case could be made"
-        log.exception("job %s: %s", sketch.job, part)
-        failed = failed_diagnosis(sketch.stalled_for_s, error)
-        return Conclusion(diagnosis=failed, case=case, has_failed=True)
-    return Conclusion(diagnosis=diagnosis, case=case, has_failed=False)
+        answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier))
+        evidence = answer.evidence
+        if answer.diagnosis is not None:
+            return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
+        why = "it failed, its traceback is in the tower's log"
+        part = "the diagnosis failed" if evidence else "no case could be made"
+        log.error("job %s: %s\n%s", sketch.job, part, answer.error)
+    except NotDiagnosedError as error:
+        why = str(error)
+        log.warning("job %s is not diagnosed: %s", sketch.job, why)
+    except Exception:
+        why = "it failed, its traceback is in the tower's log"
+        log.exception("job %s: no case could be made", sketch.job)
+    return Conclusion(diagnosis=not_diagnosed(sketch.stalled_for_s, why), evidence=evidence)
+
+
+def _write(sketch: Sketch, earlier: bytes | None) -> Request:
+    inputs, bodies = draw_up(sketch)
+    limits = limits_for(len(inputs.case.ranks))
+    return Request(limits=limits, inputs=inputs, bodies=bodies, earlier=earlier)

@@ -8,11 +8,13 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.core.case import Case
-from watchtower.store.records import Incident, StoredDumps
+from watchtower.store.records import Incident
+from watchtower.store.rows import read_case
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
+from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 BUNDLE_FORMAT = "watchtower-incident-1"
@@ -24,6 +26,14 @@ case has the last two dumps of every rank in any event."""
 
 MARGIN_S = 60.0
 """Dumps are looked for from this long before the stall: the wall clock may have been set since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDumps:
+    """One batch of dumps and when it was taken."""
+
+    batch: DumpBatch
+    taken_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +83,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
         ack=view_ack(incident.ack) if incident.ack else None,
         verdict=incident.verdict,
         verdicts=incident.verdicts,
-        case=incident.case,
+        case=read_case(incident),
         dumps=tuple(dumps[:MAX_BATCHES]),
         dumps_are_all=len(dumps) <= MAX_BATCHES,
     )
@@ -88,5 +98,6 @@ async def _read_dumps(tower: Tower, incident: Incident) -> list[StoredDumps]:
         page = await archive.read(archive.store.dumps(incident.job, since, until, last))
         if not page:
             break
-        dumps, last = [*dumps, *page], page[-1]
+        dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in page]
+        last = page[-1]
     return dumps

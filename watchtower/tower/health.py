@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.tower.archive import Archive
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.thinking import BEHIND_S
+from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -49,7 +49,10 @@ def check_health(tower: Tower) -> Health:
         limits.append(_with_nodes("two agents report under this name: give each its own", shared))
     if tower.fleet.refused_jobs:
         limits.append("too many jobs or ranks were reported: further ones are left out")
-    limits += [f"the diagnosis of job {job} does not come back" for job in tower.thinker.hanging()]
+    limits += [
+        f"job {job} is not diagnosed for now: its diagnosis cost too much or crashed, several times"
+        for job in tower.runner.backing_off()
+    ]
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:
         limits = [*limits[:MAX_LIMITS_SHOWN], f"and {hidden} more"]
@@ -65,7 +68,7 @@ def check_health(tower: Tower) -> Health:
 
 def _find_trouble(tower: Tower, now: float) -> str:
     """Say why the tower cannot decide; empty when it can."""
-    late_s, behind_s = now - tower.counters.last_tick_at, tower.thinker.behind_s()
+    late_s, behind_s = now - tower.counters.last_tick_at, tower.runner.behind_s()
     if late_s >= TICK_IS_LATE_S:
         return f"the last look at the jobs was {late_s:.0f} s ago"
     return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
 from watchtower.store.records import Incident
+from watchtower.store.rows import read_case
 from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.paging import AckView, view_ack
@@ -83,7 +84,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         ack=view_ack(incident.ack) if incident.ack else None,
         verdict=verdict,
         verdicts=list(incident.verdicts),
-        stacks=_stacks(incident.case) if incident.case else [],
+        stacks=_stacks(case) if (case := read_case(incident)) else [],
     )
 
 
@@ -96,7 +97,7 @@ async def last_verdict(tower: Tower, job: str) -> Verdict | None:
 async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
     """Read one incident as it is, written or not; None when there is none of that id."""
     unsaved = next((one for one in tower.archive.unsaved(None) if one.id == incident_id), None)
-    if unsaved is not None and unsaved.case is not None:
+    if unsaved is not None and unsaved.evidence is not None:
         return unsaved
     try:
         stored = await tower.archive.read(tower.archive.store.incident(incident_id))
@@ -105,7 +106,7 @@ async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
             raise
         return unsaved
     if unsaved is not None and stored is not None:
-        return replace(unsaved, case=stored.case)
+        return replace(unsaved, evidence=stored.evidence)
     return unsaved or stored
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from watchtower.core.case import Case
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
 from watchtower.core.detection.detector import Kind, Stall, Why
 from watchtower.core.detection.effects import Effect
@@ -40,9 +39,9 @@ class LiveJob:
     around: Surroundings = Surroundings()
     incident: Incident | None = None
     """The open incident, else the latest one of this generation."""
-    case: Case | None = None
-    """Evidence of the latest diagnosis."""
-    earlier: Case | None = None
+    evidence: bytes | None = None
+    """Case of the latest diagnosis, as JSON."""
+    earlier: bytes | None = None
     """Evidence that the tower's last run left with an open incident."""
     stored_losses: Mapping[int, Loss] = field(default_factory=dict)
     """Losses that the tower's last run listed in the open incident."""
@@ -110,7 +109,7 @@ class LiveJob:
             ranks=frozenset(suspect.rank for suspect in verdict.suspects),
         )
         self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), opening, now)
-        self.case = self.earlier = incident.case
+        self.evidence = self.earlier = incident.evidence
         self._history, self._history_of = incident.verdicts, self.question()
         self.stored_losses = read_aftermath(verdict.aftermath, now - wall)
         self.resumed_at = now
@@ -188,7 +187,7 @@ class LiveJob:
             return
         if self._history_of != self.question():
             self._history, self._history_of = (), self.question()
-        self.case, self.diagnosed_at = made.case, self._made_at
+        self.evidence, self.diagnosed_at = made.evidence, self._made_at
         self._history = add_entry(self._history, made.diagnosis, self._made_at)
         self._made = None
 
@@ -224,7 +223,7 @@ class LiveJob:
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             verdicts=self._history,
-            case=self.case,
+            evidence=self.evidence,
         )
         return self.incident
 
@@ -244,7 +243,7 @@ class LiveJob:
             verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
             verdicts=self._history,
             updated_at=wall,
-            case=None if is_same else self.case,
+            evidence=None if is_same else self.evidence,
         )
         return self.incident
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from watchtower.core.detection.aftermath import Loss, find_losses
@@ -24,7 +24,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import Sketch, dumps_since, sketch_case
+from watchtower.core.detection.snapshot import Sketch, is_dumped_since, sketch_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
@@ -37,12 +37,12 @@ from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosing import conclude
+from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
-from watchtower.tower.thinking import Thinker
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.dumps import DumpBatch, DumpReceipt
+from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
@@ -78,7 +78,14 @@ class Counters:
 class Tower:
     """Live state of all jobs. Not thread-safe: call it from its event loop only."""
 
-    def __init__(self, policy: Policy, store: SqliteStore, memory: Memory, clock: Clock) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        store: SqliteStore,
+        memory: Memory,
+        clock: Clock,
+        start_diagnoser: Callable[[], Diagnoser],
+    ) -> None:
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
@@ -92,7 +99,7 @@ class Tower:
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
         self._faded_on = int(clock.wall() // DAY_S)
         self._orders = OrderBook()
-        self.thinker = Thinker(clock)
+        self.runner = DiagnosisRunner(clock, start_diagnoser)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -104,7 +111,7 @@ class Tower:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.thinker.stop(patience_s=0)
+        self.runner.stop()
         self.archive.close()
 
     def take_report(self, report: Report) -> ReportReply:
@@ -121,20 +128,20 @@ class Tower:
             orders=self._orders.collect(report.node, now),
         )
 
-    async def take_dumps(self, batch: DumpBatch) -> DumpReceipt:
+    async def take_dumps(self, sent: SentBatch) -> DumpReceipt:
         """Take one batch of dumps: kept durably before it is acknowledged.
 
         Raises StoreFailedError when it cannot be kept; it is evidence all the same, and the agent
         sends it again.
         """
-        now = self.clock.now()
+        now, batch = self.clock.now(), sent.batch
         if batch.glance:
             self._take_glance(batch, now)
             return DumpReceipt(id=batch.id)
-        if taken := self.fleet.take_dumps(batch, now):
+        if taken := self.fleet.take_dumps(sent, now):
             self.live[batch.job].watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(batch.job)
-        await self.archive.keep_dumps(batch)
+        await self.archive.keep_dumps(sent)
         self.counters.dumps += 1
         return DumpReceipt(id=batch.id)
 
@@ -299,7 +306,7 @@ class Tower:
         nodes = {
             record.key.node
             for record in gen.live()
-            if wanted.again or not dumps_since(record, since)
+            if wanted.again or not is_dumped_since(record, since)
         }
         self._orders.place(nodes, gen.job, make_id(self.clock.wall()), now, glance=wanted.glance)
 
@@ -322,14 +329,14 @@ class Tower:
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
         asked = live.question()
         try:
-            conclusion = await conclude(self.thinker, sketch, live.earlier)
+            conclusion = await conclude(self.runner, sketch, gen.job, live.earlier)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
         self.counters.diagnoses += 1
         if self.live.get(live.name) is not live:
             return  # another generation has begun
-        says_more = not conclusion.has_failed or live.watch.diagnosis is None
+        says_more = not conclusion.diagnosis.why_not or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
             effects = live.take_diagnosis(conclusion, now, self.clock.wall())
             self._carry_out(live, gen, effects, now)
@@ -348,6 +355,7 @@ class Tower:
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
+            self.runner.forget(job.name)
             self._keep_pauses(job.name)
             del self.live[job.name]
 

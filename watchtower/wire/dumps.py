@@ -179,6 +179,17 @@ class DumpBatch:
         check_count("group_logs", len(self.group_logs), MAX_GROUPS)
 
 
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch of dumps and the body of the message that it came in.
+
+    The body is what is stored, and what the diagnosis reads: its process has no part in the fleet.
+    """
+
+    batch: DumpBatch
+    body: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpReceipt:
     """Answer to a batch: from here on the tower keeps it, through a crash too."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.builders import a_stack
+from tests.core.builders import a_stack, as_sent, case_of
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.snapshot import make_case, sketch_case
+from watchtower.core.detection.snapshot import sketch_case
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import MAX_RIVALS, MIN_MISSING, MIN_RETIRED
@@ -116,7 +116,7 @@ def test_a_claimed_world_size_costs_neither_time_nor_memory(fleet):
     assert gen.world_size == MAX_WORLD_SIZE
     stall = detector.judge(gen, fleet.nodes, Pauses(), 500.0).stall
     assert len(stall.ranks) == MIN_MISSING + 1
-    case = make_case(sketch_case(gen, fleet.nodes, detector, stall, None, 500.0))
+    case = case_of(sketch_case(gen, fleet.nodes, detector, stall, None, 500.0))
     assert len(case.ranks) == MIN_MISSING + 1
 
 
@@ -127,25 +127,36 @@ def test_missing_ranks_of_a_real_job_are_all_named():
     assert fleet.jobs["j"].generation.missing_ranks() == tuple(range(1000, 2048))
 
 
-def test_stacks_that_no_dump_of_the_senders_own_ranks_names_are_not_kept(fleet):
+def test_only_bodies_with_dumps_of_the_senders_own_ranks_are_kept(fleet):
     fleet.take_report(report("n", vitals()), 0.0)
-    named, other = a_stack("a train.py:1"), a_stack("b train.py:2")
-    batch = dumps("j", 0, 1, named)
-    fleet.take_dumps(DumpBatch(**{**fields_of(batch), "stacks": (named, other)}), 1.0)
-    fleet.take_dumps(dumps("j", 0, 1, other, node="liar"), 1.0)
-    assert set(fleet.jobs["j"].generation.contents.stacks) == {named.digest}
+    gen, stack = fleet.jobs["j"].generation, a_stack("a train.py:1")
+    fleet.take_dumps(as_sent(dumps("j", 0, 1, stack, node="liar")), 1.0)
+    assert gen.dumps_bytes == 0
+    sent = as_sent(dumps("j", 0, 1, stack))
+    fleet.take_dumps(sent, 1.0)
+    assert gen.dumps_bytes == len(sent.body)
 
 
-def fields_of(batch: DumpBatch) -> dict:
-    return {name: getattr(batch, name) for name in DumpBatch.__slots__}
+def test_bodies_are_counted_as_long_as_a_rank_holds_them(fleet):
+    fleet.take_report(report("n", vitals(), vitals(rank=1, pid=2)), 0.0)
+    gen, stack = fleet.jobs["j"].generation, a_stack("a train.py:1")
+    sent = [as_sent(dumps("j", n % 2, n % 2 + 1, stack, name=f"b{n:02}")) for n in range(20)]
+    for number, each in enumerate(sent):
+        fleet.take_dumps(each, number)
+    assert gen.dumps_bytes == sum(len(each.body) for each in sent[-4:])
+    fleet.take_report(report("n", vitals(rank=1, pid=2), vitals(pid=7, found_age_s=0.0)), 30.0)
+    gen.drop_dumps()
+    assert gen.dumps_bytes == 0
 
 
-def test_the_job_with_most_frames_loses_its_stacks_when_there_are_too_many(fleet, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_FRAMES", 10)
+def test_the_job_with_most_bytes_loses_its_dumps_when_there_are_too_many(fleet, monkeypatch):
     fleet.take_report(report("n", vitals("good"), vitals("bad", pid=2)), 0.0)
     frame = a_stack("f x.py:1").frames[0]
-    few, many = make_stack((frame,) * 3), make_stack((frame,) * 9)
-    fleet.take_dumps(dumps("good", 0, 1, few), 1.0)
-    fleet.take_dumps(dumps("bad", 0, 2, many), 1.0)
-    assert set(fleet.jobs["good"].generation.contents.stacks) == {few.digest}
-    assert fleet.jobs["bad"].generation.contents.stacks == {}
+    few = as_sent(dumps("good", 0, 1, make_stack((frame,) * 3)))
+    many = as_sent(dumps("bad", 0, 2, make_stack((frame,) * 9)))
+    monkeypatch.setattr(bounds, "MAX_DUMPS_BYTES", len(many.body) + 10)
+    fleet.take_dumps(few, 1.0)
+    fleet.take_dumps(many, 1.0)
+    kept = {name: job.generation.dumps_bytes for name, job in fleet.jobs.items()}
+    assert kept == {"good": len(few.body), "bad": 0}
+    assert fleet.jobs["bad"].generation.ranks[0].dumps == []

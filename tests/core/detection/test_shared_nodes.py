@@ -6,13 +6,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.builders import as_sent, case_of
 from tests.properties import examples
 from tests.synthesis.faults import FAULTS, imagine
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import launch, write_batches, write_reports
 from watchtower.core.case import Case
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.detection.snapshot import make_case, sketch_case
+from watchtower.core.detection.snapshot import sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
@@ -33,12 +34,12 @@ def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
     ]
     order.shuffle(batches)
     for batch in batches:
-        fleet.take_dumps(batch, NOW + 1.0)
+        fleet.take_dumps(as_sent(batch), NOW + 1.0)
     made = {}
     for name, job in fleet.jobs.items():
         stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
         gen = job.generation
-        made[name] = make_case(sketch_case(gen, fleet.nodes, detector, stall, None, NOW + 1.0))
+        made[name] = case_of(sketch_case(gen, fleet.nodes, detector, stall, None, NOW + 1.0))
     return made
 
 

@@ -27,7 +27,7 @@ from watchtower.core.detection.effects import (
 from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
 from watchtower.core.detection.surroundings import Surroundings
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import RankDump
@@ -105,6 +105,9 @@ DIAGNOSE_EVERY_S = 5.0
 DUMP_WAIT_S = 2.5
 """Missing dumps delay the first verdict by at most this: a rank that does not answer is evidence
 too. Above the second that two rounds are apart, plus a report interval."""
+
+DIAGNOSIS_WAIT_S = 30.0
+"""A suspicion without a diagnosis for so long goes on without one."""
 
 SECOND_LOOK = 0.6
 """New dumps are ordered when this share of the patience is over, so that the stacks an incident
@@ -185,7 +188,7 @@ class JobWatch:
             effects.append(DumpsWanted(reason="resumed"))
         effects += self._ask_for_diagnosis(around, now)
         if status is Status.SUSPECT:
-            return self._weigh_suspicion(around, effects, now)
+            return self._weigh_suspicion(self.stall, around, effects, now)
         return status
 
     def _say_lost(self, reason: str) -> str:
@@ -296,11 +299,17 @@ class JobWatch:
         self._asked_at = now
         return [DiagnosisWanted()]
 
-    def _weigh_suspicion(self, around: Surroundings, effects: list[Effect], now: float) -> Status:
-        if self.diagnosis is None:
-            return Status.SUSPECT
-        self.patience = patience_for(self.diagnosis, around, self.pauses, self.policy)
+    def _weigh_suspicion(
+        self, stall: Stall, around: Surroundings, effects: list[Effect], now: float
+    ) -> Status:
         waited = now - self.suspect_since
+        if self.diagnosis is None:
+            if waited < DIAGNOSIS_WAIT_S:
+                return Status.SUSPECT
+            self.diagnosis = not_diagnosed(
+                now - stall.since, f"none came within {DIAGNOSIS_WAIT_S:g} s"
+            )
+        self.patience = patience_for(self.diagnosis, around, self.pauses, self.policy)
         if waited >= SECOND_LOOK * self.patience.length_s and not self._looked_again:
             self._looked_again = True
             effects.append(DumpsWanted(reason="second look", again=True))

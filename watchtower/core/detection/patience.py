@@ -45,6 +45,8 @@ def patience_for(
     diagnosis: Diagnosis, around: Surroundings, pauses: Pauses, policy: Policy
 ) -> Patience:
     """Decide how long after suspicion a stall becomes an incident."""
+    if diagnosis.why_not:
+        return _undiagnosed(around, policy)
     if diagnosis.cause in CANNOT_GO_ON:
         return Patience(
             length_s=_still_s(around, policy), reason="the suspect cannot go on by itself"
@@ -59,6 +61,13 @@ def patience_for(
             reason=f"a pause of {seen:.0f} s was seen here before",
         )
     return patience
+
+
+def _undiagnosed(around: Surroundings, policy: Policy) -> Patience:
+    if around.all_still:
+        return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
+    reason = "there is no diagnosis, and a rank moves"
+    return Patience(length_s=policy.class_patience_s, reason=reason)
 
 
 def _by_movement(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:

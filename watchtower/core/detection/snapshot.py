@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.core.case_inputs import CaseInputs, DumpPlace, age_beat
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Detector, Stall
-from watchtower.core.fleet.contents import DumpContents, digests_of, logs_of
-from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
-from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import RankDump
-from watchtower.wire.report import Beat, Ending
-from watchtower.wire.stacks import Stack
+from watchtower.core.fleet.generation import DumpBody, Generation, NodeRecord, RankRecord
+from watchtower.wire.report import Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +29,6 @@ class Sketch:
     records: tuple[RankRecord, ...]
     rivals: Mapping[int, Sequence[str]]
     nodes: Mapping[str, NodeRecord]
-    contents: DumpContents
     tallies: Mapping[int, tuple[int, int]]
     """Of a slow job: looks and waits by rank."""
     detector: Detector
@@ -72,7 +67,6 @@ def sketch_case(
         records=tuple(record.copy() for record in gen.ranks.values()),
         rivals=rivals,
         nodes=dict(nodes),
-        contents=gen.contents.copy(),
         tallies={rank: (tally.looks, tally.waits) for rank, tally in tallies.items()},
         detector=detector,
         since=since,
@@ -81,10 +75,22 @@ def sketch_case(
     )
 
 
-def make_case(sketch: Sketch, earlier: Case | None = None) -> Case:
-    """Make the case of a sketch. `earlier` is what the tower's last run knew of the same stall."""
-    case = _make_case(sketch)
-    return case if earlier is None else carry_over(case, earlier)
+def draw_up(sketch: Sketch) -> tuple[CaseInputs, list[bytes]]:
+    """Make the inputs of a case from a sketch, and the bodies that its dumps are in."""
+    bodies: dict[DumpBody, int] = {}
+    places = [
+        DumpPlace(
+            record.vitals.rank,
+            record.key.pid,
+            record.key.start_time,
+            bodies.setdefault(body, len(bodies)),
+        )
+        for record in sketch.records
+        for taken_at, body in record.dumps
+        if taken_at >= sketch.evidence_since
+    ]
+    inputs = CaseInputs(case=_make_case(sketch), dumps=tuple(places))
+    return inputs, [body.body for body in bodies]
 
 
 def _make_case(sketch: Sketch) -> Case:
@@ -108,46 +114,12 @@ def _make_case(sketch: Sketch) -> Case:
         ranks=ranks,
         nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
         slowdown=sketch.slowdown,
-        **_contents_of(ranks, sketch.contents),
     )
 
 
-def dumps_since(record: RankRecord, since: float) -> tuple[RankDump, ...]:
-    """Dumps of a rank that were taken during the stall that began at `since`."""
-    if not record.dumps:
-        return ()
-    return tuple([dump for taken_at, dump in record.dumps if taken_at >= since])
-
-
-def carry_over(case: Case, earlier: Case) -> Case:
-    """Take what an earlier case of the same stall knew of ranks that nobody reports any more.
-
-    A rank that died before tower and agent were restarted is in no report since.
-    """
-    elapsed_s = max(0.0, case.stalled_for_s - earlier.stalled_for_s)
-    known = {r.rank: r for r in earlier.ranks if r.presence is not Presence.MISSING}
-    ranks = tuple(
-        _age_evidence(known[r.rank], elapsed_s)
-        if r.presence is Presence.MISSING and r.rank in known
-        else r
-        for r in case.ranks
-    )
-    both = DumpContents(
-        stacks={each.digest: each for each in (*earlier.stacks, *case.stacks)},
-        groups={each.id: each for each in (*earlier.groups, *case.groups)},
-        group_logs={each.digest: each for each in (*earlier.group_logs, *case.group_logs)},
-    )
-    return replace(case, ranks=ranks, **_contents_of(ranks, both))
-
-
-def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
-    ended = known.ended
-    return replace(
-        known,
-        presence=Presence.ENDED if ended else Presence.SILENT,
-        beat=_aged_beat(known.beat, elapsed_s),
-        ended=replace(ended, age_s=ended.age_s + elapsed_s) if ended else None,
-    )
+def is_dumped_since(record: RankRecord, since: float) -> bool:
+    """Whether a dump of a rank was taken during the stall that began at `since`."""
+    return bool(record.dumps) and record.dumps[-1][0] >= since
 
 
 def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> RankEvidence:
@@ -164,12 +136,11 @@ def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> Rank
         node=record.key.node,
         pid=vitals.pid,
         local_rank=vitals.local_rank,
-        beat=_aged_beat(vitals.beat, sketch.now - record.seen_at),
+        beat=age_beat(vitals.beat, sketch.now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,
         movement=vitals.movement,
         ended=_aged_ending(vitals.ended, record.ended_at, sketch.now),
-        dumps=dumps_since(record, sketch.evidence_since),
     )
 
 
@@ -180,14 +151,6 @@ def _with_more(evidence: RankEvidence, sketch: Sketch) -> RankEvidence:
         looks, waits = sketch.tallies[evidence.rank]
         evidence = replace(evidence, looks=looks, waits=waits)
     return evidence
-
-
-def _aged_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:
-    if beat is None:
-        return None
-    elapsed_s = max(0.0, elapsed_s)
-    phase_age_s = beat.phase_age_s + elapsed_s if beat.phase else 0.0
-    return replace(beat, age_s=beat.age_s + elapsed_s, phase_age_s=phase_age_s)
 
 
 def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> Ending | None:
@@ -204,23 +167,4 @@ def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEviden
         silent_for_s=now - node.seen_at,
         interval_s=node.interval_s,
         limits=node.limits,
-    )
-
-
-class _Contents(TypedDict):
-    stacks: tuple[Stack, ...]
-    groups: tuple[ProcessGroup, ...]
-    group_logs: tuple[GroupLog, ...]
-
-
-def _contents_of(ranks: tuple[RankEvidence, ...], contents: DumpContents) -> _Contents:
-    """Collect what the dumps of these ranks name, in an order that depends on nothing else."""
-    dumps = [dump for rank in ranks for dump in rank.dumps]
-    named = {digest for dump in dumps for digest in digests_of(dump)}
-    logs = {digest for dump in dumps for digest in logs_of(dump)} & contents.group_logs.keys()
-    groups = {contents.group_logs[digest].group for digest in logs} & contents.groups.keys()
-    return _Contents(
-        stacks=tuple(contents.stacks[d] for d in sorted(named & contents.stacks.keys())),
-        groups=tuple(contents.groups[name] for name in sorted(groups)),
-        group_logs=tuple(contents.group_logs[digest] for digest in sorted(logs)),
     )

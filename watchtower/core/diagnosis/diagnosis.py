@@ -55,6 +55,8 @@ class Diagnosis:
     """At least one live rank waits in a collective that the suspects have not entered."""
     said_waiting: str = ""
     """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
+    why_not: str = ""
+    """Why there is no diagnosis; empty if there is one."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
 
@@ -84,17 +86,18 @@ def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Dia
     )
 
 
-def failed_diagnosis(stalled_for_s: float, error: Exception) -> Diagnosis:
-    """What is left to say when `diagnose` itself failed: that, and that the job stands still."""
+def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:
+    """Return what is left to say without a diagnosis: that, and that the job stands still."""
     return Diagnosis(
         cause=Cause.UNKNOWN,
         confidence=0.0,
         suspects=(),
-        summary="no diagnosis: it failed, its traceback is in the tower's log",
+        summary=f"not diagnosed: {why_not}",
         waiting="",
         step=None,
         stalled_for_s=stalled_for_s,
-        missing_evidence=(f"the diagnosis failed ({type(error).__name__})",),
+        missing_evidence=(f"the diagnosis: {why_not}",),
+        why_not=why_not,
     )
 
 

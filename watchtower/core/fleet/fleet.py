@@ -21,7 +21,7 @@ from watchtower.core.fleet.generation import (
 )
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
-from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
@@ -35,9 +35,9 @@ MAX_RANKS = MAX_WORLD_SIZE
 """Ranks of all jobs in memory, some 2 KB each and looked at twice a second: twice the largest job
 designed for. Further ones are left out."""
 
-MAX_FRAMES = 1_000_000
-"""Frames of all stacks in memory, some 200 bytes each. A real job that hangs has a few thousand;
-beyond it the job that has most loses its stacks."""
+MAX_DUMPS_BYTES = 256 * 1024 * 1024
+"""Bodies of dumps in memory, of all jobs: two rounds of 131,072 ranks at 1 KB each. Beyond it the
+job that has most loses its dumps."""
 
 CROWDED = 0.5
 """Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
@@ -74,6 +74,8 @@ class Fleet:
         """Ranks that were not taken because there are too many of them, or of their jobs."""
         self.rank_count = 0
         """Ranks of all jobs."""
+        self._dumps_bytes = 0
+        """Bytes of all bodies, or more: what jobs let go of is not counted until there is need."""
         self._founded: Counter[str] = Counter()
         """Jobs in memory by the node that reported them first."""
 
@@ -104,13 +106,16 @@ class Fleet:
             if self._is_awaited(name, rank, report.node, now):
                 node.ranks.add((name, rank))
 
-    def take_dumps(self, batch: DumpBatch, now: float) -> list[RankDump]:
+    def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
-        job = self.jobs.get(batch.job)
+        job = self.jobs.get(sent.batch.job)
         if job is None:
             return []
-        taken = job.generation.take_dumps(batch, now - batch.held_s)
-        self._drop_too_much()
+        before = job.generation.dumps_bytes
+        taken = job.generation.take_dumps(sent, now - sent.batch.held_s)
+        self._dumps_bytes += max(0, job.generation.dumps_bytes - before)
+        if self._dumps_bytes > MAX_DUMPS_BYTES:
+            self._dumps_bytes = self._drop_too_much()
         return taken
 
     @property
@@ -138,10 +143,12 @@ class Fleet:
         if not self._founded[job.founder]:
             del self._founded[job.founder]
 
-    def _drop_too_much(self) -> None:
-        contents = [job.generation.contents for job in self.jobs.values()]
-        while sum(each.weight for each in contents) > MAX_FRAMES:
-            max(contents, key=lambda each: each.weight).drop()
+    def _drop_too_much(self) -> int:
+        """Keep to the bound; returns the bytes of all bodies that are left."""
+        gens = [job.generation for job in self.jobs.values()]
+        while (total := sum(gen.dumps_bytes for gen in gens)) > MAX_DUMPS_BYTES:
+            max(gens, key=lambda gen: gen.dumps_bytes).drop_dumps()
+        return total
 
     def _take_vitals(self, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key
@@ -221,7 +228,7 @@ class Fleet:
             first_seen_at=claim.now - claim.vitals.found_age_s,
             moved_at=claim.now,
         )
-        gen.ranks[claim.vitals.rank] = record
+        gen.put(record)
         gen.awaited.discard(claim.key)
         if claim.vitals.rank in gen.unclaimed:
             gen.unclaimed.discard(claim.vitals.rank)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from watchtower.core.fleet.contents import DumpContents
 from watchtower.core.fleet.pace import Pace
-from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, lowest_step
 
 MIN_MISSING = 256
@@ -44,6 +43,15 @@ class ProcessKey(NamedTuple):
     start_time: int
 
 
+@dataclass(slots=True, eq=False)
+class DumpBody:
+    """The body of one batch of dumps. All ranks of the batch share it."""
+
+    body: bytes
+    holders: int = 0
+    """Ranks that have it among their last two dumps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastGeneration:
     """What is worth remembering of a generation, so that a restarted tower knows it again."""
@@ -69,8 +77,8 @@ class RankRecord:
     """Agent that reported it last."""
     missing_since: float | None = None
     """When its node first reported without it."""
-    dumps: list[tuple[float, RankDump]] = field(default_factory=list)
-    """(taken at, dump), oldest first, the last two."""
+    dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
+    """When the last two dumps were taken, oldest first, and the bodies that hold them."""
 
     def copy(self) -> RankRecord:
         """Copy it; everything in it is replaced as a whole and never changed."""
@@ -125,7 +133,8 @@ class Generation:
     rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
     """Second processes that claim a taken rank, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
-    contents: DumpContents = field(default_factory=DumpContents)
+    dumps_bytes: int = 0
+    """Bytes of all bodies that the dumps of its ranks are in."""
     batches: dict[str, frozenset[int]] = field(default_factory=dict)
     """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice. With each the
     ranks that nobody had reported yet."""
@@ -171,8 +180,9 @@ class Generation:
         if key in self.rivals or len(self.rivals) < MAX_RIVALS:
             self.rivals[key] = (vitals, seen_at)
 
-    def take_dumps(self, batch: DumpBatch, taken_at: float) -> list[RankDump]:
+    def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Attach the dumps of a batch to their ranks; returns those not attached before."""
+        batch, body = sent.batch, DumpBody(sent.body)
         left = self.batches.get(batch.id)
         unclaimed, taken = set(), []
         for dump in batch.ranks:
@@ -182,17 +192,40 @@ class Generation:
             if record is None:
                 unclaimed.add(dump.rank)
             elif record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
-                dumps = [*record.dumps, (taken_at, dump)]
-                record.dumps = sorted(dumps, key=lambda item: item[0])[-2:]
+                self._hold(record, taken_at, body)
                 taken.append(dump)
-        self.contents.keep(batch, taken)
-        if self.contents.is_full:
-            self.contents.keep_only(d for record in self.ranks.values() for _, d in record.dumps)
         self.unclaimed |= unclaimed
         self.batches[batch.id] = frozenset(unclaimed)
         if len(self.batches) > MAX_BATCHES:
             self.batches.pop(next(iter(self.batches)))
         return taken
+
+    def put(self, record: RankRecord) -> None:
+        """Make this the record of its rank."""
+        before = self.ranks.get(record.vitals.rank)
+        if before is not None:
+            self._release(before.dumps)
+        self.ranks[record.vitals.rank] = record
+
+    def _hold(self, record: RankRecord, taken_at: float, body: DumpBody) -> None:
+        if body.holders == 0:
+            self.dumps_bytes += len(body.body)
+        body.holders += 1
+        dumps = sorted([*record.dumps, (taken_at, body)], key=lambda item: item[0])
+        record.dumps = dumps[-2:]
+        self._release(dumps[:-2])
+
+    def _release(self, dumps: Iterable[tuple[float, DumpBody]]) -> None:
+        for _, body in dumps:
+            body.holders -= 1
+            if body.holders == 0:
+                self.dumps_bytes -= len(body.body)
+
+    def drop_dumps(self) -> None:
+        """Let go of all dumps; the ranks count as not dumped."""
+        self.dumps_bytes = 0
+        for record in self.ranks.values():
+            record.dumps = []
 
     def own(self, batch: DumpBatch) -> list[RankDump]:
         """Choose the dumps of a batch that are of this generation's processes."""

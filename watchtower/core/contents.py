@@ -13,20 +13,6 @@ from watchtower.wire.collectives import GroupLog, ProcessGroup, make_group_log, 
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.stacks import Stack, make_stack
 
-MAX_STACKS = 8192
-"""Distinct stacks of a generation in memory; beyond it only those of the latest dumps stay. If
-those are more, it is looked again when there are twice as many: that takes time with every dump
-there is, and must not be done for every batch."""
-
-MAX_GROUP_LOGS = 1_048_576
-"""Distinct logs of a generation in memory, likewise: eight for each rank of the largest job."""
-
-LOG_WEIGHT = 4
-"""Memory of a log with its records, as a number of frames."""
-
-MEMBERS_PER_FRAME = 100
-"""Characters of a group's members that take as much memory as one frame."""
-
 
 @dataclass(slots=True)
 class DumpContents:
@@ -35,11 +21,6 @@ class DumpContents:
     stacks: dict[str, Stack] = field(default_factory=dict)
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     group_logs: dict[str, GroupLog] = field(default_factory=dict)
-    weight: int = 0
-    """Memory they take, counted in frames of some 200 bytes."""
-    _stacks_left: int = 0
-    _logs_left: int = 0
-    """How many stayed when it was last looked for what nobody names any more."""
 
     def keep(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
         """Keep what these dumps of a batch name; what nobody names is not kept."""
@@ -50,7 +31,6 @@ class DumpContents:
                 continue
             if make_stack(stack.frames).digest == stack.digest:
                 self.stacks[stack.digest] = stack
-                self.weight += _weigh_stack(stack)
         named = {digest for dump in dumps for digest in logs_of(dump)}
         # Once for all logs: members may be 100 kB of text, and there may be thousands of logs.
         groups = {group.id: group for group in batch.groups if self._is_right(group)}
@@ -67,42 +47,7 @@ class DumpContents:
         if not _has_right_digest(log):
             return
         self.group_logs[log.digest] = log
-        self.weight += LOG_WEIGHT
-        if group.id not in self.groups:
-            self.groups[group.id] = group
-            self.weight += _weigh_group(group)
-
-    def copy(self) -> DumpContents:
-        """Copy it, not what it names."""
-        return DumpContents(
-            dict(self.stacks), dict(self.groups), dict(self.group_logs), self.weight
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to let go of what no dump names any more."""
-        too_many_stacks = len(self.stacks) > max(MAX_STACKS, 2 * self._stacks_left)
-        return too_many_stacks or len(self.group_logs) > max(MAX_GROUP_LOGS, 2 * self._logs_left)
-
-    def keep_only(self, dumps: Iterable[RankDump]) -> None:
-        """Let go of everything that these dumps do not name."""
-        dumps = list(dumps)
-        stacks = {digest for dump in dumps for digest in digests_of(dump)}
-        logs = {digest for dump in dumps for digest in logs_of(dump)}
-        self.stacks = {d: stack for d, stack in self.stacks.items() if d in stacks}
-        self.group_logs = {d: log for d, log in self.group_logs.items() if d in logs}
-        self._stacks_left, self._logs_left = len(self.stacks), len(self.group_logs)
-        groups = {log.group for log in self.group_logs.values()}
-        self.groups = {name: group for name, group in self.groups.items() if name in groups}
-        self.weight = (
-            sum(map(_weigh_stack, self.stacks.values()))
-            + sum(map(_weigh_group, self.groups.values()))
-            + LOG_WEIGHT * len(self.group_logs)
-        )
-
-    def drop(self) -> None:
-        """Let go of all; the dumps that named them say only what the kernel knows."""
-        self.keep_only(())
+        self.groups.setdefault(group.id, group)
 
 
 def _has_right_digest(log: GroupLog) -> bool:
@@ -114,14 +59,6 @@ def _has_right_digest(log: GroupLog) -> bool:
         records=log.records,
     )
     return again.digest == log.digest
-
-
-def _weigh_stack(stack: Stack) -> int:
-    return len(stack.frames)
-
-
-def _weigh_group(group: ProcessGroup) -> int:
-    return 1 + len(group.members) // MEMBERS_PER_FRAME
 
 
 def digests_of(dump: RankDump) -> Iterator[str]:

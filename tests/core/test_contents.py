@@ -1,9 +1,9 @@
-"""What dumps name by digest is kept once, the first of each, and only as long as it is named."""
+"""What dumps name by digest is kept once, the first of each, and only if it is named."""
 
 from dataclasses import replace
 
-from watchtower.core.fleet import contents as module
-from watchtower.core.fleet.contents import DumpContents
+from watchtower.core import contents as module
+from watchtower.core.contents import DumpContents
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import (
     CollectiveRecord,
@@ -104,7 +104,7 @@ def test_a_group_under_a_false_name_is_not_kept():
 
 
 def test_a_group_is_checked_once_for_all_its_logs(monkeypatch):
-    """Its members may be 100 kB, its logs thousands: the event loop waits for this."""
+    """Its members may be 100 kB, its logs thousands: the diagnosis waits for this."""
     named = []
     monkeypatch.setattr(module, "name_group", lambda *parts: named.append(parts) or WORLD.id)
     logs = [a_log(number) for number in range(100)]
@@ -115,40 +115,5 @@ def test_a_group_is_checked_once_for_all_its_logs(monkeypatch):
     assert (len(contents.group_logs), len(named)) == (100, 1)
 
 
-def test_what_is_named_no_more_makes_room(monkeypatch):
-    monkeypatch.setattr(module, "MAX_STACKS", 2)
-    contents = DumpContents()
-    for n in range(3):
-        dump = a_dump(f"s{n}", a_log(n))
-        contents.keep(a_batch(dump, stacks=[a_stack(f"s{n}")], logs=[a_log(n)]), [dump])
-    assert contents.is_full
-    contents.keep_only([a_dump("s2", a_log(2))])
-    assert list(contents.stacks.values()) == [a_stack("s2")]
-    assert list(contents.group_logs.values()) == [a_log(2)]
-    assert contents.groups == {WORLD.id: WORLD}
-    contents.drop()
-    assert (contents.stacks, contents.groups, contents.group_logs) == ({}, {}, {})
-    assert contents.weight == 0
-
-
 def test_members_of_a_described_group_are_readable():
     assert parse_members(WORLD.members, MAX_WORLD_SIZE) == (0, 1, 2, 3)
-
-
-def test_what_is_named_is_not_looked_for_at_every_batch_when_it_is_more_than_the_bound(monkeypatch):
-    monkeypatch.setattr(module, "MAX_STACKS", 10)
-    contents, dumps, looks = DumpContents(), [], 0
-    for number in range(1000):
-        dumps.append(a_dump(f"d{number}"))
-        contents.keep(a_batch(dumps[-1], stacks=[a_stack(f"d{number}")]), dumps[-1:])
-        if contents.is_full:
-            contents.keep_only(dumps)
-            looks += 1
-    assert looks == 7  # at 11, 23, 47 ... stacks
-    contents.keep_only(dumps[:1])
-    assert list(contents.stacks.values()) == [a_stack("d0")]
-    for number in range(11):
-        contents.keep(
-            a_batch(a_dump(f"e{number}"), stacks=[a_stack(f"e{number}")]), [a_dump(f"e{number}")]
-        )
-    assert contents.is_full

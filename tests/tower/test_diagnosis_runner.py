@@ -1,0 +1,270 @@
+"""Diagnoses that cost their process: they cost their own job, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from tests.core.detection.scenes import JOB
+from tests.diagnosers import InThread
+from tests.tower.simulator import Simulation, hang
+from watchtower.core.policy import Policy
+from watchtower.diagnoser.messages import Answer
+from watchtower.diagnoser.process import DiagnoserDiedError
+from watchtower.tower import diagnosis_runner
+from watchtower.tower.clock import Clock
+from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
+from watchtower.tower.health import check_health
+from watchtower.wire.verdict import Cause
+
+NOTHING = Answer(diagnosis=None, evidence=None)
+
+
+@dataclass(frozen=True)
+class HandClock(Clock):
+    """A clock that the test moves."""
+
+    at: list[float]
+
+    def now(self) -> float:
+        return self.at[0]
+
+
+class Scripted:
+    """Dies of what is in `deadly`; answers to anything else with nothing."""
+
+    deadly: frozenset[str] = frozenset()
+    started = 0
+
+    def __init__(self) -> None:
+        Scripted.started += 1
+
+    def ask(self, request: str) -> Answer:
+        if request in self.deadly:
+            raise DiagnoserDiedError("it took more than 2.0 s of CPU time")
+        return NOTHING
+
+    def kill(self) -> None:
+        pass
+
+
+def run(story) -> None:
+    async def told() -> None:
+        clock = HandClock([0.0])
+        runner = DiagnosisRunner(clock, Scripted)
+        try:
+            await story(runner, clock)
+        finally:
+            runner.stop()
+
+    asyncio.run(asyncio.wait_for(told(), 30))
+
+
+@pytest.fixture(autouse=True)
+def script(monkeypatch):
+    monkeypatch.setattr(Scripted, "deadly", frozenset({"bad"}))
+    monkeypatch.setattr(Scripted, "started", 0)
+
+
+def ask(runner: DiagnosisRunner, job: str, owner: str = ""):
+    return runner.run(job, owner or job, lambda: job)
+
+
+def test_a_diagnosis_that_costs_its_process_costs_no_other_job_anything():
+    async def story(runner, clock) -> None:
+        asked = [ask(runner, "bad"), *(ask(runner, f"job {n}") for n in range(9))]
+        bad, *good = await asyncio.gather(*asked, return_exceptions=True)
+        assert str(bad) == "the diagnosis was ended: it took more than 2.0 s of CPU time"
+        assert good == [NOTHING] * 9
+        assert Scripted.started == 3  # the one that died, its spare, and another spare
+
+    run(story)
+
+
+def test_a_job_waits_longer_after_each_death_from_the_second_on():
+    async def story(runner, clock) -> None:
+        async def is_tried() -> bool:
+            with pytest.raises(NotDiagnosedError) as caught:
+                await ask(runner, "bad")
+            return "was ended" in str(caught.value)
+
+        assert [await is_tried() for _ in range(4)] == [True, True, False, False]
+        assert runner.backing_off() == ["bad"]
+        for wait_s in (30, 60, 120, 240, 480, 600, 600):
+            clock.at[0] += wait_s - 1
+            assert not await is_tried()
+            clock.at[0] += 1
+            assert await is_tried()
+
+    run(story)
+
+
+def test_an_answer_ends_the_waiting(monkeypatch):
+    async def story(runner, clock) -> None:
+        for _ in range(2):
+            with pytest.raises(NotDiagnosedError):
+                await ask(runner, "bad")
+        clock.at[0] += diagnosis_runner.BACK_OFF_S
+        monkeypatch.setattr(Scripted, "deadly", frozenset())
+        assert await ask(runner, "bad") == NOTHING
+        assert await ask(runner, "bad") == NOTHING
+        assert runner.backing_off() == []
+
+    run(story)
+
+
+def test_jobs_that_cost_processes_are_remembered_in_bounds(monkeypatch):
+    monkeypatch.setattr(diagnosis_runner, "MAX_DEATHS", 5)
+
+    async def story(runner, clock) -> None:
+        monkeypatch.setattr(Scripted, "deadly", frozenset(f"job {n}" for n in range(9)))
+        for number in range(9):
+            for _ in range(2):
+                with pytest.raises(NotDiagnosedError):
+                    await ask(runner, f"job {number}")
+        assert runner.backing_off() == [f"job {n}" for n in range(4, 9)]
+
+    run(story)
+
+
+def test_what_writing_a_request_raises_is_the_callers():
+    async def story(runner, clock) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await runner.run("job", "owner", lambda: 1 // 0)
+        assert await ask(runner, "job") == NOTHING
+
+    run(story)
+
+
+class Deadly(InThread):
+    """Dies of every request while `gate` is shut."""
+
+    gate = threading.Event()
+
+    def ask(self, request):
+        if not self.gate.is_set():
+            raise DiagnoserDiedError("it took more than 2.0 s of CPU time")
+        return super().ask(request)
+
+
+WHY = "the diagnosis was ended: it took more than 2.0 s of CPU time"
+
+
+def test_a_job_that_cannot_be_diagnosed_is_hung_all_the_same_and_says_why(tell, monkeypatch):
+    monkeypatch.setattr(Deadly, "gate", threading.Event())
+
+    async def story(sim: Simulation) -> None:
+        sim.start_diagnoser = Deadly
+        await sim.restart_tower()
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(1)
+        assert sim.verdict.summary == f"not diagnosed: {WHY}"
+        await sim.report(6)
+        (limit,) = check_health(sim.tower).limits
+        assert limit.startswith(f"job {JOB} is not diagnosed for now")
+        await sim.report(Policy().moving_floor_s)
+        (incident,) = await sim.incidents()
+        assert sim.status == "hung"
+        assert incident.verdict.suspects == ()
+        assert incident.verdict.summary.startswith("not diagnosed: ")
+        # ... and once it can be, the incident says so.
+        Deadly.gate.set()
+        await sim.report(4 * diagnosis_runner.BACK_OFF_S)
+        (incident,) = await sim.incidents()
+        assert incident.verdict.cause is Cause.DATALOADER_STALL
+
+    tell(story)
+
+
+def test_a_job_of_which_no_case_can_be_made_is_hung_all_the_same(tell, monkeypatch):
+    def fail(sketch):
+        raise ValueError("two of one rank")
+
+    monkeypatch.setattr("watchtower.tower.diagnosing.draw_up", fail)
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=2)
+        await sim.report(60)
+        assert sim.status == "hung"
+        assert sim.verdict.suspects == ()
+
+    tell(story)
+
+
+def test_a_diagnosis_that_fails_does_not_take_back_an_earlier_one(tell, monkeypatch):
+    monkeypatch.setattr(Deadly, "gate", threading.Event())
+
+    async def story(sim: Simulation) -> None:
+        sim.start_diagnoser = Deadly
+        await sim.restart_tower()
+        Deadly.gate.set()
+        await hang(sim)
+        Deadly.gate.clear()
+        await sim.report(12)
+        assert sim.tower.runner.backing_off() == [JOB]
+        assert sim.verdict.cause is Cause.DATALOADER_STALL
+
+    tell(story)
+
+
+class Slow(InThread):
+    """Answers when `gate` opens."""
+
+    gate = threading.Event()
+
+    def ask(self, request):
+        assert self.gate.wait(30)
+        return super().ask(request)
+
+
+def test_diagnoses_far_behind_make_the_tower_not_ready(tell, monkeypatch):
+    monkeypatch.setattr(Slow, "gate", threading.Event())
+
+    async def story(sim: Simulation) -> None:
+        sim.start_diagnoser = Slow
+        await sim.restart_tower()
+        await sim.step(3)
+        waiting = asyncio.create_task(sim.tower.runner.run("other", "", lambda: 1 // 0))
+        await asyncio.sleep(0)
+        held = asyncio.create_task(sim.tower.runner.run("more", "", lambda: 1 // 0))
+        await asyncio.sleep(0)
+        assert check_health(sim.tower).ready
+        sim.world.now += diagnosis_runner.BEHIND_S
+        sim.tower.tick()
+        health = check_health(sim.tower)
+        assert not health.ready
+        assert health.detail == "diagnoses are 60 s behind"
+        Slow.gate.set()
+        for task in (waiting, held):
+            with pytest.raises(ZeroDivisionError):
+                await task
+        assert check_health(sim.tower).ready
+
+    tell(story)
+
+
+def test_a_suspicion_goes_on_without_a_diagnosis_that_does_not_come(tell, monkeypatch):
+    monkeypatch.setattr(Slow, "gate", threading.Event())
+
+    async def story(sim: Simulation) -> None:
+        sim.start_diagnoser = Slow
+        await sim.restart_tower()
+        settle, sim.settle = sim.settle, lambda: asyncio.sleep(0)
+        await sim.step(10)
+        await sim.report(6)
+        await sim.report(60)
+        assert sim.status == "hung"
+        assert "not diagnosed: none came within 30 s" in sim.verdict.summary
+        Slow.gate.set()
+        sim.settle = settle
+        await sim.report(10)
+        assert "not diagnosed" not in sim.verdict.summary
+
+    tell(story)

@@ -1,0 +1,76 @@
+"""Answers requests on its standard input until that ends. The tower starts it; nobody else does."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from watchtower.diagnoser import frames
+from watchtower.diagnoser.messages import Limits, read_limits
+from watchtower.diagnoser.work import answer
+from watchtower.garbage import put_off_full_collections
+
+OOM_SCORE_ADJ = "800"
+"""The kernel, short of memory, ends this process long before the tower or a training process."""
+
+READY = b"ready"
+
+
+def main() -> int:
+    """Answer requests until the tower closes the pipe."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
+    # Ends with its tower, by the end of its input. The terminal's Ctrl-C is the tower's.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # what is printed by mistake is no answer
+    put_off_full_collections()
+    _write(sink, [READY])
+    while True:
+        try:
+            request = frames.unpack(lambda size: _read(source, size))
+        except EOFError:
+            return 0
+        _limit(read_limits(request))
+        reply = answer(request)
+        del request
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _write(sink, reply)
+        del reply
+        gc.collect()
+
+
+def _limit(limits: Limits) -> None:
+    """Let the kernel end this process if the diagnosis costs more. SIGPROF ends it by default."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = (
+        limits.memory_bytes if hard == resource.RLIM_INFINITY else min(limits.memory_bytes, hard)
+    )
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+
+
+def _read(source: BinaryIO, size: int) -> bytes:
+    data = source.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _write(sink: BinaryIO, reply: list[bytes]) -> None:
+    try:
+        for part in frames.pack(reply):
+            sink.write(part)
+        sink.flush()
+    except BrokenPipeError:
+        os._exit(0)  # the tower is gone
+
+
+if __name__ == "__main__":
+    sys.exit(main())

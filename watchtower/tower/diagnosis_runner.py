@@ -1,0 +1,144 @@
+"""Runs diagnoses in a process of their own, one at a time; a diagnosis that costs too much is ended
+with its process, and its job waits longer each time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from watchtower.diagnoser.messages import Answer, Request
+from watchtower.diagnoser.process import DiagnoserDiedError
+from watchtower.tower.clock import Clock
+from watchtower.tower.turns import Turns
+from watchtower.worker import Worker
+
+log = logging.getLogger("watchtower.tower")
+
+FREE_DEATHS = 2
+"""A job's diagnosis is tried again at once until its process has died so often in a row. The first
+death may be another one's fault: the machine was out of memory."""
+
+BACK_OFF_S = 30.0
+MAX_BACK_OFF_S = 600.0
+"""After these a job waits so long for its next diagnosis, and twice as long each time."""
+
+BEHIND_S = 60.0
+"""Diagnoses that wait this long for their turn make the tower not ready: verdicts come late."""
+
+MAX_DEATHS = 1024
+"""Jobs whose deaths are remembered; the oldest make room."""
+
+
+class Diagnoser(Protocol):
+    """What answers requests: `DiagnoserProcess`, or the same work without a process in tests."""
+
+    def ask(self, request: Request) -> Answer:
+        """Have one case diagnosed. Raises DiagnoserDiedError."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class NotDiagnosedError(Exception):
+    """There is no diagnosis; the message says why."""
+
+
+@dataclass(slots=True)
+class _Deaths:
+    """Processes in a row that a job's diagnosis cost."""
+
+    count: int
+    again_at: float
+
+
+class DiagnosisRunner:
+    """Not thread-safe: call it from its event loop only."""
+
+    def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
+        self._clock, self._start = clock, start
+        self._worker = Worker("diagnose")
+        self._turns = Turns()
+        self._asked_at: dict[object, float] = {}
+        """When each one that waits, or is diagnosed, was asked for."""
+        self._deaths: dict[str, _Deaths] = {}
+        self._ready: list[Diagnoser] = []
+        """The one in use, and a spare one: a start takes longer than most diagnoses."""
+        self._is_stopped = False
+        self._worker.submit(self._fill_up)
+
+    async def run(self, job: str, owner: str, write: Callable[[], Request]) -> Answer:
+        """Diagnose when it is the owner's turn; `write` runs off the event loop.
+
+        Raises NotDiagnosedError, and what `write` raises.
+        """
+        ticket = object()
+        self._asked_at[ticket] = self._clock.now()
+        try:
+            async with self._turns.take(owner):
+                return await self._run(job, write)
+        finally:
+            del self._asked_at[ticket]
+
+    def backing_off(self) -> list[str]:
+        """Return the jobs whose diagnosis is not tried for now."""
+        now = self._clock.now()
+        return sorted(job for job, deaths in self._deaths.items() if now < deaths.again_at)
+
+    def behind_s(self) -> float:
+        """Return for how long the first that waits has waited."""
+        return self._clock.now() - min(self._asked_at.values(), default=self._clock.now())
+
+    def forget(self, job: str) -> None:
+        """Forget what the diagnoses of a job cost: it is over."""
+        self._deaths.pop(job, None)
+
+    def stop(self) -> None:
+        """End the processes and take nothing more."""
+        self._is_stopped = True
+        for diagnoser in self._ready:
+            diagnoser.kill()
+        self._worker.stop(patience_s=0)
+
+    async def _run(self, job: str, write: Callable[[], Request]) -> Answer:
+        deaths = self._deaths.get(job, _Deaths(0, 0.0))
+        wait_s = deaths.again_at - self._clock.now()
+        if wait_s > 0:
+            raise NotDiagnosedError(
+                f"{deaths.count} diagnoses of this job were ended in a row; the next one is tried "
+                f"in {wait_s:.0f} s"
+            )
+        try:
+            answer = await asyncio.wrap_future(self._worker.submit(lambda: self._ask(write)))
+        except DiagnoserDiedError as error:
+            self._count_death(job, deaths)
+            raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None
+        self._deaths.pop(job, None)
+        return answer
+
+    def _count_death(self, job: str, deaths: _Deaths) -> None:
+        count = deaths.count + 1
+        doubled = min(count - FREE_DEATHS, 10)
+        wait_s = min(BACK_OFF_S * 2**doubled, MAX_BACK_OFF_S) if doubled >= 0 else 0.0
+        self._deaths.pop(job, None)
+        self._deaths[job] = _Deaths(count, self._clock.now() + wait_s)
+        if len(self._deaths) > MAX_DEATHS:
+            self._deaths.pop(next(iter(self._deaths)))
+
+    def _ask(self, write: Callable[[], Request]) -> Answer:
+        """In the worker: ask the process in use, and bring the spare one in if that is gone."""
+        request = write()
+        if not self._ready:
+            self._fill_up()
+        try:
+            return self._ready[0].ask(request)
+        except DiagnoserDiedError:
+            self._ready.pop(0)
+            self._worker.submit(self._fill_up)
+            raise
+
+    def _fill_up(self) -> None:
+        while len(self._ready) < 2 and not self._is_stopped:
+            self._ready.append(self._start())
