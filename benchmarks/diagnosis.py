@@ -13,6 +13,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -24,12 +25,14 @@ from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from watchtower.core.case import Case
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.detection.snapshot import make_case, sketch_case
+from watchtower.core.detection.snapshot import draw_up, sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
+from watchtower.diagnoser.messages import Request, limits_for, make_case, write_success
+from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 
 LAYOUTS = {
     "1024": Layout(tensor=8, data=16, pipeline=8),
@@ -98,16 +101,33 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     words = f"decode {len(bodies)} batches, {size_mb:.1f} MB"
     batches = part(words, lambda: [decoder.decode(body) for body in bodies])
     fleet = _fleet_of(case)
-    part("take them in", lambda: [fleet.take_dumps(batch, NOW) for batch in batches])
+    sent = [SentBatch(batch, body) for batch, body in zip(batches, bodies, strict=True)]
+    part("take them in", lambda: [fleet.take_dumps(each, NOW) for each in sent])
     gen, detector = fleet.jobs[case.job].generation, Detector(Policy())
     stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
     sketch = part(
         "hold the evidence still",
         lambda: sketch_case(gen, fleet.nodes, detector, stall, None, NOW),
     )
-    made = part("make the case", lambda: make_case(sketch))
-    part("diagnose", lambda: diagnose(made))
+    inputs, held = part("draw up the case", lambda: draw_up(sketch))
+    limits = limits_for(layout.size)
+    request = Request(limits=limits, inputs=inputs, bodies=held)
+    frames = part("write the request", request.encode)
+    made = part("in the process: make the case", lambda: make_case(frames))
+    part("in the process: diagnose, write", lambda: write_success(made))
+    diagnoser = DiagnoserProcess()
+    diagnoser.ask(request)
+    began = time.monotonic()
+    diagnoser.ask(request)
+    rows.append(("ask the process, wall clock", time.monotonic() - began, _rss_mb(diagnoser.pid)))
+    diagnoser.kill()
     return rows
+
+
+def _rss_mb(pid: int) -> float:
+    """Megabytes that a process and nobody else has, with its share of the rest."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def _fleet_of(case: Case) -> Fleet:
