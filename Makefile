@@ -15,6 +15,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+# Collecting the system tier, too, would cost every process a second.
+IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
+DRILLS := tests/system/e2e/test_drills.py
 
 .PHONY: help demo test test-system test-torch lint format bench accuracy clean
 .DEFAULT_GOAL := help
@@ -26,7 +29,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
-	@$(PYTEST) -n 3 -m 'not system or quick'
+	@$(PYTEST) -n 3 -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
 	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough

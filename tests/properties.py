@@ -1,6 +1,9 @@
-"""How many examples a property is tried with: the two profiles of Hypothesis.
+"""How many examples a property is tried with: the profiles of Hypothesis.
 
-`quick` is the default, `pytest --hypothesis-profile thorough` takes the other one.
+`quick` is the default, `pytest --hypothesis-profile thorough` takes the other one. Both try the
+same examples each time: some properties of the diagnosis have exceptions so rare that only chance
+finds them, and that must not fail a change that has nothing to do with them. `search` draws new
+examples; use it to look for such exceptions.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ FULL = 100
 
 
 def register_profiles() -> None:
-    """Register both and load the quick one; pytest loads another one if it is asked to."""
+    """Register them and load the quick one; pytest loads another one if it is asked to."""
     # No property has a deadline of its own: the machine may be busy.
     settings.register_profile(
         "thorough",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
         max_examples=FULL,
+        derandomize=True,
     )
     settings.register_profile("quick", settings.get_profile("thorough"), max_examples=FULL // 10)
+    settings.register_profile("search", settings.get_profile("thorough"), derandomize=False)
     settings.load_profile("quick")
 
 

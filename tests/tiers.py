@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import sys
 from collections.abc import Generator
@@ -12,6 +13,10 @@ import pytest
 
 SYSTEM = Path(__file__).parent / "system"
 END_TO_END = SYSTEM / "e2e"
+DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_and_cause"
+QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
+"""A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
+
 STARTS = {
     "os.exec",
     "os.fork",
@@ -33,7 +38,7 @@ class Starts:
         sys.addaudithook(self._hear)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Start again with an empty list."""
         self.heard.clear()
         self._reaped, self._children = _faults_of_children(), _children()
 
@@ -55,6 +60,11 @@ def _faults_of_children() -> int:
 
 def _children() -> set[bytes]:
     """The children that this process has not waited for, by the threads that started them."""
+    try:
+        # One call answers for a process without children: reading /proc takes a millisecond.
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
     found: set[bytes] = set()
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended
@@ -71,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SYSTEM in item.path.parents:
             item.add_marker("system")
+        if item.nodeid in QUICK:
+            item.add_marker("quick")
     items.sort(key=lambda item: (END_TO_END not in item.path.parents, not _is_system(item)))
 
 

@@ -67,4 +67,4 @@ def wait_until(is_so: Callable[[], object], what: str, patience_s: float = PATIE
     until = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(0.01)

@@ -81,7 +81,7 @@ def make_app(
         *reference_routes(app),
     ]
     for routes in (job_routes, mute_routes, incident_routes, health_routes):
-        app.include_router(routes(tower))
+        app.router.routes += routes(tower).routes
     return app
 
 

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.conftest import TOGETHER
+from tests.system.e2e import test_drills
+from tests.system.e2e.drilled import names_of_drills
+from tests.tiers import QUICK, SYSTEM
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_files_that_one_process_runs_are_there() -> None:
     assert [file for file in TOGETHER if not (ROOT / file).is_file()] == []
+
+
+def test_make_test_collects_every_folder_but_the_system_tier() -> None:
+    # The Makefile lists packages in tests: a test file elsewhere would never run.
+    tests = SYSTEM.parent
+    parts = {file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")}
+    assert [part for part in parts if not (tests / part / "__init__.py").is_file()] == []
+    makefile = (ROOT / "Makefile").read_text()
+    (folders,) = re.findall(r"^IN_PROCESS := (.*)$", makefile, re.MULTILINE)
+    assert folders == "$(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))"
+    (command,) = re.findall(r"^test: .*\n\t(.*)$", makefile, re.MULTILINE)
+    assert "$(IN_PROCESS)" in command
+
+
+def test_the_drills_of_make_test_are_there() -> None:
+    test = test_drills.test_the_drill_gets_the_right_rank_and_cause
+    file = Path(test_drills.__file__).relative_to(ROOT)
+    known = {f"{file}::{test.__name__}[{name}]" for name in names_of_drills("stdlib")}
+    assert known >= QUICK

@@ -280,15 +280,16 @@ def test_reports_without_end_from_nodes_that_do_not_exist_cost_little(client, to
     assert tower.counters.last_tick_s < 1.0
 
 
-def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path):
+def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 3_000_000)
     store = SqliteStore(tmp_path / "watchtower.db", Retention(dumps_mb=10))
     with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
-        for number in range(200):
+        for number in range(60):
             stacks = [junk.stack(1000 * number + n, 500) for n in range(4)]
             body = junk.dumps(f"nobody-{number}", number, stacks=stacks)
             assert client.post("/ingest/v1/dumps", content=body).status_code == 200
     store.close()
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 60_000_000  # of 114 MB
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 20_000_000  # of 34 MB
 
 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):

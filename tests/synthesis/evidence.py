@@ -69,6 +69,8 @@ class Maker:
     recording: Recording = Recording()
     stacks: dict[str, Stack] = field(default_factory=dict)
     logs: dict[str, GroupLog] = field(default_factory=dict)
+    made_logs: dict[tuple[object, ...], GroupLog] = field(default_factory=dict)
+    """By what they are made of: most ranks of a large job have the same ones."""
 
     def make(self, outcome: Outcome, looks: Mapping[int, Look]) -> Case:
         """Make the case; `looks` are of the ranks with a fault of their own."""
@@ -152,7 +154,14 @@ class Maker:
         before = outcome.history * len(usual)
         called = before + len(own)
         under_way = _under_way(outcome.places[rank], made)
+        completed = called - sum(call.group == group.name for call in under_way)
         last = [*usual * 2, *own] if usual else own
+        key = (group.id, called, completed, *((call.operation, call.signature) for call in last))
+        if key not in self.made_logs:
+            self.made_logs[key] = self._make_log(group.id, called, completed, last)
+        return self.made_logs[key]
+
+    def _make_log(self, group: str, called: int, completed: int, last: Calls) -> GroupLog:
         records = tuple(
             CollectiveRecord(
                 number=called - len(last) + index + 1,
@@ -162,10 +171,10 @@ class Maker:
             for index, call in enumerate(last)
         )[-MAX_GROUP_RECORDS:]
         log = make_group_log(
-            group=group.id,
+            group=group,
             called=called,
             entered=-1 if self.recording.queued else called,
-            completed=called - sum(call.group == group.name for call in under_way),
+            completed=completed,
             records=records,
         )
         return self.logs.setdefault(log.digest, log)

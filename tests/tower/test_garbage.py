@@ -14,7 +14,6 @@ def put_off():
     put_off_full_collections()
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 class Node:

@@ -82,7 +82,7 @@ class DiagnoserProcess:
         if isinstance(error, TimeoutError):
             return "it did not answer in time"
         if code == -signal.SIGPROF:
-            return f"it took more than {request.limits.cpu_s:.1f} s of CPU time"
+            return f"it took more than {request.limits.cpu_s:g} s of CPU time"
         if code == -signal.SIGKILL:
             return "its process was killed, perhaps for lack of memory"
         if isinstance(error, EOFError | BrokenPipeError):

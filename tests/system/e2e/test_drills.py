@@ -8,16 +8,7 @@ from tests.system.e2e.drilled import Stages, names_of_drills
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(420)]
 
-QUICK = {"dataloader_sleep", "exception", "rare_pause"}
-"""A fault that stacks show, a death and a healthy job: `make test` runs these too."""
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.quick] if name in QUICK else [])
-        for name in names_of_drills("stdlib")
-    ],
-)
+@pytest.mark.parametrize("name", names_of_drills("stdlib"))
 def test_the_drill_gets_the_right_rank_and_cause(name: str, stages: Stages):
     stages.assert_right(name, "stdlib")
