@@ -1,68 +1,122 @@
-"""Turns: one at a time, and nobody waits for more than one turn of each other owner."""
+"""Turns: whoever has used least is next, and no owner holds two places."""
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
-from watchtower.tower.turns import Turns
+from watchtower.tower import turns as module
+from watchtower.tower.clock import Clock
+from watchtower.tower.turns import HALF_LIFE_S, Turns
+
+
+@dataclass(frozen=True)
+class HandClock(Clock):
+    at: list[float]
+
+    def now(self) -> float:
+        return self.at[0]
+
+
+class Scene:
+    """Work that takes imagined time, in some places."""
+
+    def __init__(self, places: int) -> None:
+        self.clock = HandClock([0.0])
+        self.turns = Turns(places, self.clock)
+        self.served: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.inside: list[str] = []
+        self.most: dict[str, int] = {}
+
+    async def ask(self, owner: str, takes_s: float = 1.0) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._work(owner, takes_s))
+        self.tasks.append(task)
+        await asyncio.sleep(0)
+        return task
+
+    async def done(self) -> list[str]:
+        await asyncio.gather(*self.tasks)
+        return self.served
+
+    async def _work(self, owner: str, takes_s: float) -> None:
+        async with self.turns.take(owner):
+            self.served.append(owner)
+            self.inside.append(owner)
+            for name in {"", owner}:
+                count = sum(1 for each in self.inside if name in ("", each))
+                self.most[name] = max(self.most.get(name, 0), count)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.clock.at[0] += takes_s
+            self.inside.remove(owner)
 
 
 def tell(story) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_owners_take_turns_and_each_ones_own_are_in_order():
+def test_whoever_has_used_least_is_next():
     async def story() -> None:
-        turns, served = Turns(), []
-
-        async def work(owner: str, number: int) -> None:
-            async with turns.take(owner):
-                served.append(f"{owner}{number}")
-                await asyncio.sleep(0)
-
-        tasks = [asyncio.create_task(work("a", number)) for number in range(4)]
-        await asyncio.sleep(0)
-        tasks += [asyncio.create_task(work(owner, 0)) for owner in "bc"]
-        await asyncio.gather(*tasks)
-        assert served == ["a0", "a1", "b0", "c0", "a2", "a3"]
+        scene = Scene(1)
+        for owner in "aaaabc":
+            await scene.ask(owner)
+        assert await scene.done() == ["a", "b", "c", "a", "a", "a"]
 
     tell(story)
 
 
-def test_only_one_at_a_time_has_a_turn():
+def test_one_who_takes_long_waits_for_all_who_take_little():
     async def story() -> None:
-        turns, inside, most = Turns(), 0, 0
+        scene = Scene(1)
+        await scene.ask("a", 2.0)
+        for _ in range(3):
+            await scene.ask("a", 2.0)
+            await scene.ask("b", 0.1)
+        assert await scene.done() == ["a", "b", "b", "b", "a", "a", "a"]
 
-        async def work(owner: str) -> None:
-            nonlocal inside, most
-            async with turns.take(owner):
-                inside += 1
-                most = max(most, inside)
-                await asyncio.sleep(0)
-                inside -= 1
+    tell(story)
 
-        await asyncio.gather(*(work(f"o{number % 3}") for number in range(30)))
-        assert most == 1
+
+def test_an_owner_holds_one_place_and_leaves_the_other_to_others():
+    async def story() -> None:
+        scene = Scene(2)
+        for _ in range(4):
+            await scene.ask("a")
+        await scene.ask("b")
+        assert scene.served == ["a", "b"]
+        for owner in "cdabcd":
+            await scene.ask(owner)
+        await scene.done()
+        assert scene.most[""] == 2
+        assert {scene.most[owner] for owner in "abcd"} == {1}
+
+    tell(story)
+
+
+def test_what_was_used_long_ago_counts_little():
+    async def story() -> None:
+        scene = Scene(1)
+        await scene.ask("a", 8.0)
+        await scene.done()
+        scene.clock.at[0] += 4 * HALF_LIFE_S
+        await scene.ask("b", 1.0)
+        await scene.ask("a")
+        await scene.ask("b")
+        assert await scene.done() == ["a", "b", "a", "b"]
 
     tell(story)
 
 
 def test_whoever_is_cancelled_hands_the_turn_on():
     async def story() -> None:
-        turns, served = Turns(), []
-
-        async def work(name: str) -> None:
-            async with turns.take(name):
-                served.append(name)
-                await asyncio.sleep(0.01)
-
-        first, waits, got_it, last = (asyncio.create_task(work(name)) for name in "abcd")
-        await asyncio.sleep(0)
+        scene = Scene(1)
+        first, waits, got_it, last = [await scene.ask(owner) for owner in "abcd"]
         waits.cancel()
         await first
-        got_it.cancel()  # its turn has been handed to it, and it has not run since
+        got_it.cancel()
         await last
-        assert served in (["a", "c", "d"], ["a", "d"])
+        assert scene.served in (["a", "c", "d"], ["a", "d"])
         for task in (waits, got_it):
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -72,11 +126,24 @@ def test_whoever_is_cancelled_hands_the_turn_on():
 
 def test_an_error_inside_hands_the_turn_on():
     async def story() -> None:
-        turns = Turns()
+        turns = Turns(1, HandClock([0.0]))
         with pytest.raises(ZeroDivisionError):
             async with turns.take("a"):
                 _ = 1 // 0
         async with turns.take("b"):
             pass
+
+    tell(story)
+
+
+def test_what_is_remembered_of_owners_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "MAX_USERS", 10)
+
+    async def story() -> None:
+        scene = Scene(1)
+        for number in range(50):
+            await scene.ask(f"o{number}")
+        await scene.done()
+        assert len(scene.turns._used) <= 10
 
     tell(story)

@@ -1,5 +1,5 @@
-"""Runs diagnoses in a process of their own, one at a time; a diagnosis that costs too much is ended
-with its process, and its job waits longer each time."""
+"""Runs diagnoses in processes of their own, two at a time but one of each owner. A diagnosis that
+costs too much is ended with its process, and its job waits longer each time."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ MAX_BACK_OFF_S = 600.0
 BEHIND_S = 60.0
 """Diagnoses that wait this long for their turn make the tower not ready: verdicts come late."""
 
+LANES = 2
+"""Diagnosing processes. While one owner's diagnosis takes long, the other one is there for all
+others; it is ready, as a start takes longer than most diagnoses."""
+
 MAX_DEATHS = 1024
 """Jobs whose deaths are remembered; the oldest make room."""
 
@@ -54,20 +58,51 @@ class _Deaths:
     again_at: float
 
 
+class _Lane:
+    """One process and the thread that speaks to it."""
+
+    def __init__(self, start: Callable[[], Diagnoser]) -> None:
+        self._start = start
+        self._worker = Worker("diagnose")
+        self._diagnoser: Diagnoser | None = None
+        self._is_stopped = False
+        self._worker.submit(self._make_ready)
+
+    async def ask(self, write: Callable[[], Request]) -> Answer:
+        return await asyncio.wrap_future(self._worker.submit(lambda: self._ask(write())))
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._diagnoser is not None:
+            self._diagnoser.kill()
+        self._worker.stop(patience_s=0)
+
+    def _ask(self, request: Request) -> Answer:
+        try:
+            return self._make_ready().ask(request)
+        except DiagnoserDiedError:
+            self._diagnoser = None
+            self._worker.submit(self._make_ready)
+            raise
+
+    def _make_ready(self) -> Diagnoser:
+        if self._is_stopped:
+            raise DiagnoserDiedError("the tower stops")
+        self._diagnoser = self._diagnoser or self._start()
+        return self._diagnoser
+
+
 class DiagnosisRunner:
     """Not thread-safe: call it from its event loop only."""
 
     def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
-        self._clock, self._start = clock, start
-        self._worker = Worker("diagnose")
-        self._turns = Turns()
+        self._clock = clock
+        self._turns = Turns(LANES, clock)
+        self._free = [_Lane(start) for _ in range(LANES)]
+        self._lanes = tuple(self._free)
         self._asked_at: dict[object, float] = {}
         """When each one that waits, or is diagnosed, was asked for."""
         self._deaths: dict[str, _Deaths] = {}
-        self._ready: list[Diagnoser] = []
-        """The one in use, and a spare one: a start takes longer than most diagnoses."""
-        self._is_stopped = False
-        self._worker.submit(self._fill_up)
 
     async def run(self, job: str, owner: str, write: Callable[[], Request]) -> Answer:
         """Diagnose when it is the owner's turn; `write` runs off the event loop.
@@ -97,10 +132,8 @@ class DiagnosisRunner:
 
     def stop(self) -> None:
         """End the processes and take nothing more."""
-        self._is_stopped = True
-        for diagnoser in self._ready:
-            diagnoser.kill()
-        self._worker.stop(patience_s=0)
+        for lane in self._lanes:
+            lane.stop()
 
     async def _run(self, job: str, write: Callable[[], Request]) -> Answer:
         deaths = self._deaths.get(job, _Deaths(0, 0.0))
@@ -110,11 +143,14 @@ class DiagnosisRunner:
                 f"{deaths.count} diagnoses of this job were ended in a row; the next one is tried "
                 f"in {wait_s:.0f} s"
             )
+        lane = self._free.pop()
         try:
-            answer = await asyncio.wrap_future(self._worker.submit(lambda: self._ask(write)))
+            answer = await lane.ask(write)
         except DiagnoserDiedError as error:
             self._count_death(job, deaths)
             raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None
+        finally:
+            self._free.append(lane)
         self._deaths.pop(job, None)
         return answer
 
@@ -126,19 +162,3 @@ class DiagnosisRunner:
         self._deaths[job] = _Deaths(count, self._clock.now() + wait_s)
         if len(self._deaths) > MAX_DEATHS:
             self._deaths.pop(next(iter(self._deaths)))
-
-    def _ask(self, write: Callable[[], Request]) -> Answer:
-        """In the worker: ask the process in use, and bring the spare one in if that is gone."""
-        request = write()
-        if not self._ready:
-            self._fill_up()
-        try:
-            return self._ready[0].ask(request)
-        except DiagnoserDiedError:
-            self._ready.pop(0)
-            self._worker.submit(self._fill_up)
-            raise
-
-    def _fill_up(self) -> None:
-        while len(self._ready) < 2 and not self._is_stopped:
-            self._ready.append(self._start())
