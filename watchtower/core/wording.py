@@ -34,6 +34,8 @@ SHOWN_EVIDENCE = 4
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
+_MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
+
 
 def render_text(verdict: Verdict) -> str:
     """Write a verdict for a terminal or a mail."""
@@ -72,7 +74,7 @@ def escape_slack(text: str) -> str:
 
 
 def _escape_prose(text: str) -> str:
-    return re.sub(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+    return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
