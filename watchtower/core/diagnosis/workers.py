@@ -125,9 +125,7 @@ def _say_programs(children: tuple[ChildDump, ...]) -> str:
 
 
 def _describe_program(child: ChildDump) -> str:
-    """Name a program without its arguments, which are long and may hold secrets."""
-    words = child.command.split(maxsplit=1)
-    program = clean(words[0].rpartition("/")[2], 64) if words else ""
+    program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
     wait = classify_wait(child.kernel).says
     says = STATE_WORDS.get(child.kernel.state) or (f"is {wait}" if wait else "")
