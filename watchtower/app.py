@@ -24,6 +24,7 @@ from watchtower.api.connections import Crowd, connection_class, raise_descriptor
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
+from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.mutes import mute_routes
@@ -73,6 +74,7 @@ def make_app(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.add_middleware(Guard, book=book or TokenBook({}, {}), refusals=refusals)
+    app.add_middleware(RawJobPaths)
     problems.install(app)
     app.router.routes += [
         *ingest_routes(tower, refusals),

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -58,6 +59,30 @@ def test_a_report_is_answered_and_makes_a_job(client):
     assert view["world_size"] == 512
     assert [rank["rank"] for rank in view["ranks"]] == [37, 38]
     assert view["ranks"][1]["ended"]["exception_type"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "job", ["x/verdict", "x/mute", "verdict", "a/b/c", "/", "x%2Fverdict", "100 %?#é", "a//b", "a/"]
+)
+def test_a_job_of_any_name_is_shown_and_silenced(client, job):
+    vitals = json.loads(recorded("report.json"))["ranks"]
+    ranks = [each | {"job": name} for name in (job, "x", "b") for each in vitals]
+    assert client.post("/ingest/v1/report", content=recorded("report.json", ranks=ranks)).is_success
+    path = f"/api/v1/jobs/{quote(job, safe='')}"
+    assert client.get(path).json()["job"] == job
+    assert client.get(f"{path}/verdict").json()["job"] == job
+    assert client.post(f"{path}/mute", json={"for_s": 60}).json()["job"] == job
+    assert [mute["job"] for mute in client.get("/api/v1/mutes").json()["items"]] == [job]
+    assert client.delete(f"{path}/mute").json() == {"job": job}
+
+
+def test_a_slash_in_the_name_of_a_job_need_not_be_encoded(client):
+    vitals = json.loads(recorded("report.json"))["ranks"]
+    ranks = [each | {"job": "team/llama"} for each in vitals]
+    assert client.post("/ingest/v1/report", content=recorded("report.json", ranks=ranks)).is_success
+    assert client.get("/api/v1/jobs/team/llama").json()["job"] == "team/llama"
+    assert client.get("/api/v1/jobs/team/llama/verdict").json()["job"] == "team/llama"
+    assert_problem(client.get("/api/v1/jobs/team%2Fother"), 404, "team/other")
 
 
 @pytest.fixture

@@ -35,9 +35,8 @@ def test_a_glance_is_one_round_without_children_and_stands_in_no_dumps_way(
     tower: RecordingTower, start: Start, run_agent: Run
 ) -> None:
     ranks = [start(RANK=str(rank), WORLD_SIZE="2", WATCHTOWER_JOB="llama") for rank in range(2)]
-    ranks[0].do(
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)', '--api-key=hunter2'])"
-    )
+    sleeps = "[sys.executable, '-c', 'import time; time.sleep(99)', '--api-key=hunter2']"
+    ranks[0].do(f"child = subprocess.Popen({sleeps})")
     run_agent(tower.url)
     wait_until(lambda: len(tower.ranks()) == 2, "both ranks are reported")
     order = {"job": "llama", "expires_s": 10.0}
