@@ -105,6 +105,7 @@ def serve(config: TowerConfig) -> None:
 
     Raises StoreError, TokenError, TlsError, OSError when it cannot start.
     """
+    connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
@@ -118,7 +119,7 @@ def serve(config: TowerConfig) -> None:
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
         for doubt in find_doubts(config, book):
             log.warning("%s", doubt)
-        server = _make_server(config, tower, book, certificate)
+        server = _make_server(config, tower, book, certificate, connections)
         put_off_full_collections()
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
@@ -144,11 +145,15 @@ def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:
 
 
 def _make_server(
-    config: TowerConfig, tower: Tower, book: TokenBook, certificate: Certificate | None
+    config: TowerConfig,
+    tower: Tower,
+    book: TokenBook,
+    certificate: Certificate | None,
+    connections: int,
 ) -> uvicorn.Server:
     refusals = Refusals()
     crowd = Crowd(
-        raise_descriptor_limit(),
+        connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
     # It tells of every request that is no HTTP, one by one.
