@@ -20,6 +20,7 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
+from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -53,8 +54,12 @@ def make_app(
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
     public_url: str = "",
+    hosts: frozenset[str] | None = None,
 ) -> FastAPI:
-    """Put the routes of one tower together; without a book of tokens every request is allowed."""
+    """Put the routes of one tower together; without a book of tokens every request is allowed.
+
+    With `hosts`, the names of the tower, requests of pages of other sites are not.
+    """
     refusals = refusals or Refusals()
 
     @contextlib.asynccontextmanager
@@ -73,7 +78,13 @@ def make_app(
     app = FastAPI(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Guard, book=book or TokenBook({}, {}), refusals=refusals)
+    app.add_middleware(
+        Guard,
+        book=book or TokenBook({}, {}),
+        refusals=refusals,
+        hosts=hosts,
+        public_url=public_url,
+    )
     app.add_middleware(RawJobPaths)
     problems.install(app)
     app.router.routes += [
@@ -159,8 +170,9 @@ def _make_server(
     # It tells of every request that is no HTTP, one by one.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
+    hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url),
+        make_app(tower, book, refusals, renewal, config.public_url, hosts),
         loop="uvloop",
         http=connection_class(crowd),
         ws="none",

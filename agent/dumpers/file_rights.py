@@ -1,8 +1,9 @@
-"""What a process may read by the mode of a file: the agent may read more, and must not do it for it.
+"""Whether a process may read a file, by the mode of the file.
 
-The agent is root or has CAP_DAC_READ_SEARCH, so that the kernel would let it read everything. It
-cannot become the process's user without a capability that it does not need otherwise, so that the
-mode is checked here. Access lists count as in the mode: their mask. Standard library only.
+The agent is root or has CAP_DAC_READ_SEARCH, so that the kernel lets it read every file. It must
+not read for a process what the process may not read. To become the user of the process it would
+need a further capability, so the mode is checked here. Of access control lists only the mask counts,
+which is in the mode. Standard library only.
 """
 
 from __future__ import annotations

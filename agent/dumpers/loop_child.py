@@ -1,8 +1,8 @@
 """Reads source files for the agent in a process of its own: a file may hang, and this be killed.
 
-Each argument is a question, {"process": "/proc/PID", "path": ..., "lines": [...]}; each line printed
-answers one, in their order. Line numbers are all that it ever says of a file. It reads what that
-process may read itself: regular files, and none of the kernel's own. Standard library only.
+Each argument is a question, {"process": "/proc/PID", "path": ..., "lines": [...]}. Each line that
+is printed answers one, in their order. Line numbers are all that it ever says of a file. It reads
+regular files that the process may read itself, and none of the kernel's own. Standard library only.
 """
 
 from __future__ import annotations
