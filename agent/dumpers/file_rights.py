@@ -2,8 +2,8 @@
 
 The agent is root or has CAP_DAC_READ_SEARCH, so that the kernel lets it read every file. It must
 not read for a process what the process may not read. To become the user of the process it would
-need a further capability, so the mode is checked here. Of access control lists only the mask counts,
-which is in the mode. Standard library only.
+need a further capability, so the mode is checked here. Of access control lists only the mask
+counts, which is in the mode. Standard library only.
 """
 
 from __future__ import annotations
