@@ -76,6 +76,19 @@ def test_a_job_of_any_name_is_shown_and_silenced(client, job):
     assert client.delete(f"{path}/mute").json() == {"job": job}
 
 
+def test_a_tower_with_a_damaged_store_begins_an_empty_one_and_reports_it(tmp_path):
+    path = tmp_path / "watchtower.db"
+    path.write_bytes(b"damaged by a disk " * 1000)
+    store = SqliteStore(path)
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock()))) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert f"was damaged and is now {path}.damaged-" in ready.json()["store"]
+        assert "\nwatchtower_store_set_aside 1.0\n" in client.get("/metrics").text
+        assert client.post("/ingest/v1/dumps", content=recorded("dumps.json")).status_code == 200
+    store.close()
+
+
 def test_a_slash_in_the_name_of_a_job_need_not_be_encoded(client):
     vitals = json.loads(recorded("report.json"))["ranks"]
     ranks = [each | {"job": "team/llama"} for each in vitals]
