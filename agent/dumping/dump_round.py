@@ -32,6 +32,7 @@ from agent.procfs import Proc, parse_command, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
+from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -293,7 +294,7 @@ def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
     return ChildDump(
         pid=child.pid,
         kernel=child.kernel,
-        command=printable(" ".join(child.command), MAX_NAME),
+        command=printable(name_program(child.command), MAX_NAME),
         threads=stacks.add(found, child.pid),
         failure=found.failure,
     )

@@ -96,6 +96,10 @@ class TowerCollector(Collector):
                 "1 while the store cannot be written.",
                 float(tower.archive.failing_since is not None),
             ),
+            "watchtower_store_set_aside": (
+                "1 if this tower began an empty store because the file was damaged.",
+                float(tower.archive.store.set_aside is not None),
+            ),
             "watchtower_tick_duration_seconds": (
                 "Time the last check of all jobs took.",
                 counters.last_tick_s,

@@ -120,6 +120,7 @@ class Movement:
         check_rate("cpu_cores", self.cpu_cores)
         check_rate("write_bytes_per_s", self.write_bytes_per_s)
         check_rate("read_bytes_per_s", self.read_bytes_per_s)
+        check_rate("socket_bytes_per_s", self.socket_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
