@@ -140,7 +140,7 @@ class Agent:
                 *self._address, local_addr=(own, 0), limit=1 << 20
             )
         reader, writer = self._connection
-        head = f"POST {path} HTTP/1.1\r\nHost: tower\r\nContent-Type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
         reply = (await reader.readuntil(b"\r\n\r\n")).lower()

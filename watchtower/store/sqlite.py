@@ -22,6 +22,7 @@ import msgspec
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
+from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.records import Ack, DumpRow, Incident, Memory, Mute
@@ -66,6 +67,7 @@ class SqliteStore:
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
         self._thread = Worker("store")
+        self._writes = GroupedWrites(self._thread, self._find_file)
         try:
             self._lock = _lock(path)
             self._thread.submit(self._begin).result()
@@ -156,15 +158,14 @@ class SqliteStore:
     def save_dumps(self, sent: SentBatch, received_at: float) -> Future[None]:
         """Keep a batch; one that is there already stays as it is."""
 
-        def save() -> None:
-            with self._find_file() as db:
-                self._unpruned_bytes += rows.save_dumps(db, sent, received_at)
+        def save(db: sqlite3.Connection) -> None:
+            self._unpruned_bytes += rows.save_dumps(db, sent, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
                     self.prune(received_at)
 
-        return self._thread.submit(save)
+        return self._writes.add(save)
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
@@ -199,11 +200,7 @@ class SqliteStore:
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
-        def save() -> bool:
-            with self._find_file() as db:
-                return db.execute(query, row).rowcount > 0
-
-        return self._thread.submit(save)
+        return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
     def save_mute(self, mute: Mute) -> Future[None]:
         """Mute a job, or change how long."""
@@ -217,16 +214,23 @@ class SqliteStore:
     def prune(self, wall: float) -> Future[None]:
         """Remove a bite of what is more than is kept; the next one is queued behind other work."""
 
-        def bite(db: sqlite3.Connection) -> None:
-            if prune(db, self._keep, wall):
+        def bite() -> None:
+            with self._find_file() as db:
+                is_more = prune(db, self._keep, wall)
+            if is_more:
                 with contextlib.suppress(RuntimeError):  # the tower stops
                     self.prune(wall)
 
-        return self._write(bite)
+        return self._thread.submit(bite)
 
     def probe(self) -> Future[None]:
         """Write a little that changes nothing, to see whether the disk takes it."""
-        return self._write(lambda db: db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+
+        def probe() -> None:
+            with self._find_file() as db:
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+        return self._thread.submit(probe)
 
     def look(self) -> Future[None]:
         """See whether the file is still there; cheap, for somebody who does not write."""
@@ -257,11 +261,10 @@ class SqliteStore:
         return self._thread.submit(read)
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
-        def commit() -> None:
-            with self._find_file() as db:
-                work(db)
+        def write(db: sqlite3.Connection) -> None:
+            work(db)
 
-        return self._thread.submit(commit)
+        return self._writes.add(write)
 
     def _recall_or_begin(self) -> Memory:
         try:
