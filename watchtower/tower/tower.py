@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.detector import Condition, Detector, Kind
@@ -61,9 +62,6 @@ FORGET_CROWDED_AFTER_S = 60.0
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
-
-REPORTED, CHECKED = "taking its ranks from a report", "checking it"
-"""What may fail for one job, in `Tower.troubles`."""
 
 
 @dataclass(slots=True)
@@ -125,7 +123,8 @@ class Tower:
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
         for name in {vitals.job for vitals in report.ranks}:
-            self._note_reported(name, failed.get(name))
+            begin = partial(self._begin_to_watch, name, failed.get(name))
+            self.troubles.guard(name, "taking its ranks from a report", begin)
         deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
@@ -134,17 +133,12 @@ class Tower:
             orders=self._orders.collect(report.node, now),
         )
 
-    def _note_reported(self, name: str, error: Exception | None) -> None:
-        """Begin to watch a job that a node reports; `error` says why its ranks were not taken."""
-        try:
-            if error is not None:
-                raise error
-            if name in self.fleet.jobs:
-                self._live_job(self.fleet.jobs[name])
-        except Exception as caught:
-            self.troubles.note(name, REPORTED, caught)
-        else:
-            self.troubles.end(name, REPORTED)
+    def _begin_to_watch(self, name: str, error: Exception | None) -> None:
+        """Watch a job that a node reports; `error` says why its ranks could not be taken."""
+        if error is not None:
+            raise error
+        if name in self.fleet.jobs:
+            self._live_job(self.fleet.jobs[name])
 
     async def take_dumps(self, sent: SentBatch) -> DumpReceipt:
         """Take one batch of dumps: kept durably before it is acknowledged.
@@ -174,7 +168,9 @@ class Tower:
         """Judge every job; one job's failure never stops the watch of the others."""
         now = self.clock.now()
         for job in list(self.fleet.jobs.values()):
-            self._tick_job(job, now, ends_tick=True)
+            self._guard(job, "taking its step times", job.generation.end_tick)
+            self._tick_job(job, now)
+            self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old_nodes(now)
         self._fade_pauses()
         self.archive.tick(now)
@@ -192,19 +188,14 @@ class Tower:
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
-    def _tick_job(self, job: Job, now: float, *, ends_tick: bool = False) -> None:
-        try:
-            if ends_tick:
-                for pace in job.generation.paces.values():
-                    pace.end_tick()
-            self._step(job.generation, self._live_job(job), now)
-        except Exception as error:
+    def _tick_job(self, job: Job, now: float) -> None:
+        self._guard(
+            job, "checking it", lambda: self._step(job.generation, self._live_job(job), now)
+        )
+
+    def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
+        if not self.troubles.guard(job.name, what, work):
             self.counters.failed_ticks += 1
-            self.troubles.note(job.name, CHECKED, error)
-        else:
-            self.troubles.end(job.name, CHECKED)
-        if ends_tick:
-            self._forget_old(job, now)
 
     def _live_job(self, job: Job) -> LiveJob:
         live = self.live.get(job.name)

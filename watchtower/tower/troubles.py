@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from watchtower.core.fleet.fleet import MAX_JOBS
 
@@ -15,6 +16,16 @@ class Troubles:
     def __init__(self) -> None:
         self.jobs: dict[str, set[str]] = {}
         """What fails now, by job: `MAX_JOBS` at most, the oldest make room."""
+
+    def guard(self, job: str, what: str, work: Callable[[], object]) -> bool:
+        """Do some work for one job; False when it failed, which stays its own."""
+        try:
+            work()
+        except Exception as error:
+            self.note(job, what, error)
+            return False
+        self.end(job, what)
+        return True
 
     def note(self, job: str, what: str, error: Exception) -> None:
         """Log that `what` failed for a job, unless it failed the last time too."""
