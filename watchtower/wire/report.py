@@ -70,7 +70,8 @@ class Beat:
     advanced: int = 0
     """Steps beaten since the agent's previous report."""
     interval_s: float = 0.0
-    """Mean seconds per step over `advanced` steps, 0 when none; exact, from the page's clock."""
+    """Mean seconds per step over `advanced` steps, 0 when none; from the times on the page, but no
+    longer than what really passed."""
     loss_is_bad: bool = False
     """The training loop reported a NaN or infinite loss."""
     exception_type: str = ""

@@ -79,8 +79,11 @@ class Fleet:
         self._founded: Counter[str] = Counter()
         """Jobs in memory by the node that reported them first."""
 
-    def take_report(self, report: Report, now: float) -> None:
-        """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
+    def take_report(self, report: Report, now: float) -> dict[str, Exception]:
+        """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
+
+        Returns what failed, by job: one job's trouble does not cost the node its report.
+        """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
             raise FleetFullError(
                 f"{self._max_nodes} nodes are known already, {report.node} is refused"
@@ -97,14 +100,19 @@ class Fleet:
             _compare_agents(node, previous, now)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
+        failed: dict[str, Exception] = {}
         for vitals in sorted(report.ranks, key=precedence):
             key = ProcessKey(report.node, vitals.pid, vitals.start_time)
-            self._take_vitals(Claim(key, vitals, reported, self.nodes, self._policy, now))
+            try:
+                self._take_vitals(Claim(key, vitals, reported, self.nodes, self._policy, now))
+            except Exception as error:
+                failed[vitals.job] = error
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
         for name, rank in (previous.ranks if previous else set()) - node.ranks:
             if self._is_awaited(name, rank, report.node, now):
                 node.ranks.add((name, rank))
+        return failed
 
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
@@ -241,6 +249,7 @@ class Fleet:
             other.vitals.state is ProcessState.STOPPED for other in gen.live()
         ):
             gen.resumed_at = now  # the first rank to go on after the whole job was suspended
+        interval_s = self._believed_interval_s(record, vitals, now)
         record.vitals = vitals
         record.seen_at = now
         record.reporter = self.nodes[record.key.node].agent_id
@@ -256,10 +265,23 @@ class Fleet:
             ended_at = now - vitals.ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
         beat = vitals.beat
-        if beat is not None and beat.advanced > 0 and beat.interval_s > 0:  # not the first of all
+        if beat is not None and interval_s > 0:
             # A step belongs to a phase only when the phase was there before the step began.
-            inside = beat.phase_age_s > beat.age_s + beat.interval_s
-            gen.pace(beat.phase if inside else "").note(beat.interval_s)
+            inside = beat.phase_age_s > beat.age_s + interval_s
+            gen.pace(beat.phase if inside else "").note(interval_s)
+
+    def _believed_interval_s(self, record: RankRecord, vitals: RankVitals, now: float) -> float:
+        """Return the seconds of a step since the previous report; 0 when there was none.
+
+        Steps took no longer than what passed since the beat of the previous report. The process
+        itself writes the times that the agent reads.
+        """
+        before, beat = record.vitals.beat, vitals.beat
+        if before is None or beat is None or before is beat or beat.advanced <= 0:
+            return 0.0
+        # One interval more: the previous report may have been on its way for so long.
+        passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s
+        return min(beat.interval_s, passed_s / beat.advanced)
 
     def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
         job = self.jobs.get(name)
