@@ -4,10 +4,14 @@ import time
 import pytest
 
 from tests.core.pattern_attacks import Use, attacks, find_unnamed, find_uses
+from tests.properties import is_thorough
 from watchtower.core.diagnosis.patterns import MAX_END, cut, part, whole
 
 LENGTHS = (256, 1024, 2048, 4096, 8192)
 """Compared with twice as much; what is not linear is found at the first length that shows it."""
+
+QUICK_LENGTHS = (2048,)
+"""All that `make test` tries."""
 
 FLOOR_S = 0.008
 """A pattern that needs less for a text of twice this length harms nothing: texts are cut to a
@@ -40,10 +44,12 @@ def is_hard(use, text, length):
 
 def find_hard_texts(use):
     """Yield words of which twice as many need far more than twice the time."""
+    lengths = LENGTHS if is_thorough() else QUICK_LENGTHS
     for text in attacks(use.pattern):
-        yield from (f"{text(99)!r}, repeated" for length in LENGTHS if is_hard(use, text, length))
+        yield from (f"{text(99)!r}, repeated" for length in lengths if is_hard(use, text, length))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("use", USES, ids=[use.name for use in USES])
 def test_a_pattern_takes_time_in_proportion_to_the_text(use):
     assert next(find_hard_texts(use), "") == ""
