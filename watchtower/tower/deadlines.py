@@ -17,13 +17,20 @@ def find_deadlines(
     """Say of each rank of a report how long it may go without a beat, where that is known."""
     known: dict[tuple[str, str], float | None] = {}
     for vitals in report.ranks:
-        job, beat = fleet.jobs.get(vitals.job), vitals.beat
+        label = fleet.labels.find(vitals.job, vitals.owner)
+        job, beat = fleet.jobs.get(label), vitals.beat
         if job is None or beat is None or beat.step < 0 or vitals.ended is not None:
             continue
-        key = (vitals.job, beat.phase)
+        key = (label, beat.phase)
         if key not in known:
-            learned = pauses.get(vitals.job, Pauses())
+            learned = pauses.get(label, Pauses())
             known[key] = detector.deadline_s(job.generation, beat.phase, learned)
         after_s = known[key]
         if after_s is not None:
-            yield Deadline(job=vitals.job, rank=vitals.rank, after_s=after_s, phase=beat.phase)
+            yield Deadline(
+                job=vitals.job,
+                owner=vitals.owner,
+                rank=vitals.rank,
+                after_s=after_s,
+                phase=beat.phase,
+            )

@@ -119,7 +119,8 @@ class Tower:
         now = self.clock.now()
         self.fleet.take_report(report, now)
         self.counters.reports += 1
-        for name in {vitals.job for vitals in report.ranks} & self.fleet.jobs.keys():
+        reported = {label for label, _ in self.fleet.nodes[report.node].ranks}
+        for name in reported & self.fleet.jobs.keys():
             self._live_job(self.fleet.jobs[name])
         return ReportReply(
             version=PROTOCOL_VERSION,
@@ -135,18 +136,19 @@ class Tower:
         sends it again.
         """
         now, batch = self.clock.now(), sent.batch
+        name = self.fleet.labels.find(batch.job, batch.owner)
         if batch.glance:
-            self._take_glance(batch, now)
+            self._take_glance(name, batch, now)
             return DumpReceipt(id=batch.id)
         if taken := self.fleet.take_dumps(sent, now):
-            self.live[batch.job].watch.take_dumps(taken, batch.stacks, now - batch.held_s)
-            self._judge_soon(batch.job)
-        await self.archive.keep_dumps(sent)
+            self.live[name].watch.take_dumps(taken, batch.stacks, now - batch.held_s)
+            self._judge_soon(name)
+        await self.archive.keep_dumps(name, sent)
         self.counters.dumps += 1
         return DumpReceipt(id=batch.id)
 
-    def _take_glance(self, batch: DumpBatch, now: float) -> None:
-        live, job = self.live.get(batch.job), self.fleet.jobs.get(batch.job)
+    def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
+        live, job = self.live.get(name), self.fleet.jobs.get(name)
         if live is not None and job is not None and live.generation == job.generation.number:
             dumps = job.generation.own(batch)
             live.watch.looks.take(dumps, batch.stacks, now - batch.held_s)
@@ -179,7 +181,7 @@ class Tower:
     def _tick_job(self, job: Job, now: float) -> None:
         live = self._live_job(job)
         try:
-            self._step(job.generation, live, now)
+            self._step(job, live, now)
         except Exception:
             self.counters.failed_ticks += 1
             live.failures += 1
@@ -204,10 +206,11 @@ class Tower:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
         log.info("job %s: generation %d seen", job.name, number)
-        self.archive.remember(job.generation, begun)
+        self.archive.remember(job, begun)
         return begun
 
-    def _step(self, gen: Generation, live: LiveJob, now: float) -> None:
+    def _step(self, job: Job, live: LiveJob, now: float) -> None:
+        gen = job.generation
         if self._is_returning(live, gen, now):
             return
         looks = live.watch.looks
@@ -223,7 +226,7 @@ class Tower:
             self._look(live, gen, now)
         live.note_condition(condition.kind, now)
         if gen.is_paced or condition.kind is Kind.CHANGING:
-            self.archive.remember(gen, live)
+            self.archive.remember(job, live)
 
     def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a glance at every rank of a job of which none beats."""
@@ -304,7 +307,7 @@ class Tower:
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
         nodes = {
-            record.key.node
+            record.key.node: (record.vitals.job, record.vitals.owner)
             for record in gen.live()
             if wanted.again or not is_dumped_since(record, since)
         }
@@ -327,9 +330,9 @@ class Tower:
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
-        asked = live.question()
+        asked, owner = live.question(), self.fleet.jobs[gen.job].sharer
         try:
-            conclusion = await conclude(self.runner, sketch, gen.job, live.earlier)
+            conclusion = await conclude(self.runner, sketch, owner, live.earlier)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
@@ -345,7 +348,7 @@ class Tower:
 
     def _forget_old(self, job: Job, now: float) -> None:
         live, longest = self.live[job.name], math.inf
-        if self.fleet.is_crowded:
+        if self.fleet.is_crowded_for(job):
             longest = FORGET_CROWDED_AFTER_S
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)

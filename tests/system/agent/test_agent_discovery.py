@@ -59,7 +59,7 @@ def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, look: L
     victim = start(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", WATCHTOWER_JOB="llama")
     (rank,) = look()
     assert rank.process.pid == victim.pid
-    assert rank.job == "llama"
+    assert rank.job.name == "llama"
     assert (rank.claim.rank, rank.claim.world_size, rank.claim.local_rank) == (3, 8, 1)
     assert rank.page is not None
 
@@ -124,15 +124,15 @@ def test_a_rank_named_at_run_time_is_found_by_its_page(start: Start, look: Look)
     assert look() == []
     victim.do("hb = Heartbeat(job='ray-job', rank=5, world_size=9); hb.beat(1)")
     (rank,) = look()
-    assert (rank.process.pid, rank.job) == (victim.pid, "ray-job")
+    assert (rank.process.pid, rank.job.name) == (victim.pid, "ray-job")
     assert (rank.claim.rank, rank.claim.world_size) == (5, 9)
 
 
 def test_a_job_name_on_the_page_wins_over_the_environment(start: Start, look: Look) -> None:
     victim = start(RANK="0", WATCHTOWER_JOB="outside")
-    assert [rank.job for rank in look()] == ["outside"]
+    assert [rank.job.name for rank in look()] == ["outside"]
     victim.do("hb = Heartbeat(job='inside'); hb.beat(1)")
-    assert [rank.job for rank in look()] == ["inside"]
+    assert [rank.job.name for rank in look()] == ["inside"]
 
 
 def test_only_what_matches_is_watched(start: Start, mark: str) -> None:
@@ -179,7 +179,7 @@ def test_ranks_of_one_launcher_share_a_job_name(start: Start, look: Look) -> Non
     assert first.job == second.job
     launcher = Proc().stat(os.getpid())
     assert launcher is not None
-    assert first.job == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
+    assert first.job.name == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
 
 
 def test_a_rank_that_ended_is_not_found_any_more(start: Start, look: Look) -> None:
@@ -196,4 +196,5 @@ def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, look:
     victim.process.kill()
     wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
     (after,) = look()
-    assert (after.job, after.claim) == (before.job, before.claim) == ("10.0.0.1:29500", after.claim)
+    assert (after.job, after.claim) == (before.job, before.claim)
+    assert after.job.name == "10.0.0.1:29500"
