@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watchtower.tower.order_book import EXPIRES_S, OrderBook
+from watchtower.wire.orders import MAX_ORDERS
 
 NODES = {"n0": ("llama", "uid:1")}
 
@@ -52,3 +53,14 @@ def test_orders_of_nodes_that_never_report_again_are_forgotten():
     book.drop("llama")
     book.place({}, "gpt", "o3", now=101.0 + EXPIRES_S, glance=False)
     assert book._pending == {}
+
+
+def test_one_owner_s_orders_leave_room_for_those_of_others():
+    book = OrderBook()
+    for number in range(2 * MAX_ORDERS):
+        job = f"sweep{number}"
+        book.place({"n0": (job, "uid:2")}, job, job, now=100.0, glance=False)
+    book.place(NODES, "llama", "o1", now=100.0, glance=False)
+    orders = book.collect("n0", now=101.0)
+    assert len(orders) == MAX_ORDERS // 2 + 1
+    assert orders[-1].id == "o1"

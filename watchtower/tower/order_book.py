@@ -37,7 +37,7 @@ class OrderBook:
             pending = self._pending.setdefault(node, {})
             if glance and _holds_whole(pending.get(job), now):
                 continue
-            if job in pending or len(pending) < MAX_ORDERS:
+            if job in pending or _has_room(pending, owner):
                 order = Order(
                     id=order_id, job=name, owner=owner, expires_s=EXPIRES_S, glance=glance
                 )
@@ -64,6 +64,13 @@ class OrderBook:
             for node, pending in self._pending.items()
             if any(now - placed_at < EXPIRES_S for placed_at, _ in pending.values())
         }
+
+
+def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
+    """Whether one more order of an owner's may wait: he has less than there is room left."""
+    left = MAX_ORDERS - len(pending)
+    taken = sum(order.owner == owner for _, order in pending.values())
+    return left > 0 and (not owner or taken < left)
 
 
 def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:

@@ -100,10 +100,13 @@ class Fleet:
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
         for vitals in sorted(report.ranks, key=precedence):
             key = ProcessKey(report.node, vitals.pid, vitals.start_time)
-            label = self._label_of(vitals, key)
+            known = self.labels.find_live(vitals.job, vitals.owner)
+            label = self._find_label(vitals, key) if known is None else known
             node.ranks.add((label, vitals.rank))
             claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
             self._take_vitals(label, claim)
+            if known is None and label in self.jobs:
+                self._note_name(self.jobs[label], vitals.job, vitals.owner)
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
         for name, rank in (previous.ranks if previous else set()) - node.ranks:
@@ -175,23 +178,20 @@ class Fleet:
         known = self.jobs.get(label) or self.past.get(label)
         return known.owner if known is not None else None
 
-    def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
-        """Return the label of the job that a process is of.
+    def _find_label(self, vitals: RankVitals, key: ProcessKey) -> str:
+        """Return the label of the job that a process is of, by a name and owner new to it.
 
         A process that was reported before stays in its job: an agent that was restarted may have
         learned, or may no longer be able to see, whose it is.
         """
-        if not self.labels.is_live(vitals.job, vitals.owner):
-            job = self.jobs.get(vitals.job)
-            record = job.generation.ranks.get(vitals.rank) if job else None
-            if record is not None and record.key == key:
-                return vitals.job
+        job = self.jobs.get(vitals.job)
+        record = job.generation.ranks.get(vitals.rank) if job else None
+        if record is not None and record.key == key:
+            return vitals.job
         return self.labels.find(vitals.job, vitals.owner)
 
     def _note_name(self, job: Job, name: str, owner: str) -> None:
         """Note what agents call a job, and whose it is."""
-        if self.labels.is_live(name, owner):
-            return
         self.labels.bind(name, owner, job.name)
         if owner and owner != job.owner:
             self._count(job, job.owner, -1)
@@ -209,7 +209,6 @@ class Fleet:
         job = self.jobs.get(label) or self._new_job(label, claim)
         if job is None:
             return
-        self._note_name(job, vitals.job, vitals.owner)
         gen = job.generation
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:

@@ -27,7 +27,7 @@ class Labels:
 
         Names are bounded, and each step makes the label longer: it ends soon, whoever chose them.
         """
-        label = self._live.get((name, owner))
+        label = self.find_live(name, owner)
         if label is not None:
             return label
         label = name
@@ -35,9 +35,9 @@ class Labels:
             label = f"{label}@{owner}"
         return label
 
-    def is_live(self, name: str, owner: str) -> bool:
-        """Say whether a live job is known by this name and owner."""
-        return (name, owner) in self._live
+    def find_live(self, name: str, owner: str) -> str | None:
+        """Return the label of the live job that is known by this name and owner."""
+        return self._live.get((name, owner))
 
     def bind(self, name: str, owner: str, label: str) -> None:
         """Note that the live job with this label is called so."""
