@@ -322,15 +322,15 @@ class Tower:
         watch = live.watch
         sketch = sketch_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, sketch))
+        self._start(self._diagnose(live, gen, sketch, self.fleet.jobs[live.name].sharer))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
-        asked, owner = live.question(), self.fleet.jobs[gen.job].sharer
+    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch, owner: str) -> None:
+        asked = live.question()
         try:
             conclusion = await conclude(self.runner, sketch, owner, live.earlier)
         finally:

@@ -156,6 +156,15 @@ def test_a_process_stays_in_its_job_when_its_agent_learns_whose_it_is(fleet):
     assert fleet.take_dumps(as_sent(replace(batch(1, 20, "n1"), owner=old)), 2.0)
 
 
+def test_a_process_stays_in_its_job_when_its_agent_learns_that_while_the_tower_is_away(fleet):
+    fleet.past["llama"] = PastGeneration(
+        number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0"
+    )
+    fleet.take_report(report("n0", vitals(0, 10, "namespace:team-a")), 0.0)
+    job = fleet.jobs["llama"]
+    assert (job.owner, job.generation.number) == ("namespace:team-a", 3)
+
+
 def batch(rank: int, pid: int, node: str = "n0"):
     return dumps("llama", rank, pid, a_stack("a train.py:1"), node=node)
 

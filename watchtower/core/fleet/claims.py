@@ -7,7 +7,7 @@ inherited its environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import (
@@ -71,9 +71,9 @@ class Claim:
         page is made by training code alone. A restarted rank has its page after its imports. A
         process that was started by hand comes after what a launcher started.
         """
-        if self._is_outside(gen):
-            return True
         before = [record] if record is not None else list(gen.ranks.values())
+        if self._is_outside(gen, before):
+            return True
         if self.vitals.beat is None and any(r.vitals.beat is not None for r in before):
             return True
         return record is not None and self._is_held(record)
@@ -85,12 +85,12 @@ class Claim:
         comes_before = _standing(self.vitals) > _standing(record.vitals)
         return comes_before and self._is_held(record)
 
-    def _is_outside(self, gen: Generation) -> bool:
-        """Whether a launcher started the ranks of this generation, but not this process.
+    def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
+        """Whether a launcher started the ranks `before` it, but not this process.
 
-        It may begin the next one when all of them have ended, unless it was there before.
+        It may begin the next generation when this one has ended, unless it was there before.
         """
-        if self.vitals.launched or not any(r.vitals.launched for r in gen.ranks.values()):
+        if self.vitals.launched or not any(record.vitals.launched for record in before):
             return False
         return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
 

@@ -184,9 +184,9 @@ class Fleet:
         A process that was reported before stays in its job: an agent that was restarted may have
         learned, or may no longer be able to see, whose it is.
         """
-        job = self.jobs.get(vitals.job)
+        job, past = self.jobs.get(vitals.job), self.past.get(vitals.job)
         record = job.generation.ranks.get(vitals.rank) if job else None
-        if record is not None and record.key == key:
+        if (record is not None and record.key == key) or (past and key in past.processes):
             return vitals.job
         return self.labels.find(vitals.job, vitals.owner)
 
