@@ -21,7 +21,7 @@ class JobKey(NamedTuple):
         return f"{self.name} ({self.owner})" if self.owner else self.name
 
     def is_meant_by(self, name: str, owner: str) -> bool:
-        """Say whether a tower's message about this name and owner is about this job."""
+        """Return whether a tower's message about this name and owner is about this job."""
         return self.name == name and owner in ("", self.owner)
 
 

@@ -49,7 +49,7 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Owners:
-    """Says whose a process is. It knows the pods' namespaces that it has read."""
+    """Finds whose a process is. It remembers the pods' namespaces that it has read."""
 
     def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._clock = proc, clock
@@ -98,7 +98,7 @@ class Owners:
         return None if is_hidden else ""
 
     def _is_made_by_root(self, mount: str, folders: tuple[str, ...]) -> bool:
-        """Say whether each of these folders, one inside the other, belongs to root."""
+        """Return whether each of these folders, one inside the other, belongs to root."""
         path = os.path.join(self._root, CGROUP_MOUNT, mount)
         for folder in folders:
             path = os.path.join(path, folder)
@@ -176,7 +176,7 @@ def find_user(proc: Proc, pid: int) -> int | None:
 
 
 def is_folder_of_root(path: str) -> bool:
-    """Say whether a path is a folder, not a link to one, that belongs to root."""
+    """Return whether a path is a folder, not a link to one, that belongs to root."""
     try:
         found = os.lstat(path)
     except OSError:

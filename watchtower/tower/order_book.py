@@ -67,7 +67,7 @@ class OrderBook:
 
 
 def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
-    """Whether one more order of an owner's may wait: he has less than there is room left."""
+    """Whether one more order of an owner may wait: it has fewer than there is room left for."""
     left = MAX_ORDERS - len(pending)
     taken = sum(order.owner == owner for _, order in pending.values())
     return left > 0 and (not owner or taken < left)

@@ -39,7 +39,7 @@ designed for. Further ones are left out."""
 
 MAX_DUMPS_BYTES = 256 * 1024 * 1024
 """Bodies of dumps in memory, of all jobs: two rounds of 131,072 ranks at 1 KB each. Beyond it the
-owner who has most loses the dumps of his largest job."""
+owner that has most loses the dumps of its largest job."""
 
 CROWDED = 0.5
 """Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""

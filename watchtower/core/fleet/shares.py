@@ -1,8 +1,8 @@
 """Shares: how much of what there is one owner may take.
 
-An owner may take something more while he has less than is left: the first one has at most a half,
-a second one a quarter, and there is always something left for one who has nothing yet. No number of
-owners or size of a share has to be known beforehand.
+An owner may take more while it has less than is left: the first owner has at most a half, a second
+one a quarter, and there is room for an owner that has nothing yet. No number of owners and no size
+of a share has to be known beforehand.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Shares:
         self._by_owner: Counter[str] = Counter()
 
     def has_room(self, owner: str, limit: int) -> bool:
-        """Say whether an owner may take one more. Of an unknown owner only the bound counts."""
+        """Return whether an owner may take one more. Of an unknown owner only the bound counts."""
         left = limit - self.total
         return left > 0 and (not owner or self._by_owner[owner] < left)
 
     def is_crowded(self, owner: str, limit: int) -> bool:
-        """Say whether an owner has most of what he may have."""
+        """Return whether an owner has most of what it may have."""
         return bool(owner) and 2 * self._by_owner[owner] > limit - self.total
 
     def add(self, owner: str, count: int) -> None:
