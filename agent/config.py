@@ -105,6 +105,11 @@ PY_SPY_AT_ONCE = 2
 MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
 """The largest real dump seen has 48 kB."""
 
+MAX_TOOL_MEMORY_BYTES = 128 << 20
+"""Memory of its own that a tool may have. py-spy takes 3 MB, 17 MB for 300 threads of 100 frames
+(more it cannot read before its deadline), the child that reads source 9 MB. Two py-spy at this
+limit and the agent fit into the MemoryMax of its unit."""
+
 CHILD_STACKS_PER_RANK = 16
 """Children of one rank dumped by py-spy; of the others the kernel's words must do."""
 

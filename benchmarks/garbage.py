@@ -48,7 +48,7 @@ class Outcome:
 
 def send_garbage(address: tuple[str, int], seed: int, per_s: float, sent) -> None:
     """One garbage client: bodies at a rate, and as many connections that misbehave."""
-    bodies, heads = junk.bodies("good", seed), junk.heads("tower")
+    bodies, heads = junk.bodies("good", seed), junk.heads("127.0.0.1")
     open_connections = []
     source = (f"127.0.0.{seed + 2}", 0)  # a node of its own
     connection = http.client.HTTPConnection(*address, timeout=5, source_address=source)
@@ -56,7 +56,7 @@ def send_garbage(address: tuple[str, int], seed: int, per_s: float, sent) -> Non
     while True:
         path, body = next(bodies)
         try:
-            connection.request("POST", path, body)
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
             connection.getresponse().read()
         except (OSError, http.client.HTTPException):
             connection.close()

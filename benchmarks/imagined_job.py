@@ -150,7 +150,9 @@ class ImaginedJob:
     def _post(self, node: str, path: str, message: dict) -> dict:
         """Post as one node; what fails is sent again where an agent would."""
         body = json.dumps(message)
-        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        headers = {"Content-Type": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         for _ in range(20):
             connection = self._connections.setdefault(
                 f"{node}{path}", http.client.HTTPConnection(*self.address, timeout=5)

@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 PATIENCE_S = 30.0
 
+JSON = {"Content-Type": "application/json"}
+"""Headers of a body that a tower without tokens takes."""
+
 
 @dataclass
 class RunningTower:

@@ -20,10 +20,12 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
+from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
+from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.mutes import mute_routes
@@ -53,8 +55,12 @@ def make_app(
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
     public_url: str = "",
+    hosts: frozenset[str] | None = None,
 ) -> FastAPI:
-    """Put the routes of one tower together; without a book of tokens every request is allowed."""
+    """Put the routes of one tower together; without a book of tokens every request is allowed.
+
+    With `hosts`, the names of the tower, requests of pages of other sites are not.
+    """
     refusals = refusals or Refusals()
 
     @contextlib.asynccontextmanager
@@ -73,7 +79,14 @@ def make_app(
     app = FastAPI(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Guard, book=book or TokenBook({}, {}), refusals=refusals)
+    app.add_middleware(
+        Guard,
+        book=book or TokenBook({}, {}),
+        refusals=refusals,
+        hosts=hosts,
+        public_url=public_url,
+    )
+    app.add_middleware(RawJobPaths)
     problems.install(app)
     app.router.routes += [
         *ingest_routes(tower, refusals),
@@ -104,6 +117,7 @@ def serve(config: TowerConfig) -> None:
 
     Raises StoreError, TokenError, TlsError, OSError when it cannot start.
     """
+    connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
@@ -117,7 +131,7 @@ def serve(config: TowerConfig) -> None:
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
         for doubt in find_doubts(config, book):
             log.warning("%s", doubt)
-        server = _make_server(config, tower, book, certificate)
+        server = _make_server(config, tower, book, certificate, connections)
         put_off_full_collections()
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
@@ -143,18 +157,23 @@ def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:
 
 
 def _make_server(
-    config: TowerConfig, tower: Tower, book: TokenBook, certificate: Certificate | None
+    config: TowerConfig,
+    tower: Tower,
+    book: TokenBook,
+    certificate: Certificate | None,
+    connections: int,
 ) -> uvicorn.Server:
     refusals = Refusals()
     crowd = Crowd(
-        raise_descriptor_limit(),
+        connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
     # It tells of every request that is no HTTP, one by one.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
+    hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url),
+        make_app(tower, book, refusals, renewal, config.public_url, hosts),
         loop="uvloop",
         http=connection_class(crowd),
         ws="none",

@@ -30,6 +30,8 @@ MAX_URL = 256
 
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
 
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
 TABLES = ("detection", "tower", "retention", "drill")
 
 
@@ -54,6 +56,8 @@ class TowerConfig:
     tls_key: str = ""
     public_url: str = ""
     """Address of the tower for people, in texts of alerts; without a slash at its end."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names by which clients may ask a tower without tokens."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
@@ -70,6 +74,7 @@ class TowerConfig:
                 )
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
+        object.__setattr__(self, "allowed_hosts", _check_hosts(self.allowed_hosts))
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
@@ -86,6 +91,18 @@ class TowerConfig:
             "could read stacks and post reports; protect it with --agent-token-file and "
             "--reader-token-file (docs/security.md), or add --insecure to allow that"
         )
+
+
+def _check_hosts(hosts: object) -> tuple[str, ...]:
+    """Return the names of hosts. Raises ConfigError."""
+    if not isinstance(hosts, list | tuple) or not all(
+        isinstance(host, str) and _HOST.fullmatch(host) for host in hosts
+    ):
+        raise ConfigError(
+            f"`allowed_hosts` is {hosts!r}: must be a list of names without port, such as "
+            '["tower.example"]'
+        )
+    return tuple(hosts)
 
 
 def _check_url(key: str, url: object) -> str:

@@ -16,6 +16,7 @@ from itertools import islice
 from agent.collectors.sock_diag import read_tcp_bytes
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
+from watchtower.wire.bounds import MAX_RATE
 
 LATE_INTERVALS = 3
 """A rank without a beat for so many reports is looked at; steps are usually shorter."""
@@ -80,7 +81,7 @@ class TrafficMeter:
         moved = self._count(now)
         # A connection that is new has moved all its bytes since the last look.
         gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
-        self.bytes_per_s = round(gained / elapsed)
+        self.bytes_per_s = min(round(gained / elapsed), MAX_RATE)
         self._before, self._looked_at = moved, now
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_INTERVALS * self.interval_s)
 

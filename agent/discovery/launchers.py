@@ -13,6 +13,7 @@ from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from agent.procfs import printable
+from watchtower.wire import programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
@@ -137,7 +138,7 @@ def is_wrapper(command: Sequence[str]) -> bool:
 
 def is_python(command: Sequence[str]) -> bool:
     """Say whether a command line runs Python."""
-    return bool(command) and os.path.basename(command[0]).startswith(("python", "pypy"))
+    return bool(command) and programs.is_python(os.path.basename(command[0]))
 
 
 def _apply(rule: JobRule, environment: Mapping[str, str]) -> str:

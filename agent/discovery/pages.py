@@ -12,7 +12,8 @@ from itertools import islice
 from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageView, read_page
 
 from agent.config import MAX_DESCRIPTORS_PER_PROCESS, MAX_PAGES_TRIED
-from agent.procfs import Proc, parse_fields
+from agent.mounts import mount_of, type_of
+from agent.procfs import Proc
 
 LOCAL_FILE_SYSTEMS = (
     "btrfs",
@@ -134,13 +135,13 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
         return leads_to_memory(proc, pid, name, MEMFD_LINK)
     if not is_page_link(link):
         return False
-    mount = _mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
+    mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
     return _is_mount_local(proc.try_read(pid, "mountinfo"), mount)
 
 
 def leads_to_memory(proc: Proc, pid: int, name: str, wanted: str) -> bool:
     """Say whether a descriptor is a memfd with the link `wanted`, without touching it."""
-    mount = _mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
+    mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
     return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memory() in (mount, "")
 
 
@@ -150,16 +151,12 @@ def is_local_mount(mounts: bytes, descriptor: int) -> bool:
     `mounts` is the /proc/PID/mountinfo of a process in whose view the path is.
     """
     return _is_mount_local(
-        mounts, _mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
+        mounts, mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
     )
 
 
 def _is_mount_local(mounts: bytes, mount: str) -> bool:
-    return any(_is_local(line, mount) for line in mounts.split(b"\n"))
-
-
-def _mount_of(fdinfo: bytes) -> str:
-    return parse_fields(fdinfo).get("mnt_id", "")
+    return type_of(mounts, mount) in LOCAL_FILE_SYSTEMS
 
 
 @cache
@@ -170,14 +167,6 @@ def _mount_of_memory() -> str:
     except (OSError, AttributeError):  # not every Python has it
         return ""
     try:
-        return _mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
+        return mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
     finally:
         os.close(descriptor)
-
-
-def _is_local(line: bytes, mount: str) -> bool:
-    """Read a line of /proc/PID/mountinfo: "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw"."""
-    fields = line.split()
-    if not fields or fields[0] != mount.encode() or b"-" not in fields[:-1]:
-        return False
-    return fields[fields.index(b"-") + 1].decode("ascii", "replace") in LOCAL_FILE_SYSTEMS

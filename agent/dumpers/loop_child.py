@@ -1,7 +1,8 @@
 """Reads source files for the agent in a process of its own: a file may hang, and this be killed.
 
-Each argument is a question, {"root": ..., "path": ..., "lines": [...]}; each line printed answers
-one, in their order. Line numbers are all that it ever says of a file. Standard library only.
+Each argument is a question, {"process": "/proc/PID", "path": ..., "lines": [...]}. Each line that
+is printed answers one, in their order. Line numbers are all that it ever says of a file. It reads
+regular files that the process may read itself, and none of the kernel's own. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import os
 import stat
 import sys
 
+from agent.dumpers.file_rights import READ, SEARCH, FileRights, parse_rights
 from agent.dumpers.in_root import open_in_root
 from agent.dumpers.loop_lines import find_loops
+from agent.mounts import PSEUDO_FILE_SYSTEMS, mount_of, type_of
 
 MAX_SOURCE_BYTES = 1 << 20
 """Longer files are generated, and nobody looks for a loop in them."""
@@ -20,6 +23,8 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_LINE_BYTES = 65_536
 """Likewise."""
 
+MAX_TABLE_BYTES = 1 << 20
+"""Of a file of /proc: a node with thousands of mounts has less."""
 
 BEGUN = "begun"
 """Printed first: from here on it is a file that takes long, not the start of a process."""
@@ -35,25 +40,35 @@ def main() -> None:
     for argument in sys.argv[1:]:
         question = json.loads(argument)
         try:
-            said: dict[str, object] = answer(question["root"], question["path"], question["lines"])
+            said: dict[str, object] = answer(
+                question["process"], question["path"], question["lines"]
+            )
         except (OSError, ValueError, NoSource):
             said = {}
         print(json.dumps(said), flush=True)
 
 
-def answer(root: str, path: str, lines: list[int]) -> dict[str, object]:
+def answer(process: str, path: str, lines: list[int]) -> dict[str, object]:
     """Return the loops around each line, null where nobody knows, and when the file changed."""
-    source, changed_s = read_source(root, path)
+    source, changed_s = read_source(process, path)
     loops = find_loops(source, lines)
     return {"loops": [loops[line] for line in lines], "changed_s": changed_s}
 
 
-def read_source(root: str, path: str) -> tuple[str, float]:
-    """Return the text of a regular file under `root`, and when it was changed by the wall clock."""
-    found = open_in_root(root, path)
-    try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
+def read_source(process: str, path: str) -> tuple[str, float]:
+    """Return the text of a file as a process sees it, and when it was changed by the wall clock.
+
+    Raises NoSource, OSError or ValueError for what is not a regular file that the process may read.
+    """
+    rights = parse_rights(_read(f"{process}/status"))
+
+    def check(folder: int) -> None:
+        if not rights.has(os.fstat(folder), SEARCH):
             raise NoSource
+
+    found = open_in_root(f"{process}/root", path, check)
+    try:
+        _check_file(found, process, rights)
         file = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         os.close(found)
@@ -65,3 +80,20 @@ def read_source(root: str, path: str) -> tuple[str, float]:
     if max(map(len, raw.split(b"\n"))) > MAX_LINE_BYTES:
         raise NoSource
     return raw.decode("utf-8-sig", "replace"), changed_s
+
+
+def _check_file(found: int, process: str, rights: FileRights) -> None:
+    """Raise NoSource unless it is a regular file, of no pseudo file system, that may be read."""
+    status = os.fstat(found)
+    if not stat.S_ISREG(status.st_mode) or not rights.has(status, READ):
+        raise NoSource
+    # After a chroot it does not see the mount of its root; the numbers are the kernel's.
+    mounts = _read(f"{process}/mountinfo") + _read("/proc/self/mountinfo")
+    kind = type_of(mounts, mount_of(_read(f"/proc/self/fdinfo/{found}")))
+    if not kind or kind in PSEUDO_FILE_SYSTEMS:
+        raise NoSource
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(MAX_TABLE_BYTES)

@@ -9,12 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
-from agent.config import PY_SPY_DEADLINE_S, PY_SPY_TRIES
+from agent.config import (
+    MAX_PY_SPY_OUTPUT_BYTES,
+    MAX_TOOL_MEMORY_BYTES,
+    PY_SPY_DEADLINE_S,
+    PY_SPY_TRIES,
+)
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
 from agent.dumpers.stack_trouble import StackTrouble
-from agent.dumpers.tool_process import ChildRunner, Outcome
+from agent.dumpers.tool_backoff import ToolBackoff
+from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 
@@ -30,7 +37,12 @@ UNSUPPORTED_HELP = (
     "py-spy finds no Python it knows in this process: a newer py-spy may know it, and a program "
     "that is not Python has no Python stacks"
 )
-TIMEOUT_HELP = f"py-spy did not return within {PY_SPY_DEADLINE_S:g} s and was killed"
+_ENDED_HELP = {
+    Ended.DEADLINE: f"py-spy did not return within {PY_SPY_DEADLINE_S:g} s and was killed",
+    Ended.OUTPUT: f"py-spy printed more than {MAX_PY_SPY_OUTPUT_BYTES >> 20} MB and was killed",
+    Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
+    Ended.SIGNAL: "py-spy was ended by a signal, as when there is no memory left",
+}
 TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
 
 _SIGNS = (
@@ -51,6 +63,8 @@ class StackDump:
 
     threads: Threads | None = None
     failure: DumpFailure | None = None
+    was_ended: bool = False
+    """The tool did not end by itself: it cost much, and will again."""
 
 
 def find_py_spy() -> str:
@@ -65,18 +79,32 @@ class PythonStacks:
     def __init__(self, runner: ChildRunner, tool: str) -> None:
         self._runner, self._tool = runner, tool
         self._trouble = StackTrouble()
+        self._backoff = ToolBackoff()
 
     def trouble(self) -> str:
         """Say why py-spy seems to be of no use here; empty when it is."""
         return self._trouble.sentence()
 
-    def dump(self, pid: int) -> StackDump:
+    def dump(self, pid: int, start_time: int = 0) -> StackDump:
         """Dump a process: again while torn, until whole or the same twice."""
         if not self._tool:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
+        if refused := self.refuse(pid, start_time):
+            return refused
         dump = self._dump_until_whole(pid)
+        was_ended = dump.failure if dump.was_ended else None
+        self._backoff.note((pid, start_time), was_ended, time.monotonic())
         self._trouble.note(dump.failure)
         return dump
+
+    def refuse(self, pid: int, start_time: int) -> StackDump | None:
+        """Return why a process is not dumped now: py-spy had to be ended. None if it may be."""
+        failure = self._backoff.refuse((pid, start_time), time.monotonic())
+        return StackDump(failure=failure) if failure is not None else None
+
+    def times_ended(self, pid: int, start_time: int) -> int:
+        """Return how often in a row py-spy had to be ended on a process."""
+        return self._backoff.times((pid, start_time))
 
     def _dump_until_whole(self, pid: int) -> StackDump:
         torn: Threads | None = None
@@ -85,7 +113,8 @@ class PythonStacks:
             last = self._dump_once(pid)
             threads = last.threads
             if threads is None:
-                if last.failure is not None and last.failure.kind is not FailureKind.OTHER:
+                is_other = last.failure is not None and last.failure.kind is FailureKind.OTHER
+                if last.was_ended or not is_other:
                     break
                 continue
             # An embedded interpreter has a root frame of its own; torn stacks differ each time.
@@ -106,8 +135,10 @@ class PythonStacks:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         except OSError as error:
             return failed(FailureKind.OTHER, f"py-spy cannot be started: {error}")
-        if outcome.code is None:
-            return failed(FailureKind.TIMEOUT, TIMEOUT_HELP)
+        if outcome.ended is not None:
+            is_late = outcome.ended is Ended.DEADLINE
+            kind = FailureKind.TIMEOUT if is_late else FailureKind.OTHER
+            return replace(failed(kind, _ENDED_HELP[outcome.ended]), was_ended=True)
         if outcome.code != 0:
             return StackDump(failure=explain(outcome))
         try:

@@ -142,7 +142,11 @@ class SourceLoops:
         """Return whether the child got as far as the first file, and its answers."""
         questions = [
             json.dumps(
-                {"root": self._proc.file(file.pid, "root"), "path": file.path, "lines": lines}
+                {
+                    "process": f"{self._proc.path}/{file.pid}",
+                    "path": file.path,
+                    "lines": lines,
+                }
             )
             for file, lines in asked
         ]

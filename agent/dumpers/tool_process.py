@@ -1,4 +1,4 @@
-"""Runs a tool in its own process group, under a deadline, with bounded output.
+"""Runs a tool in its own process group, under a deadline, with bounded output and memory.
 
 Nothing here waits without a deadline: a tool that hangs in the kernel cannot be killed, and is left
 behind then.
@@ -15,6 +15,9 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+
+from agent.dumpers.tool_limits import confine
 
 REAP_S = 0.5
 """A killed child is gone in milliseconds, unless the kernel holds it."""
@@ -29,13 +32,30 @@ class ToolsHang(OSError):
     """Earlier tools were killed and are not gone: another one would only join them."""
 
 
+class Ended(Enum):
+    """Why a tool did not end by itself."""
+
+    DEADLINE = "deadline"
+    OUTPUT = "output"
+    """It printed too much."""
+    MEMORY = "memory"
+    """It wanted more than `MAX_TOOL_MEMORY_BYTES`."""
+    SIGNAL = "signal"
+    """A signal that is not ours ended it, as when the kernel has no memory left."""
+
+
+_NO_MEMORY = (b"memory allocation of", b"MemoryError")
+"""The last words of a Rust and of a Python program at the limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a tool printed; `code` is None when it had to be killed."""
+    """What a tool printed; `code` is None when it did not end by itself, and `ended` says why."""
 
     code: int | None
     output: bytes
     errors: bytes
+    ended: Ended | None = None
 
 
 class ChildRunner:
@@ -60,13 +80,19 @@ class ChildRunner:
             env={"PATH": os.environ.get("PATH", os.defpath), "RUST_BACKTRACE": "0"},
             process_group=0,
         )
+        confine(child.pid)
         with self._lock:
             self._running.add(child)
             if self._stopped:
                 _kill(child)
         try:
-            output, errors = self._read(child, deadline)
-            return Outcome(code=_reap(child, deadline), output=output, errors=errors)
+            output, errors, too_much = self._read(child, deadline)
+            code, ended = _reap(child, deadline)
+            if too_much:
+                code, ended = None, Ended.OUTPUT
+            elif code != 0 and any(words in errors for words in _NO_MEMORY):
+                code, ended = None, Ended.MEMORY
+            return Outcome(code=code, output=output, errors=errors, ended=ended)
         finally:
             with self._lock:
                 self._running.discard(child)
@@ -89,7 +115,7 @@ class ChildRunner:
             if len(self._left_behind) >= MAX_LEFT_BEHIND:
                 raise ToolsHang(f"{len(self._left_behind)} earlier ones hang and cannot be killed")
 
-    def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
         """Read both pipes until they end, the deadline passes or there is too much."""
         assert child.stdout is not None
         assert child.stderr is not None
@@ -105,20 +131,20 @@ class ChildRunner:
                         selector.unregister(key.fileobj)
                 if len(output) + len(errors) > self._max_output_bytes:
                     _kill(child)
-                    break
-        return bytes(output), bytes(errors)
+                    return bytes(output), bytes(errors), True
+        return bytes(output), bytes(errors), False
 
 
-def _reap(child: subprocess.Popen[bytes], deadline: float) -> int | None:
+def _reap(child: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, Ended | None]:
     left = deadline - time.monotonic()
     if left > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = child.wait(min(left, REAP_S))
-            return code if code >= 0 else None
+            return (code, None) if code >= 0 else (None, Ended.SIGNAL)
     _kill(child)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(REAP_S)
-    return None
+    return None, Ended.DEADLINE
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -32,6 +32,7 @@ from agent.procfs import Proc, parse_command, printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
+from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -74,6 +75,7 @@ class _Process:
     """What one process gave so far."""
 
     pid: int
+    start_time: int = 0
     kernel: KernelWait
     command: list[str] = field(default_factory=list)
     stacks: StackDump = field(default_factory=StackDump)
@@ -149,13 +151,16 @@ class RoundTaker:
         room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
             trees.append(self._look(target, parents, ranks, tables, room))
-        wanted = [tree.process for tree in trees]
-        for tree in trees:
-            wanted.extend(tree.children[:CHILD_STACKS_PER_RANK])
+        # Ranks come first, so that children never cost a rank its turn; and of each those last on
+        # which py-spy had to be ended.
+        beside = [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
+        wanted = [
+            *sorted((tree.process for tree in trees), key=self._times_ended),
+            *sorted(beside, key=self._times_ended),
+        ]
         asking = _start(
             "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
         )
-        # Ranks come first in the list, so that children never cost a rank its turn.
         dumping = _start(
             "py-spy",
             PY_SPY_AT_ONCE,
@@ -173,7 +178,11 @@ class RoundTaker:
         room: int,
     ) -> _Tree:
         stat = self._proc.stat(target.pid)
-        process = _Process(pid=target.pid, kernel=KernelWait(state=ProcessState.GONE))
+        process = _Process(
+            pid=target.pid,
+            start_time=target.start_time,
+            kernel=KernelWait(state=ProcessState.GONE),
+        )
         if stat is None or stat.start_time != target.start_time:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
             return _Tree(target=target, view=target.read_page(), process=process, children=[])
@@ -187,9 +196,15 @@ class RoundTaker:
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
     def _look_at_child(self, pid: int, tables: SocketTables) -> _Process:
+        stat = self._proc.stat(pid)
         kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
         if started is not None:
-            return _Process(pid=pid, kernel=kernel, command=parse_command(started.command))
+            return _Process(
+                pid=pid,
+                start_time=stat.start_time if stat is not None else 0,
+                kernel=kernel,
+                command=parse_command(started.command),
+            )
         stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang where we did
         return _Process(pid=pid, kernel=kernel, command=[self._proc.name(pid)], stacks=stacks)
 
@@ -200,16 +215,21 @@ class RoundTaker:
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )
 
-    def _dump(self, process: _Process, deadline: float) -> None:
-        process.stacks = self._dump_in_turn(process.pid, deadline)
+    def _times_ended(self, process: _Process) -> int:
+        return self._python_stacks.times_ended(process.pid, process.start_time)
 
-    def _dump_in_turn(self, pid: int, deadline: float) -> StackDump:
+    def _dump(self, process: _Process, deadline: float) -> None:
+        # Without a turn: what is not dumped now does not hold up the others.
+        refused = self._python_stacks.refuse(process.pid, process.start_time)
+        process.stacks = refused or self._dump_in_turn(process, deadline)
+
+    def _dump_in_turn(self, process: _Process, deadline: float) -> StackDump:
         if not self._turns.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return failed(FailureKind.TIMEOUT, LATE_HELP)
         try:
             if time.monotonic() >= deadline:
                 return failed(FailureKind.TIMEOUT, LATE_HELP)
-            return self._python_stacks.dump(pid)
+            return self._python_stacks.dump(process.pid, process.start_time)
         finally:
             self._turns.release()
 
@@ -293,7 +313,7 @@ def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
     return ChildDump(
         pid=child.pid,
         kernel=child.kernel,
-        command=printable(" ".join(child.command), MAX_NAME),
+        command=printable(name_program(child.command), MAX_NAME),
         threads=stacks.add(found, child.pid),
         failure=found.failure,
     )

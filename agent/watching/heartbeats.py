@@ -14,16 +14,21 @@ NS_PER_S = 1e9
 
 
 class Heartbeat:
-    """Remembers what it read last: the page of a dead process still says how it ended."""
+    """Remembers what it read last: the page of a dead process still says how it ended.
 
-    def __init__(self, page: PageFile) -> None:
+    The process may write any time. What it writes counts as a moment between its start and now.
+    """
+
+    def __init__(self, page: PageFile, started_ns: int) -> None:
+        """Take a page and when its process started (CLOCK_MONOTONIC)."""
         self.page = page
         self.view: PageView | None = None
         self.problem = ""
+        self._started_ns = started_ns
         self._made_ns = time.monotonic_ns() - page.age_ns()
-        self._reported_step, self._reported_ns = -1, 0
+        self._reported_step, self._reported_ns, self._reported_at_ns = -1, 0, 0
         if (view := self.read()) is not None:
-            self._reported_step, self._reported_ns = view.step, view.beat_ns
+            self._note_reported(view, time.monotonic_ns())
 
     def read(self) -> PageView | None:
         """Read the page again; when it cannot be read the last words stay."""
@@ -46,13 +51,13 @@ class Heartbeat:
         view = self.view
         if view is None:
             return None
-        advanced, interval_s = self._advance(view)
+        advanced, interval_s = self._advance(view, now_ns)
         raised = view.ended_ns >= view.beat_ns  # one that beats again has survived its exception
         return Beat(
             step=max(view.step, -1),
             age_s=_age_s(now_ns, self.beaten_ns()),
             phase=view.phase[:MAX_NAME],
-            phase_age_s=_age_s(now_ns, view.phase_since_ns) if view.phase else 0.0,
+            phase_age_s=_age_s(now_ns, self._moment(view.phase_since_ns)) if view.phase else 0.0,
             advanced=advanced,
             interval_s=interval_s,
             loss_is_bad=_loss_is_bad(view),
@@ -63,22 +68,33 @@ class Heartbeat:
     def beaten_ns(self) -> int:
         """Return when the last beat was, or when the page was made while there is none."""
         view = self.view
-        return view.beat_ns if view is not None and view.step >= 0 else self._made_ns
+        if view is None or view.step < 0:
+            return self._made_ns
+        return self._moment(view.beat_ns)
 
-    def _advance(self, view: PageView) -> tuple[int, float]:
-        before, before_ns = self._reported_step, max(0, self._reported_ns)  # a page may say less
+    def _moment(self, said_ns: int) -> int:
+        """Return a time on the page, not before the process started."""
+        return max(said_ns, self._started_ns)
+
+    def _note_reported(self, view: PageView, now_ns: int) -> None:
         self._reported_step, self._reported_ns = view.step, view.beat_ns
-        if view.step < 0 or view.beat_ns <= before_ns:
+        self._reported_at_ns = min(self._moment(view.beat_ns), now_ns)
+
+    def _advance(self, view: PageView, now_ns: int) -> tuple[int, float]:
+        before, before_ns = self._reported_step, self._reported_ns
+        before_at_ns = self._reported_at_ns
+        self._note_reported(view, now_ns)
+        if view.step < 0 or view.beat_ns <= max(0, before_ns):
             return 0, 0.0
         if before < 0:  # the first beat of all; a resumed job may begin at any step
             return 1, 0.0
         # A loop that counts from zero in each epoch goes back: one beat at least was made then.
         advanced = view.step - before if view.step > before else 1
-        return advanced, (view.beat_ns - before_ns) / NS_PER_S / advanced
+        return advanced, _age_s(self._reported_at_ns, before_at_ns) / advanced
 
 
 def _age_s(now_ns: int, then_ns: int) -> float:
-    return max(0.0, (now_ns - max(then_ns, 0)) / NS_PER_S)
+    return max(0.0, (now_ns - then_ns) / NS_PER_S)
 
 
 def _loss_is_bad(view: PageView) -> bool:

@@ -12,10 +12,12 @@ from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
 from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
 from agent.collectors.traffic import TcpBytes, TrafficMeter
 from agent.discovery.found_rank import FoundRank
-from agent.procfs import Proc
+from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from agent.watching.heartbeats import Heartbeat
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, RankVitals
+
+NS_PER_S = 10**9
 
 MAX_EXIT_CODE = 255
 """A parent sees eight bits; what else a page says cannot be true."""
@@ -53,7 +55,7 @@ class WatchedRank:
         self.found = found
         known = self.heartbeat.page if self.heartbeat is not None else None
         if found.page is not None and found.page is not known:
-            self.heartbeat = Heartbeat(found.page)
+            self.heartbeat = Heartbeat(found.page, started_ns(found.process.start_time))
 
     def read_page(self) -> PageView | None:
         """Read the heartbeat page again."""
@@ -109,6 +111,15 @@ class WatchedRank:
             return None
         view = self.heartbeat.view if self.heartbeat is not None else None
         return make_ending(self._status, view, age_s=max(0.0, now - self.ended_at))
+
+
+def started_ns(start_time: int) -> int:
+    """Return when a process started, on the clock of heartbeat pages (CLOCK_MONOTONIC).
+
+    The kernel counts `start_time` in ticks since boot, with the time that the machine slept.
+    """
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start_time * NS_PER_S // CLOCK_TICKS_PER_S
+    return time.monotonic_ns() - age_ns
 
 
 def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> Ending:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from watchtower_heartbeat.layout import STEP_AT, STEP_BEGUN_AT, TIME_NS_AT
 from watchtower_heartbeat.writer import PageWriter, blank_image
 
 from agent.discovery.pages import PageFile, is_page_link
 from agent.watching.heartbeats import Heartbeat
+from tests.properties import examples
 
 S = 1_000_000_000
 
@@ -34,8 +37,8 @@ class Page:
         PageWriter(self.image).write(**fields)
         self.flush()
 
-    def heartbeat(self) -> Heartbeat:
-        return Heartbeat(PageFile(os.dup(self.descriptor), "7"))
+    def heartbeat(self, started_ns: int = 0) -> Heartbeat:
+        return Heartbeat(PageFile(os.dup(self.descriptor), "7"), started_ns)
 
 
 @pytest.fixture
@@ -88,6 +91,53 @@ def test_a_loop_that_counts_from_zero_again_still_advances(page: Page) -> None:
     beat = heartbeat.beat(101 * S)
     assert beat is not None
     assert (beat.step, beat.advanced, beat.interval_s) == (0, 1, 1.0)
+
+
+@pytest.mark.parametrize("forged_ns", [2**63 - 1, 10_000 * S])
+def test_a_step_took_no_longer_than_what_passed_since_the_beat_before(
+    page: Page, forged_ns: int
+) -> None:
+    page.beat(5, 100 * S)
+    heartbeat = page.heartbeat()
+    heartbeat.beat(100 * S)
+    page.beat(6, forged_ns)
+    heartbeat.read()
+    beat = heartbeat.beat(103 * S)
+    assert beat is not None
+    assert (beat.advanced, beat.interval_s, beat.age_s) == (1, 3.0, 0.0)
+    again = heartbeat.beat(104 * S)
+    assert again is not None
+    assert (again.advanced, again.interval_s) == (0, 0.0)
+
+
+@pytest.mark.parametrize("forged_ns", [-(2**63), -1, 1, 50 * S])
+def test_nothing_on_a_page_is_older_than_its_process(page: Page, forged_ns: int) -> None:
+    page.beat(5, forged_ns)
+    page.write(phase="checkpoint", phase_since_ns=forged_ns)
+    heartbeat = page.heartbeat(started_ns=90 * S)
+    beat = heartbeat.beat(100 * S)
+    assert beat is not None
+    assert (beat.age_s, beat.phase_age_s) == (10.0, 10.0)
+    page.beat(6, 101 * S)
+    heartbeat.read()
+    beat = heartbeat.beat(101 * S)
+    assert beat is not None
+    assert beat.interval_s == 11.0
+
+
+@given(words=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=4, max_size=4))
+@examples(100)
+def test_any_times_on_a_page_make_a_beat_that_the_wire_takes(words: list[int]) -> None:
+    page, (step, before, after, phase) = Page(), words
+    page.beat(step, before)
+    page.write(phase="checkpoint", phase_since_ns=phase)
+    heartbeat = page.heartbeat(started_ns=90 * S)
+    heartbeat.beat(100 * S)
+    page.beat(min(step + 1, 2**63 - 1), after)
+    heartbeat.read()
+    beat = heartbeat.beat(110 * S)
+    assert beat is not None
+    assert max(beat.age_s if beat.step >= 0 else 0, beat.phase_age_s, beat.interval_s) <= 20.0
 
 
 def test_a_phase_is_told_with_its_age(page: Page) -> None:

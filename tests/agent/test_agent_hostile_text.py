@@ -96,7 +96,7 @@ def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> N
 def test_whatever_a_page_says_the_report_can_be_sent(raw: bytes, cut: int, then: bytes) -> None:
     descriptor = os.memfd_create("page")
     os.write(descriptor, raw)
-    heartbeat = Heartbeat(PageFile(descriptor, "3"))
+    heartbeat = Heartbeat(PageFile(descriptor, "3"), started_ns=0)
     for content in (then, raw[:cut], b""):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)

@@ -110,6 +110,15 @@ def test_markdown_leaves_names_with_underscores_readable():
     )
 
 
+def test_slack_shows_marks_as_what_they_are_and_leaves_names_readable():
+    assert escape_slack("*b* ~s~ _i_ @here all_reduce of `__next__`") == (
+        "\u2217b\u2217 \u223cs\u223c \u02cdi\u02cd \uff20here all_reduce of `__next__`"
+    )
+    assert escape_slack("<!channel> <https://a|b> `<@U1>`") == (
+        "&lt;!channel&gt; &lt;https://a|b&gt; `&lt;@U1&gt;`"
+    )
+
+
 def test_slack_escapes_ampersands_first():
     assert escape_slack("<&>") == "&lt;&amp;&gt;"
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agent import config
+
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
+AGENT_AT_REST_BYTES = 29 << 20
 MAX_EXPOSURE = {"watchtower-agent": 3.3, "watchtower-tower": 2.0}
 """0 is sealed, 10 is wide open; the daemons people run today have 9.2 and more."""
 
@@ -39,6 +42,17 @@ def test_the_agent_has_three_capabilities_and_the_tower_none():
 )
 def test_nothing_hides_the_training_processes_from_the_agent(name: str):
     assert name not in settings("watchtower-agent")
+
+
+def test_tools_at_their_limit_of_memory_fit_beside_the_agent_and_their_end_is_not_its_end():
+    said = settings("watchtower-agent")
+    assert said["OOMPolicy"] == "continue"
+    tools = config.PY_SPY_AT_ONCE * config.MAX_TOOL_MEMORY_BYTES
+    assert int(said["MemoryMax"].rstrip("M")) << 20 >= tools + AGENT_AT_REST_BYTES
+
+
+def test_the_end_of_a_diagnosing_process_is_not_the_end_of_the_tower():
+    assert settings("watchtower-tower")["OOMPolicy"] == "continue"
 
 
 def test_the_agent_s_user_is_made_before_it_is_needed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import resource
 import socket
 import threading
 import time
@@ -21,7 +22,8 @@ from tests.towers import wait_until
 from watchtower.api import connections, ingest
 from watchtower.api.connections import Crowd, connection_class
 from watchtower.api.security import Refusals
-from watchtower.app import make_app
+from watchtower.app import make_app, serve
+from watchtower.config import TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
@@ -249,3 +251,25 @@ def test_bodies_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch
         assert server.report() == 200
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"), [(256, 4096, 4096), (1024, 512, None), (65536, 65536, None)]
+)
+def test_a_process_takes_as_many_descriptors_as_it_may(monkeypatch, soft, hard, raised):
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    most = connections.MAX_CONNECTIONS + connections.RESERVED_DESCRIPTORS
+    assert connections.raise_descriptor_limit() == (
+        min(hard, most) - connections.RESERVED_DESCRIPTORS
+    )
+    assert limits == ([] if raised is None else [(raised, hard)])
+
+
+def test_a_process_that_may_open_too_few_files_is_told_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 500))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: None)
+    with pytest.raises(OSError, match=r"may open 500 files, the tower needs at least 512: raise"):
+        serve(TowerConfig(port=0, data_dir=str(tmp_path / "data")))
+    assert not (tmp_path / "data").exists()

@@ -231,6 +231,11 @@ def test_no_text_becomes_a_mention_or_a_link_in_slack(text):
     assert ">" not in page
     assert page.count("```") == 2
     assert all(line.isprintable() for line in page.split("\n"))
+    headline, rest = page.split("\n", 1)
+    assert (headline[0], headline[-1]) == ("*", "*")
+    before, _, after = rest.split("```")
+    for prose in (headline[1:-1], before, after):
+        assert not re.search(r"[*~@]|\b_\B|\B_\b", prose_of(prose)), prose
 
 
 @given(text=HOSTILE)

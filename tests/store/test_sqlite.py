@@ -1,5 +1,7 @@
 """The store on a real file."""
 
+import os
+import re
 import sqlite3
 import threading
 import time
@@ -219,11 +221,69 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         SqliteStore(tmp_path / "file" / "watchtower.db")
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path):
+def check_set_aside(path, store, content):
+    """The damaged file is kept under another name, and the new one is used."""
+    assert store.recall().incidents == ()
+    assert store.set_aside.read_bytes()[: len(content)] == content
+    assert re.fullmatch(r"watchtower\.db\.damaged-\d{8}T\d{6}Z", store.set_aside.name)
+    store.save_incident(an_incident()).result()
+    store.close()
+    again = SqliteStore(path)
+    assert again.set_aside is None
+    assert [one.id for one in again.recall().incidents] == ["01A"]
+    again.close()
+
+
+def test_a_file_that_is_no_database_is_set_aside(tmp_path, caplog):
     path = tmp_path / "watchtower.db"
-    path.write_text("not a database, but long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match=r"not a database; .* move it away to begin an empty one"):
-        SqliteStore(path)
+    content = b"not a database, but long enough to be looked at" * 100
+    path.write_bytes(content)
+    check_set_aside(path, SqliteStore(path), content)
+    assert "is damaged: file is not a database; it was moved to" in caplog.text
+
+
+def test_a_database_with_a_damaged_page_is_set_aside(path, caplog):
+    store = SqliteStore(path)
+    for number in range(50):
+        store.save_incident(an_incident(id=f"{number}", evidence=EVIDENCE)).result()
+    store.close()
+    content = bytearray(path.read_bytes())
+    for page in range(1, len(content) // 4096):  # the first page has the schema
+        content[page * 4096 : (page + 1) * 4096] = b"\xee" * 4096
+    path.write_bytes(content)
+    damaged = SqliteStore(path)
+    check_set_aside(path, damaged, b"SQLite format 3")
+    assert "malformed" in caplog.text
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_files_are_open_to_their_owner_alone(path, umask):
+    def modes():
+        return {oct(item.stat().st_mode & 0o777) for item in path.parent.iterdir()}
+
+    before = os.umask(umask)
+    try:
+        store = SqliteStore(path)
+        store.save_incident(an_incident(evidence=EVIDENCE)).result()
+        assert path.with_name("watchtower.db-wal").exists()
+        assert (modes(), path.parent.stat().st_mode & 0o777) == ({"0o600"}, 0o700)
+        store.close()
+        for item in (path.parent, *path.parent.iterdir()):
+            item.chmod(0o755)
+        store = SqliteStore(path)
+        assert (modes(), path.parent.stat().st_mode & 0o777) == ({"0o600"}, 0o700)
+        store.close()
+    finally:
+        os.umask(before)
+
+
+def test_a_folder_with_files_of_others_is_left_open(tmp_path):
+    (tmp_path / "notes").write_text("")
+    for item in (tmp_path, tmp_path / "notes"):
+        item.chmod(0o755)
+    SqliteStore(tmp_path / "watchtower.db").close()
+    modes = {item.name: item.stat().st_mode & 0o777 for item in (tmp_path, *tmp_path.iterdir())}
+    assert (modes["notes"], modes[tmp_path.name], modes["watchtower.db"]) == (0o755, 0o755, 0o600)
 
 
 def test_a_folder_in_place_of_the_file_is_no_want_of_room(tmp_path):

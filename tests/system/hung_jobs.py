@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from tests.core.detection.scenes import Rank
+from tests.towers import JSON
 from watchtower.wire.report import ProcessState, Report
 
 REPORT_S = 0.25
@@ -79,10 +80,12 @@ def reporting(url: str, *jobs: SmallJob) -> Iterator[None]:
     def report_all() -> None:
         while not is_over.wait(REPORT_S):
             for job in jobs:
-                body = msgspec.json.encode(job.report())
+                request = urllib.request.Request(
+                    f"{url}/ingest/v1/report", msgspec.json.encode(job.report()), JSON
+                )
                 with (
                     contextlib.suppress(OSError),  # the tower restarts
-                    urllib.request.urlopen(f"{url}/ingest/v1/report", data=body, timeout=5),
+                    urllib.request.urlopen(request, timeout=5),
                 ):
                     pass
 

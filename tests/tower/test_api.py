@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -61,6 +62,43 @@ def test_a_report_is_answered_and_makes_a_job(client):
     assert view["ranks"][1]["ended"]["exception_type"] == "ValueError"
 
 
+@pytest.mark.parametrize(
+    "job", ["x/verdict", "x/mute", "verdict", "a/b/c", "/", "x%2Fverdict", "100 %?#é", "a//b", "a/"]
+)
+def test_a_job_of_any_name_is_shown_and_silenced(client, job):
+    vitals = json.loads(recorded("report.json"))["ranks"]
+    ranks = [each | {"job": name} for name in (job, "x", "b") for each in vitals]
+    assert client.post("/ingest/v1/report", content=recorded("report.json", ranks=ranks)).is_success
+    path = f"/api/v1/jobs/{quote(job, safe='')}"
+    assert client.get(path).json()["job"] == job
+    assert client.get(f"{path}/verdict").json()["job"] == job
+    assert client.post(f"{path}/mute", json={"for_s": 60}).json()["job"] == job
+    assert [mute["job"] for mute in client.get("/api/v1/mutes").json()["items"]] == [job]
+    assert client.delete(f"{path}/mute").json() == {"job": job}
+
+
+def test_a_tower_with_a_damaged_store_begins_an_empty_one_and_reports_it(tmp_path):
+    path = tmp_path / "watchtower.db"
+    path.write_bytes(b"damaged by a disk " * 1000)
+    store = SqliteStore(path)
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert f"was damaged and is now {path}.damaged-" in ready.json()["store"]
+        assert "\nwatchtower_store_set_aside 1.0\n" in client.get("/metrics").text
+        assert client.post("/ingest/v1/dumps", content=recorded("dumps.json")).status_code == 200
+    store.close()
+
+
+def test_a_slash_in_the_name_of_a_job_need_not_be_encoded(client):
+    vitals = json.loads(recorded("report.json"))["ranks"]
+    ranks = [each | {"job": "team/llama"} for each in vitals]
+    assert client.post("/ingest/v1/report", content=recorded("report.json", ranks=ranks)).is_success
+    assert client.get("/api/v1/jobs/team/llama").json()["job"] == "team/llama"
+    assert client.get("/api/v1/jobs/team/llama/verdict").json()["job"] == "team/llama"
+    assert_problem(client.get("/api/v1/jobs/team%2Fother"), 404, "team/other")
+
+
 @pytest.fixture
 def gate(tower, monkeypatch) -> Iterator[threading.Event]:
     """A disk that hangs until this is set: the store's own thread waits."""
@@ -114,6 +152,15 @@ def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, mon
         gate.set()
         wait.join(30)
         assert answers[0].status_code == 200
+
+
+def test_arguments_of_children_that_an_older_agent_sends_are_not_stored(client, tower):
+    message = json.loads(recorded("dumps.json"))
+    message["ranks"][0]["children"][0]["command"] = "python load.py --api-key=sesame"
+    assert client.post("/ingest/v1/dumps", json=message).status_code == 200
+    (row,) = tower.archive.store.dumps(message["job"], since=0.0).result()
+    assert b"sesame" not in row.sent.body
+    assert row.sent.batch.ranks[0].children[0].command == "python"
 
 
 def test_a_report_of_a_newer_release_is_taken(client):

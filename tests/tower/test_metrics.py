@@ -19,11 +19,14 @@ from watchtower.api.incident_metrics import MAX_LABEL, label
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
+from watchtower.core.fleet.fleet import MAX_JOBS_PER_NODE
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
+from watchtower.wire.report import RankVitals, Report
+from watchtower.wire.verdict import Status
 
 
 def scrape(collector: TowerCollector) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -198,3 +201,33 @@ def test_hostile_names_leave_the_page_readable(tmp_path: Path):
     ]
     assert set(names) == {label(name) for name in junk.HOSTILE_NAMES}
     assert len(names) == len(junk.HOSTILE_NAMES)
+
+
+def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
+    async def story(sim: Simulation) -> None:
+        for node in ("bad-0", "bad-1"):
+            ranks = tuple(
+                RankVitals(job=f"aaa-{node}-{pid}", rank=0, pid=pid, start_time=1)
+                for pid in range(1, MAX_JOBS_PER_NODE)
+            )
+            sim.tower.take_report(
+                Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=ranks)
+            )
+        await sim.step(8)
+        flood = len(sim.tower.live) - 1
+        assert flood > metrics.MAX_JOBS_SHOWN
+        collector = collector_of(sim)
+        for is_troubled in (False, True):
+            for name, live in sim.tower.live.items():
+                if name != JOB and is_troubled:
+                    live.watch.status = Status.SUSPECT
+            found = scrape(collector)
+            shown = {labels["training_job"] for labels, _ in found["watchtower_job_step"]}
+            assert JOB in shown
+            assert len(shown) == metrics.MAX_JOBS_SHOWN
+            assert found["watchtower_jobs_hidden"] == [({}, flood + 1 - len(shown))]
+            counts = {labels["status"]: value for labels, value in found["watchtower_jobs"]}
+            assert sum(counts.values()) == flood + 1
+            assert counts["suspect"] == is_troubled * flood
+
+    tell(story)

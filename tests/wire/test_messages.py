@@ -1,6 +1,8 @@
 """Recorded messages are understood for ever; messages of newer releases are too."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 from watchtower.wire import bounds
 from watchtower.wire.dumps import DumpBatch, FailureKind
 from watchtower.wire.orders import ReportReply
-from watchtower.wire.report import Beat, Ending, EndingKind, ProcessState, RankVitals, Report
+from watchtower.wire.report import (
+    Beat,
+    Ending,
+    EndingKind,
+    Movement,
+    ProcessState,
+    RankVitals,
+    Report,
+)
 from watchtower.wire.stacks import Frame, make_stack
 from watchtower.wire.verdict import Verdict
 
@@ -81,6 +91,15 @@ def test_a_value_out_of_bounds_is_refused_with_its_path(field, value, said):
     message = recorded("report.json")
     message["ranks"][0][field] = value
     with pytest.raises(msgspec.ValidationError, match=said):
+        read("report.json", message)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Movement) if each.type == "float"])
+@pytest.mark.parametrize("value", [-1.0, 2 * bounds.MAX_RATE])
+def test_every_rate_is_bounded(name, value):
+    message = recorded("report.json")
+    message["ranks"][0]["movement"] = {name: value}
+    with pytest.raises(msgspec.ValidationError, match=f"`{name}` is {re.escape(str(value))}"):
         read("report.json", message)
 
 

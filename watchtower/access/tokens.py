@@ -39,6 +39,7 @@ SECRET_VARIABLES = (
 """Variables that hold tokens: no child process inherits them."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_BETWEEN_TOKENS = re.compile(r"[\s,]+")
 """token68 of RFC 9110, section 11.2: what may follow "Bearer" in a header."""
 
 
@@ -77,7 +78,7 @@ def read_token_file(path: str) -> tuple[str, ...]:
 def parse_tokens(text: str, source: str) -> tuple[str, ...]:
     """Read the tokens of a text, separated by white space or commas. Raises TokenError."""
     words = " ".join(line.partition("#")[0] for line in text.splitlines())
-    tokens = tuple(filter(None, re.split(r"[\s,]+", words)))
+    tokens = tuple(filter(None, _BETWEEN_TOKENS.split(words)))
     if not tokens:
         raise TokenError(f"{source} holds no token; `watchtower token` makes one")
     if len(tokens) > MAX_TOKENS:

@@ -34,6 +34,10 @@ MAX_CONNECTIONS = 40_000
 RESERVED_DESCRIPTORS = 128
 """For the store, the listener, libraries: never spent on connections."""
 
+LEAST_DESCRIPTORS = 512
+"""Enough for 190 agents that each have two connections. With fewer, a tower would start, and refuse
+agents later."""
+
 ONE_ADDRESS = 0.5
 """One address may hold this share of all connections: a proxy, or agents side by side in tests."""
 
@@ -67,12 +71,20 @@ class Crowd:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process have as many connections as it may; returns how many those are."""
+    """Return how many connections this process may have, once it may have as many as it can.
+
+    Raises OSError when these are too few to watch a job.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS
     allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < LEAST_DESCRIPTORS:
+        raise OSError(
+            f"this process may open {allowed} files, the tower needs at least {LEAST_DESCRIPTORS}: "
+            "raise the hard limit with `ulimit -Hn 65536`, or with LimitNOFILE= in its systemd unit"
+        )
     return min(MAX_CONNECTIONS, allowed - RESERVED_DESCRIPTORS)
 
 

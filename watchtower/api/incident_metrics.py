@@ -27,13 +27,17 @@ MAX_CLOSED_SHOWN = 1000
 _IDENTITY = ["incident", "training_job"]
 
 
+_MARKUP = "\\<>`*~"
+"""Characters that a chat may read as a mention, a link, code or markup."""
+
+
 @lru_cache(maxsize=4096)
 def label(text: str) -> str:
     """Make untrusted text a label value: printable, bounded, without markup of chats.
 
     Different texts keep different values, so that no job can be mistaken for another.
     """
-    shown = "".join(c if c.isprintable() and c not in "\\<>" else _escape(c) for c in text)
+    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
     if len(shown) <= MAX_LABEL:
         return shown
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

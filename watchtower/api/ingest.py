@@ -140,7 +140,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     async def post_dumps(request: Request) -> Response:
         try:
             async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as (batch, body):
-                receipt = await tower.take_dumps(SentBatch(batch, body))
+                receipt = await tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
         except RefusedError as error:
             return _answer(error)
         except StoreFailedError as error:
@@ -152,6 +152,13 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         Route("/ingest/v1/report", post_report, methods=["POST"]),
         Route("/ingest/v1/dumps", post_dumps, methods=["POST"]),
     ]
+
+
+def _without_arguments(batch: DumpBatch, body: bytes) -> bytes:
+    """Return the body without what decoding took away: arguments of children, from older agents."""
+    if any(child.command for dump in batch.ranks for child in dump.children):
+        return _encode(batch)
+    return body
 
 
 def _answer(error: RefusedError) -> Response:
@@ -204,4 +211,5 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
         raise RefusedError(400, f"the body is not JSON: {error}") from None
 
 
+_encode = msgspec.json.Encoder().encode
 _envelopes = msgspec.json.Decoder(_Envelope)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
 
+from watchtower.api.job_paths import JOBS
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.tower import Tower
@@ -22,15 +23,15 @@ class JobList:
 
 
 def job_routes(tower: Tower) -> APIRouter:
-    """Routes of one tower. A job's name may hold slashes: the longer path is declared first."""
-    router = APIRouter(prefix="/api/v1/jobs")
+    """Routes of one tower. A job's name may hold slashes: longer paths are declared first."""
+    router = APIRouter(prefix=JOBS)
 
     @router.get("")
     async def list_jobs() -> JobList:
         """List the live jobs."""
         return JobList(items=summarize_jobs(tower))
 
-    @router.get("/{job:path}/verdict", response_model=Verdict)
+    @router.get("/{job:job}/verdict", response_model=Verdict)
     async def get_verdict(job: str, shape: Format = VerdictFormat.JSON) -> Verdict | Response:
         """Say who hung the job, where and why: its current verdict, else its latest incident's."""
         verdict = live_verdict(tower, job) or await history.last_verdict(tower, job)
@@ -38,7 +39,7 @@ def job_routes(tower: Tower) -> APIRouter:
             raise HTTPException(404, _unknown(job))
         return verdict if shape is VerdictFormat.JSON else write_verdict(verdict, shape)
 
-    @router.get("/{job:path}")
+    @router.get("/{job:job}")
     async def get_job(job: str) -> JobView:
         """Show a live job with its ranks, nodes and verdict."""
         view = view_job(tower, job)

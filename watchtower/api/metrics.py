@@ -7,6 +7,7 @@ The label of a job is `training_job`: `job` belongs to Prometheus, which gives e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -19,6 +20,15 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
+from watchtower.core.fleet.generation import Job
+from watchtower.core.fleet.shares import (
+    CALM,
+    ENDED,
+    IN_TROUBLE,
+    OPEN_INCIDENT,
+    Candidate,
+    rank_fairly,
+)
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
@@ -37,12 +47,13 @@ class TowerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
-        jobs = sorted(self._tower.live.values(), key=_rank)
+        jobs = self._ranked()
         shown, hidden = jobs[:MAX_JOBS_SHOWN], jobs[MAX_JOBS_SHOWN:]
         open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
         yield from self._jobs(shown)
         yield from self._incidents.collect(shown, open_ids, self._tower.clock.now())
         yield from self._self()
+        yield _count_by_status(jobs)
         yield GaugeMetricFamily(
             "watchtower_jobs_hidden", "Live jobs without series of their own.", value=len(hidden)
         )
@@ -51,6 +62,20 @@ class TowerCollector(Collector):
             "Open incidents without series of their own: no alert fires for them.",
             value=sum(map(is_open, hidden)),
         )
+
+    def _ranked(self) -> list[LiveJob]:
+        """Return all jobs, first those that have series of their own."""
+        tower = self._tower
+        ranked = rank_fairly(
+            Candidate(
+                owner=_key_of(tower.fleet.jobs[live.name]),
+                urgency=_urgency(live),
+                since=live.incident.opened_at if live.incident and is_open(live) else 0.0,
+                name=live.name,
+            )
+            for live in tower.live.values()
+        )
+        return [tower.live[each.name] for each in ranked]
 
     def _jobs(self, shown: Sequence[LiveJob]) -> Iterator[Metric]:
         of_job = ["training_job"]
@@ -89,12 +114,15 @@ class TowerCollector(Collector):
         info.add_metric([__version__], 1)
         yield info
         gauges = {
-            "watchtower_jobs": ("Live jobs.", len(tower.live)),
             "watchtower_agents": ("Agents that have ever reported.", len(tower.fleet.nodes)),
             "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
             "watchtower_store_failing": (
                 "1 while the store cannot be written.",
                 float(tower.archive.failing_since is not None),
+            ),
+            "watchtower_store_set_aside": (
+                "1 if this tower began an empty store because the file was damaged.",
+                float(tower.archive.store.set_aside is not None),
             ),
             "watchtower_tick_duration_seconds": (
                 "Time the last check of all jobs took.",
@@ -125,13 +153,25 @@ class TowerCollector(Collector):
         yield refused
 
 
-def _rank(live: LiveJob) -> tuple[bool, float, str]:
-    """Which jobs are shown first: those with an open incident, the oldest first; then by name.
+def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
+    family = GaugeMetricFamily("watchtower_jobs", "Live jobs by status.", labels=["status"])
+    counts = Counter(live.watch.status for live in jobs)
+    for status in Status:
+        family.add_metric([status.value], counts[status])
+    return family
 
-    So a flood of new jobs or incidents hides none that an alert fires for.
-    """
-    opened_at = live.incident.opened_at if live.incident and is_open(live) else 0.0
-    return not is_open(live), opened_at, live.name
+
+def _key_of(job: Job) -> str:
+    """Return whose share of the places a job uses."""
+    return job.owner or job.founder
+
+
+def _urgency(live: LiveJob) -> int:
+    if is_open(live):
+        return OPEN_INCIDENT
+    if live.watch.status in (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST):
+        return IN_TROUBLE
+    return ENDED if live.watch.status is Status.ENDED else CALM
 
 
 def metrics_route(tower: Tower, refusals: Refusals, public_url: str = "") -> Route:

@@ -34,12 +34,12 @@ def mute_routes(tower: Tower) -> APIRouter:
         """List the jobs that page nobody at present; a muted job need not be live."""
         return MuteList(items=[view_mute(mute) for mute in tower.paging.mutes()])
 
-    @router.post("/jobs/{job:path}/mute")
+    @router.post("/jobs/{job:job}/mute")
     async def mute_job(job: str, asked: MuteRequest) -> MuteView:
         """Let the job page nobody for a while. It is watched as before, and need not run yet."""
         return view_mute(await tower.paging.mute(job, asked.for_s, asked.reason))
 
-    @router.delete("/jobs/{job:path}/mute")
+    @router.delete("/jobs/{job:job}/mute")
     async def unmute_job(job: str) -> dict[str, str]:
         """Let the job page again."""
         if not await tower.paging.unmute(job):

@@ -4,6 +4,8 @@
 POST /ingest/...           agents, and nobody else
 GET and HEAD, elsewhere    readers and operators (/metrics, /docs, /openapi.json too)
 anything else              operators
+
+Without tokens everybody may call everything, but no page of another site in a browser.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access import scopes
 from watchtower.access.scopes import TokenBook
+from watchtower.api.browsers import find_refusal
 from watchtower.api.problems import problem
 
 log = logging.getLogger("watchtower.api")
@@ -33,6 +36,8 @@ REASONS = (
     "no_token",
     "unknown_token",
     "wrong_scope",
+    "wrong_host",
+    "cross_site",
     "bad_message",
     "too_much_waste",
     "busy",
@@ -72,12 +77,21 @@ class Refusals:
 
 
 class Guard:
-    """ASGI middleware that asks for tokens, when there are any."""
+    """ASGI middleware that asks for tokens; without any it keeps browsers of other sites out."""
 
-    def __init__(self, app: ASGIApp, book: TokenBook, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        book: TokenBook,
+        refusals: Refusals,
+        hosts: frozenset[str] | None = None,
+        public_url: str = "",
+    ) -> None:
+        """`hosts` are the tower's names; None: it is asked by any name."""
         self._app = app
         self._book = book
         self._refusals = refusals
+        self._hosts, self._public_url = hosts, public_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -94,7 +108,7 @@ class Guard:
         """Decide about a request; None lets it pass."""
         if not self._book:
             scope[MAY_READ] = True
-            return None
+            return self._refuse_browser(scope)
         shown = _bearer(scope)
         known = None if shown is None else self._book.scope_of(shown)
         scope[MAY_READ] = known in _READ
@@ -109,6 +123,15 @@ class Guard:
         response = problem(401, f"{said}: send it as `Authorization: Bearer TOKEN`")
         response.headers["WWW-Authenticate"] = 'Bearer realm="watchtower"'
         return response
+
+    def _refuse_browser(self, scope: Scope) -> Response | None:
+        if self._hosts is None:
+            return None
+        refusal = find_refusal(scope["method"], scope["headers"], self._hosts, self._public_url)
+        if refusal is None:
+            return None
+        self._refusals.add(refusal.reason, client_of(scope), time.monotonic())
+        return problem(refusal.status, refusal.detail)
 
     def _forbid(
         self, scope: Scope, known: scopes.Scope, needed: frozenset[scopes.Scope]

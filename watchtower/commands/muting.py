@@ -10,14 +10,16 @@ from typing import Any
 from watchtower.commands.asking import MAX_NAMED, clean, say_ack
 from watchtower.commands.client import TowerClient
 
+_PARTS = re.compile(r"(?:\d+[smhd])+")
+_PART = re.compile(r"(\d+)([smhd]?)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def duration(text: str) -> float:
     """Read "90s", "30m", "2h", "1h30m" or "1d" as seconds; for argparse."""
-    if not re.fullmatch(r"(\d+[smhd])+", text):
+    if not _PARTS.fullmatch(text):
         raise argparse.ArgumentTypeError(f"`{text}` is no duration such as 30m, 2h, 1h30m or 1d")
-    return float(sum(int(n) * _UNITS[u] for n, u in re.findall(r"(\d+)([smhd])", text)))
+    return float(sum(int(n) * _UNITS[u] for n, u in _PART.findall(text)))
 
 
 def mute(client: TowerClient, args: argparse.Namespace) -> int:

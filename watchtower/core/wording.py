@@ -34,6 +34,10 @@ SHOWN_EVIDENCE = 4
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
+_LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
+_SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
+_MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
+
 
 def render_text(verdict: Verdict) -> str:
     """Write a verdict for a terminal or a mail."""
@@ -61,22 +65,33 @@ def render_slack(verdict: Verdict) -> str:
 
 def escape_markdown(text: str) -> str:
     """Escape what CommonMark would read as markup, outside our own code spans."""
-    pieces = text.split("`")
-    pieces[::2] = [_escape_prose(piece) for piece in pieces[::2]]
-    return "`".join(pieces)
+    return _map_prose(text, lambda prose: _MARKUP.sub(r"\\\g<0>", prose))
 
 
 def escape_slack(text: str) -> str:
-    """Escape the three characters that Slack reads as control, also inside code."""
+    """Escape what Slack would read as a mention, a link or markup, outside our own code spans.
+
+    Slack has no escape for the characters of its markup: similar ones take their place.
+    """
+    return _map_prose(
+        escape_slack_code(text),
+        lambda prose: _SLACK_MARKUP.sub(lambda mark: _LOOKALIKES[mark[0]], prose),
+    )
+
+
+def escape_slack_code(text: str) -> str:
+    """Escape the three characters that Slack reads as control everywhere, also inside code."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _escape_prose(text: str) -> str:
-    return re.sub(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+def _map_prose(text: str, change: Callable[[str], str]) -> str:
+    pieces = text.split("`")
+    pieces[::2] = [change(piece) for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
-    in_code = escape_slack if escape is escape_slack else str
+    in_code = escape_slack_code if escape is escape_slack else str
     block = [in_code(line.replace("`", "")) for line in (*_facts(verdict), *_evidence(verdict))]
     lines = [
         f"{bold}{escape(_headline(verdict))}{bold}",

@@ -52,7 +52,8 @@ def _limit(limits: Limits) -> None:
     limit = (
         limits.memory_bytes if hard == resource.RLIM_INFINITY else min(limits.memory_bytes, hard)
     )
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    with contextlib.suppress(OSError, ValueError):  # where that is forbidden, CPU time is a limit
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
 
 

@@ -12,6 +12,8 @@ import sqlite3
 from importlib.resources import files
 from pathlib import Path
 
+from watchtower.store.private_files import make_private_file
+
 SCHEMA_VERSION = 4
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
@@ -49,6 +51,7 @@ class StoreError(Exception):
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open or make the file. Raises StoreError, sqlite3.Error."""
+    make_private_file(path)
     db = sqlite3.connect(path)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -105,6 +108,7 @@ def _keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
     part = copy.with_name(f"{copy.name}.part")
     try:
         part.unlink(missing_ok=True)
+        make_private_file(part)
         with contextlib.closing(sqlite3.connect(part)) as target:
             db.backup(target)
         part.replace(copy)

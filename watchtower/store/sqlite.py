@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -21,7 +22,9 @@ import msgspec
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store import rows
+from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
+from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.records import Ack, DumpRow, Incident, Memory, Mute
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
@@ -32,6 +35,8 @@ log = logging.getLogger("watchtower.store")
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 """What may be over soon, and keeps a tower from writing, not from watching."""
+
+DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 CLOSE_S = 1.0
 """A file that cannot be closed in this time is left to the kernel; what was acknowledged is in."""
@@ -53,6 +58,8 @@ class SqliteStore:
         """
         self.failure: Exception | None = None
         """Why the file could not be opened at the start; None when it was."""
+        self.set_aside: Path | None = None
+        """Where the file of the last run is that was damaged; None if it was not."""
         self._path = path
         self._open: sqlite3.Connection | None = None
         self._inode = (0, 0)
@@ -60,9 +67,10 @@ class SqliteStore:
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
         self._thread = Worker("store")
+        self._writes = GroupedWrites(self._thread, self._find_file)
         try:
             self._lock = _lock(path)
-            self._thread.submit(lambda: self._db).result()
+            self._thread.submit(self._begin).result()
         except (sqlite3.Error, OSError) as error:
             if self._lock is not None and lacks_room(error):
                 self.failure = error
@@ -72,6 +80,33 @@ class SqliteStore:
         except StoreError:
             self._release()
             raise
+
+    def _begin(self) -> None:
+        """Open the file, or a new one in place of one that is damaged."""
+        try:
+            self._find_file()
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            self._set_aside(error)
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        """Move a damaged file away and open a new one, so that the tower can watch all the same."""
+        self._close()
+        self._open = None
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self.set_aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")
+        for suffix in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self._path}{suffix}", f"{self.set_aside}{suffix}")
+        log.error(
+            "the store %s is damaged: %s; it was moved to %s and an empty one was begun: "
+            "incidents, silences and learned pauses of the last run are in the old file only",
+            self._path,
+            error,
+            self.set_aside,
+        )
+        self._find_file()
 
     def close(self) -> None:
         """Finish what was asked for and close the file, or leave it when that takes too long."""
@@ -110,7 +145,7 @@ class SqliteStore:
         if self.failure is not None:
             return self._thread.submit(self._recall_without_room).result()
         try:
-            return self._thread.submit(lambda: self._recall(self._db)).result()
+            return self._thread.submit(self._recall_or_begin).result()
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(
                 f"the store {self._path} is damaged: {error}; move it away to begin an empty one"
@@ -126,15 +161,14 @@ class SqliteStore:
         `job` is the tower's label: the agent's name for it may be another owner's job too.
         """
 
-        def save() -> None:
-            with self._find_file() as db:
-                self._unpruned_bytes += rows.save_dumps(db, job, sent, received_at)
+        def save(db: sqlite3.Connection) -> None:
+            self._unpruned_bytes += rows.save_dumps(db, job, sent, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
                     self.prune(received_at)
 
-        return self._thread.submit(save)
+        return self._writes.add(save)
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
@@ -170,11 +204,7 @@ class SqliteStore:
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
-        def save() -> bool:
-            with self._find_file() as db:
-                return db.execute(query, row).rowcount > 0
-
-        return self._thread.submit(save)
+        return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
     def save_mute(self, mute: Mute) -> Future[None]:
         """Mute a job, or change how long."""
@@ -188,16 +218,23 @@ class SqliteStore:
     def prune(self, wall: float) -> Future[None]:
         """Remove a bite of what is more than is kept; the next one is queued behind other work."""
 
-        def bite(db: sqlite3.Connection) -> None:
-            if prune(db, self._keep, wall):
+        def bite() -> None:
+            with self._find_file() as db:
+                is_more = prune(db, self._keep, wall)
+            if is_more:
                 with contextlib.suppress(RuntimeError):  # the tower stops
                     self.prune(wall)
 
-        return self._write(bite)
+        return self._thread.submit(bite)
 
     def probe(self) -> Future[None]:
         """Write a little that changes nothing, to see whether the disk takes it."""
-        return self._write(lambda db: db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+
+        def probe() -> None:
+            with self._find_file() as db:
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+        return self._thread.submit(probe)
 
     def look(self) -> Future[None]:
         """See whether the file is still there; cheap, for somebody who does not write."""
@@ -228,11 +265,19 @@ class SqliteStore:
         return self._thread.submit(read)
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
-        def commit() -> None:
-            with self._find_file() as db:
-                work(db)
+        def write(db: sqlite3.Connection) -> None:
+            work(db)
 
-        return self._thread.submit(commit)
+        return self._writes.add(write)
+
+    def _recall_or_begin(self) -> Memory:
+        try:
+            return self._recall(self._db)
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            self._set_aside(error)
+            return self._recall(self._db)
 
     def _recall_without_room(self) -> Memory:
         try:
@@ -274,9 +319,14 @@ class SqliteStore:
 def _advise(error: sqlite3.Error | OSError) -> str:
     """Say what to do: the disk refuses, or the file is not what it should be."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+    if code == sqlite3.SQLITE_ERROR:
         return "it is damaged or was changed by somebody: move it away to begin an empty one"
     return "it must be a file that this user may write, in a folder that this user may write"
+
+
+def is_damaged(error: sqlite3.DatabaseError) -> bool:
+    """Return whether a file is not what SQLite wrote, and never will be again."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
 
 
 def lacks_room(error: sqlite3.Error | OSError) -> bool:
@@ -297,7 +347,8 @@ def _inode_of(path: Path) -> tuple[int, int]:
 
 def _lock(path: Path) -> TextIO:
     """Take the store for this process alone; the kernel gives it back however we end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent, prefix=f"{path.stem}.")
+    make_private_file(path.with_suffix(".lock"))
     lock = path.with_suffix(".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,8 @@
-"""Deadlines: what the reply to a report tells an agent, so that it dumps without being asked."""
+"""Deadlines: what the reply to a report tells an agent, so that it dumps without being asked.
+
+A report that was accepted always gets a reply: a deadline that cannot be made is left out, and the
+other jobs of the node get theirs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,20 @@ from collections.abc import Iterator, Mapping
 from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.pace import Pauses
+from watchtower.tower.troubles import Troubles
+from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline
 from watchtower.wire.report import Report
 
+DEADLINES = "making its deadlines"
+
 
 def find_deadlines(
-    report: Report, fleet: Fleet, detector: Detector, pauses: Mapping[str, Pauses]
+    report: Report,
+    fleet: Fleet,
+    detector: Detector,
+    pauses: Mapping[str, Pauses],
+    troubles: Troubles,
 ) -> Iterator[Deadline]:
     """Say of each rank of a report how long it may go without a beat, where that is known."""
     known: dict[tuple[str, str], float | None] = {}
@@ -22,15 +34,23 @@ def find_deadlines(
         if job is None or beat is None or beat.step < 0 or vitals.ended is not None:
             continue
         key = (label, beat.phase)
-        if key not in known:
-            learned = pauses.get(label, Pauses())
-            known[key] = detector.deadline_s(job.generation, beat.phase, learned)
-        after_s = known[key]
-        if after_s is not None:
-            yield Deadline(
+        try:
+            if key not in known:
+                known[key] = None
+                learned = pauses.get(label, Pauses())
+                known[key] = detector.deadline_s(job.generation, beat.phase, learned)
+                troubles.end(label, DEADLINES)
+            after_s = known[key]
+            if after_s is None:
+                continue
+            deadline = Deadline(
                 job=vitals.job,
                 owner=vitals.owner,
                 rank=vitals.rank,
-                after_s=after_s,
+                after_s=min(after_s, MAX_AGE_S),
                 phase=beat.phase,
             )
+        except Exception as error:
+            troubles.note(label, DEADLINES, error)
+            continue
+        yield deadline

@@ -84,7 +84,10 @@ def say_state(tower: Tower) -> str:
 
 def _say_store(archive: Archive) -> str:
     if archive.failing_since is None:
-        return "works"
+        aside = archive.store.set_aside
+        return (
+            f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
+        )
     return (
         f"fails since {rfc3339(archive.failing_since)}: {archive.failure}; incidents are kept in "
         "memory, dumps are refused; make room in the data folder, or check its owner"

@@ -64,8 +64,6 @@ class LiveJob:
     remembered_step_s: float = 0.0
     """The typical step that was stored with it."""
     remembered_at: float = float("-inf")
-    failures: int = 0
-    """Ticks in a row that raised; logged when it starts."""
     _history: tuple[VerdictEntry, ...] = ()
     """Every verdict of the present suspicion, or of the incident that it became."""
     _history_of: tuple[float, float, bool] | None = None

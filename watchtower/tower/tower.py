@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.detector import Condition, Detector, Kind
@@ -41,6 +42,7 @@ from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
+from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
 from watchtower.wire.orders import ReportReply
@@ -95,6 +97,7 @@ class Tower:
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
+        self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
         self._faded_on = int(clock.wall() // DAY_S)
@@ -117,17 +120,25 @@ class Tower:
     def take_report(self, report: Report) -> ReportReply:
         """Take one node's report. Raises FleetFullError when a bound is reached."""
         now = self.clock.now()
-        self.fleet.take_report(report, now)
+        failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
-        reported = {label for label, _ in self.fleet.nodes[report.node].ranks}
-        for name in reported & self.fleet.jobs.keys():
-            self._live_job(self.fleet.jobs[name])
+        for name in {label for label, _ in self.fleet.nodes[report.node].ranks}:
+            begin = partial(self._begin_to_watch, name, failed.get(name))
+            self.troubles.guard(name, "taking its ranks from a report", begin)
+        deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
-            deadlines=tuple(find_deadlines(report, self.fleet, self.detector, self._pauses)),
+            deadlines=tuple(deadlines),
             orders=self._orders.collect(report.node, now),
         )
+
+    def _begin_to_watch(self, name: str, error: Exception | None) -> None:
+        """Watch a job that a node reports; `error` says why its ranks could not be taken."""
+        if error is not None:
+            raise error
+        if name in self.fleet.jobs:
+            self._live_job(self.fleet.jobs[name])
 
     async def take_dumps(self, sent: SentBatch) -> DumpReceipt:
         """Take one batch of dumps: kept durably before it is acknowledged.
@@ -140,8 +151,9 @@ class Tower:
         if batch.glance:
             self._take_glance(name, batch, now)
             return DumpReceipt(id=batch.id)
-        if taken := self.fleet.take_dumps(sent, now):
-            self.live[name].watch.take_dumps(taken, batch.stacks, now - batch.held_s)
+        taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
+        if taken and live is not None:
+            live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(name)
         await self.archive.keep_dumps(name, sent)
         self.counters.dumps += 1
@@ -157,10 +169,9 @@ class Tower:
         """Judge every job; one job's failure never stops the watch of the others."""
         now = self.clock.now()
         for job in list(self.fleet.jobs.values()):
-            for pace in job.generation.paces.values():
-                pace.end_tick()
+            self._guard(job, "taking its step times", job.generation.end_tick)
             self._tick_job(job, now)
-            self._forget_old(job, now)
+            self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old_nodes(now)
         self._fade_pauses()
         self.archive.tick(now)
@@ -179,16 +190,11 @@ class Tower:
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
     def _tick_job(self, job: Job, now: float) -> None:
-        live = self._live_job(job)
-        try:
-            self._step(job, live, now)
-        except Exception:
+        self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
+
+    def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
+        if not self.troubles.guard(job.name, what, work):
             self.counters.failed_ticks += 1
-            live.failures += 1
-            if live.failures == 1:
-                log.exception("job %s cannot be judged; the other jobs go on", job.name)
-        else:
-            live.failures = 0
 
     def _live_job(self, job: Job) -> LiveJob:
         live = self.live.get(job.name)
@@ -347,7 +353,9 @@ class Tower:
             self._start_diagnosis(live, gen, now)
 
     def _forget_old(self, job: Job, now: float) -> None:
-        live, longest = self.live[job.name], math.inf
+        live, longest = self.live.get(job.name), math.inf
+        if live is None:
+            return
         if self.fleet.is_crowded_for(job):
             longest = FORGET_CROWDED_AFTER_S
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)

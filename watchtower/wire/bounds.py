@@ -54,6 +54,9 @@ MAX_RANK = MAX_WORLD_SIZE - 1
 MAX_INTEGER = 2**63 - 1
 """What 64 bits hold: steps, process ids, ticks since boot."""
 
+MAX_AGE_S = 1e10
+"""Longer than the largest time that a heartbeat file can hold (2**63 ns), and three centuries."""
+
 MAX_RATE = 1e15
 """Cores, or bytes per second: a petabyte a second."""
 
@@ -71,8 +74,8 @@ def check_count(field: str, count: int, limit: int) -> None:
 
 
 def check_age(field: str, value: float) -> None:
-    """Raise ValueError when an age in seconds is negative or not a number."""
-    if not 0 <= value < 1e10:
+    """Raise ValueError when an age in seconds is negative, too large or not a number."""
+    if not 0 <= value <= MAX_AGE_S:
         raise ValueError(f"`{field}` is {value}, an age in seconds is >= 0")
 
 

@@ -23,6 +23,7 @@ from watchtower.wire.bounds import (
     check_text,
 )
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
+from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -105,12 +106,14 @@ class ChildDump:
     pid: int
     kernel: KernelWait
     command: str = ""
+    """Name of its program ("rsync", "python3 -m package.module"), never an argument."""
     threads: tuple[ThreadDump, ...] = ()
     failure: DumpFailure | None = None
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
+        """Check the bounds, and drop arguments: agents before this release sent them."""
         check_text("command", self.command)
+        object.__setattr__(self, "command", name_program(self.command.split()))
         check_integer("pid", self.pid)
         check_count("threads", len(self.threads), MAX_THREADS)
 

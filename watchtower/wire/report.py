@@ -70,7 +70,8 @@ class Beat:
     advanced: int = 0
     """Steps beaten since the agent's previous report."""
     interval_s: float = 0.0
-    """Mean seconds per step over `advanced` steps, 0 when none; exact, from the page's clock."""
+    """Mean seconds per step over `advanced` steps, 0 when none; from the times on the page, but no
+    longer than what really passed."""
     loss_is_bad: bool = False
     """The training loop reported a NaN or infinite loss."""
     exception_type: str = ""
@@ -120,6 +121,7 @@ class Movement:
         check_rate("cpu_cores", self.cpu_cores)
         check_rate("write_bytes_per_s", self.write_bytes_per_s)
         check_rate("read_bytes_per_s", self.read_bytes_per_s)
+        check_rate("socket_bytes_per_s", self.socket_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.labels import MAX_PAIRS, Labels
 from watchtower.core.fleet.pace import Pauses
-from watchtower.core.fleet.shares import Shares
+from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals
@@ -50,6 +50,7 @@ def test_another_user_s_process_takes_no_rank_and_stalls_no_job(fleet):
     elsewhere = [replace(each, pid=each.pid + 100) for each in attack]
     fleet.take_report(report("n0", *real), 0.0)
     for now in range(20):
+        real = [replace(each, beat=replace(STEPS, step=5 + now)) for each in real]
         fleet.take_report(report("n0", *real, *attack), float(now))
         fleet.take_report(report("n1", *elsewhere), float(now))
         for pace in fleet.jobs["llama"].generation.paces.values():
@@ -223,7 +224,7 @@ def test_shares_follow_a_job_to_its_owner(fleet):
 
 
 def test_each_owner_may_take_as_much_as_is_left():
-    shares = Shares()
+    shares = Quota()
     taken = {}
     for owner in ("a", "b", "c", "d"):
         while shares.has_room(owner, 64):

@@ -35,7 +35,8 @@ def test_a_glance_is_one_round_without_children_and_stands_in_no_dumps_way(
     tower: RecordingTower, start: Start, run_agent: Run
 ) -> None:
     ranks = [start(RANK=str(rank), WORLD_SIZE="2", WATCHTOWER_JOB="llama") for rank in range(2)]
-    ranks[0].do("child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])")
+    sleeps = "[sys.executable, '-c', 'import time; time.sleep(99)', '--api-key=hunter2']"
+    ranks[0].do(f"child = subprocess.Popen({sleeps})")
     run_agent(tower.url)
     wait_until(lambda: len(tower.ranks()) == 2, "both ranks are reported")
     order = {"job": "llama", "expires_s": 10.0}
@@ -50,6 +51,9 @@ def test_a_glance_is_one_round_without_children_and_stands_in_no_dumps_way(
     for batch in whole:
         assert (batch["glance"], batch["reason"]) == (False, "whole")
         assert [len(dump["children"]) for dump in batch["ranks"]] == [1, 0]
+        command = batch["ranks"][0]["children"][0]["command"]
+        assert command.startswith("py")
+        assert " " not in command, "an argument is sent"
 
 
 def test_what_a_rank_without_a_page_transfers_is_reported(

@@ -115,7 +115,7 @@ def test_a_worker_is_dumped_on_its_own(start: Start, stacks: PythonStacks) -> No
     assert set(children) == {int(worker), int(other)}
     python = children[int(worker)]
     assert functions(found[python.threads[0].digest])[0] == "sleep_in_a_loader"
-    assert "obeys.py" in python.command
+    assert python.command.startswith("python")
     plain = children[int(other)]
     assert (plain.threads, plain.failure) == ((), None)
     assert plain.kernel.syscall.endswith("nanosleep")

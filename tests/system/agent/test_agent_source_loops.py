@@ -124,7 +124,7 @@ HANGS = """
 import sys, time; sys.path.append(sys.argv.pop(1))
 from agent.dumpers import loop_child
 read = loop_child.read_source
-hang = lambda root, path: time.sleep(60) if path == "/hangs.py" else read(root, path)
+hang = lambda process, path: time.sleep(60) if path == "/hangs.py" else read(process, path)
 loop_child.read_source = hang
 loop_child.main()
 """
@@ -168,6 +168,26 @@ def test_an_absolute_link_leads_to_what_the_process_sees(
     (tmp_path / "link.py").symlink_to(source)
     pid = start(RANK="0").pid
     assert fill(loops, pid, a_stack(tmp_path / "link.py", 4)) == [((3, 2), True)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_what_the_process_may_not_read_is_not_read_for_it(
+    start: Start, loops: SourceLoops, source: Path, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "closed").mkdir(mode=0o700)
+    (inside := folder / "train.py").write_text(PROGRAM)
+    (secret := tmp_path / "secret.py").write_text(PROGRAM)
+    secret.chmod(0o600)
+    (link := tmp_path / "link.py").symlink_to(secret)
+    for path in (inside, secret):
+        os.utime(path, (1e9, 1e9))
+    for path in (tmp_path, *tmp_path.parents):  # pytest closes its folders
+        if path != Path("/") and path.stat().st_uid == os.geteuid() and "pytest" in str(path):
+            path.chmod(path.stat().st_mode | 0o011)
+    victim = start(RANK="0")
+    victim.do("os.setgroups([]); os.setgid(64102); os.setuid(64102)")
+    stacks = [a_stack(path, 4) for path in (source, inside, secret, link, "/proc/filesystems")]
+    assert fill(loops, victim.pid, *stacks) == [((3, 2), True), *[UNKNOWN] * 4]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its root")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.towers import JSON
 from watchtower.cli import main
 
 MESSAGES = Path(__file__).parents[2] / "wire" / "messages"
@@ -47,8 +48,8 @@ def ask(tower, capsys: pytest.CaptureFixture[str]):
 
 
 def post(url: str, path: str, name: str) -> None:
-    body = (MESSAGES / name).read_bytes()
-    with urllib.request.urlopen(url + path, data=body, timeout=10) as response:
+    request = urllib.request.Request(url + path, (MESSAGES / name).read_bytes(), JSON)
+    with urllib.request.urlopen(request, timeout=10) as response:
         assert response.status == 200
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.towers import JSON
+
 MESSAGES = Path(__file__).parents[2] / "wire" / "messages"
 
 pytestmark = pytest.mark.e2e
@@ -47,7 +49,7 @@ class Running:
 
     def post(self, path: str, name: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        connection.request("POST", path, (MESSAGES / name).read_bytes())
+        connection.request("POST", path, (MESSAGES / name).read_bytes(), JSON)
         self.connections.append(connection)
         return connection
 
@@ -77,7 +79,10 @@ def tower(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_half_sent_messages_and_kept_connections_do_not_hold_it(tower: Running):
-    head = b"POST /ingest/v1/dumps HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n"
+    head = (
+        b"POST /ingest/v1/dumps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999\r\n"
+        b"Content-Type: application/json\r\n"
+    )
     tower.send(head)
     tower.send(head + b'\r\n{"version"')
     took, log = tower.stop()

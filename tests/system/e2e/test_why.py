@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import JSON, RunningTower, running_tower, wait_until
 from watchtower.cli import main
 
 REPORT = Path(__file__).parents[2] / "wire" / "messages" / "report.json"
@@ -42,7 +42,8 @@ def report(tower: RunningTower, *jobs: str, dead: str = "") -> None:
             changes = {"job": job, "ended": ended, "pid": rank["pid"] + 1000 * number}
             ranks.append(rank | changes)
     body = json.dumps(message | {"ranks": ranks}).encode()
-    with urllib.request.urlopen(f"{tower.url}/ingest/v1/report", data=body, timeout=10):
+    request = urllib.request.Request(f"{tower.url}/ingest/v1/report", body, JSON)
+    with urllib.request.urlopen(request, timeout=10):
         pass
 
 

@@ -115,7 +115,9 @@ opens with are fresh."""
 
 
 DIAGNOSE_GAP_S = 0.4
-"""Evidence that trickles in from thousands of nodes is looked at together, not batch by batch."""
+DIAGNOSE_GAP_PER_RANK_S = 0.0001
+"""Evidence that trickles in from thousands of nodes is looked at together, not batch by batch. A
+diagnosis takes longer the more ranks there are; so does the gap, and the first one has none."""
 
 
 @dataclass(slots=True)
@@ -292,7 +294,8 @@ class JobWatch:
         is_late = now - self.suspect_since >= DUMP_WAIT_S
         is_ready = around.is_complete or is_death or is_late
         waited = now - self._asked_at
-        is_new = is_ready and around.evidence != self._asked_for and waited >= DIAGNOSE_GAP_S
+        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * around.dumps_want
+        is_new = is_ready and around.evidence != self._asked_for and waited >= gap_s
         if not is_new and not (self.diagnosis and waited >= DIAGNOSE_EVERY_S):
             return []
         self._asked_for = around.evidence

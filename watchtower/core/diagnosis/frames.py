@@ -7,12 +7,14 @@ frames of one stack overrule each other.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.diagnosis.patterns import TextPattern, part, whole
 from watchtower.wire.stacks import Frame
 
 
@@ -58,9 +60,9 @@ class FramePattern:
     """One entry of the table."""
 
     frame_class: FrameClass
-    function: re.Pattern[str] | None
-    owner: re.Pattern[str] | None
-    file: re.Pattern[str] | None
+    function: TextPattern | None
+    owner: TextPattern | None
+    file: TextPattern | None
     library: bool | None
     by_name: bool
     """The user's own choice of a name is all that speaks for the class."""
@@ -71,9 +73,9 @@ class FramePattern:
         """Tell whether each condition given by the entry holds."""
         return (
             (self.library is None or self.library == library)
-            and (self.function is None or self.function.fullmatch(function) is not None)
-            and (self.owner is None or self.owner.fullmatch(owner) is not None)
-            and (self.file is None or self.file.search(file) is not None)
+            and (self.function is None or self.function.matches(function))
+            and (self.owner is None or self.owner.matches(owner))
+            and (self.file is None or self.file.matches(file))
         )
 
 
@@ -102,14 +104,14 @@ class StackReading:
 
 
 def _read_pattern(entry: dict[str, Any]) -> FramePattern:
-    def regex(key: str) -> re.Pattern[str] | None:
-        return re.compile(entry[key], re.IGNORECASE) if key in entry else None
+    def read(key: str, make: Callable[[str, int], TextPattern]) -> TextPattern | None:
+        return make(entry[key], re.IGNORECASE) if key in entry else None
 
     return FramePattern(
         frame_class=FrameClass(entry["class"]),
-        function=regex("function"),
-        owner=regex("owner"),
-        file=regex("file"),
+        function=read("function", whole),
+        owner=read("owner", whole),
+        file=read("file", part),
         library=entry.get("library"),
         by_name=entry.get("by_name", False),
         calls_back=entry.get("calls_back", False),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.diagnosis.patterns import TextPattern, whole
 from watchtower.core.phrases import clean
 from watchtower.wire.dumps import KernelWait
 
@@ -24,7 +24,7 @@ class WaitReading:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WaitPattern:
     wait_class: str
-    wchan: re.Pattern[str] | None
+    wchan: TextPattern | None
     syscalls: frozenset[str]
     says: str
 
@@ -33,13 +33,13 @@ _TABLE = read_facts("kernel_waits")
 _WAITS = tuple(
     _WaitPattern(
         wait_class=entry["class"],
-        wchan=re.compile(entry["wchan"]) if "wchan" in entry else None,
+        wchan=whole(entry["wchan"]) if "wchan" in entry else None,
         syscalls=frozenset(entry.get("syscalls", ())),
         says=entry["says"],
     )
     for entry in _TABLE["wait"]
 )
-_TARGETS = tuple((re.compile(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+_TARGETS = tuple((whole(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
 FROZEN = "frozen"
 """Class of a task that its cgroup holds."""
 
@@ -67,7 +67,7 @@ def classify_wait(wait: KernelWait) -> WaitReading:
 
 def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
     for pattern in _WAITS:
-        if pattern.wchan is not None and pattern.wchan.fullmatch(wait.wchan):
+        if pattern.wchan is not None and pattern.wchan.matches(wait.wchan):
             return pattern
     return next((pattern for pattern in _WAITS if wait.syscall in pattern.syscalls), None)
 
@@ -75,4 +75,4 @@ def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
 def _narrow(wait_class: str, target: str) -> str:
     if wait_class not in _NARROWED:
         return wait_class
-    return next((name for pattern, name in _TARGETS if pattern.fullmatch(target)), wait_class)
+    return next((name for pattern, name in _TARGETS if pattern.matches(target)), wait_class)

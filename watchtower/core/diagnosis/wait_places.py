@@ -5,13 +5,13 @@ It names no cause: that a queue is empty says what to look at, not whose fault i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.diagnosis.patterns import TextPattern, part, whole
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.phrases import clean
 from watchtower.wire.stacks import Frame
@@ -28,8 +28,8 @@ class WaitPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Called:
-    file: re.Pattern[str]
-    function: re.Pattern[str]
+    file: TextPattern
+    function: TextPattern
     place: WaitPlace
 
 
@@ -47,8 +47,8 @@ def _read_place(entry: dict[str, Any]) -> WaitPlace:
 _TABLE = read_facts("wait_places")
 _CALLED = tuple(
     _Called(
-        file=re.compile(entry["file"]),
-        function=re.compile(entry["function"]),
+        file=part(entry["file"]),
+        function=whole(entry["function"]),
         place=_read_place(entry),
     )
     for entry in _TABLE["frame"]
@@ -110,6 +110,6 @@ def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
 def _find(frame: Frame) -> WaitPlace | None:
     name = last_component(frame.function)
     for item in _CALLED:
-        if item.function.fullmatch(name) and item.file.search(frame.file):
+        if item.function.matches(name) and item.file.matches(frame.file):
             return item.place
     return None

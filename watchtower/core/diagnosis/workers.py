@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from watchtower.core.diagnosis.frames import (
     read_stack,
 )
 from watchtower.core.diagnosis.kernel import classify_wait
+from watchtower.core.diagnosis.patterns import part
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.threads import KnownStack
@@ -33,7 +33,7 @@ STATE_WORDS = {
 IDLE_FUNCTIONS = frozenset({"get", "_worker_loop", "poll", "_poll", "select", "wait", "recv"})
 """A worker whose user code does not run waits for work."""
 
-FROM_PROCESSES = re.compile(
+FROM_PROCESSES = part(
     r"^multiprocessing/(queues|connection|managers|pool)\.py$|^concurrent/futures/process\.py$"
 )
 """Files of calls that wait for what another process sends."""
@@ -106,7 +106,7 @@ def _say_child(standings: Standings, standing: Standing) -> str:
     if dump is None or not dump.children or not standing.asleep:
         return ""
     called = _called(standing)
-    if any(FROM_PROCESSES.search(frame.file) for frame in called):
+    if any(FROM_PROCESSES.matches(frame.file) for frame in called):
         worker = find_stuck_worker(standings.stacks, standing)
         return f"its worker {worker.says}" if worker else ""
     by_frames = any(classify_frame(frame) is FrameClass.CHILD for frame in called)
@@ -125,9 +125,7 @@ def _say_programs(children: tuple[ChildDump, ...]) -> str:
 
 
 def _describe_program(child: ChildDump) -> str:
-    """Name a program without its arguments, which are long and may hold secrets."""
-    words = child.command.split(maxsplit=1)
-    program = clean(words[0].rpartition("/")[2], 64) if words else ""
+    program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
     wait = classify_wait(child.kernel).says
     says = STATE_WORDS.get(child.kernel.state) or (f"is {wait}" if wait else "")

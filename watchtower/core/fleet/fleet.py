@@ -20,7 +20,7 @@ from watchtower.core.fleet.generation import (
     RankRecord,
 )
 from watchtower.core.fleet.labels import Labels
-from watchtower.core.fleet.shares import Shares
+from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
@@ -75,14 +75,17 @@ class Fleet:
         self.labels = Labels(self._holder_of)
         self.refused_jobs = 0
         """Ranks that were not taken because there are too many of them, or of their jobs."""
-        self._ranks, self._jobs = Shares(), Shares()
-        self._founded: defaultdict[str, Shares] = defaultdict(Shares)
+        self._ranks, self._jobs = Quota(), Quota()
+        self._founded: defaultdict[str, Quota] = defaultdict(Quota)
         """Jobs in memory by the node that reported them first."""
         self._dumps_bytes = 0
         """Bytes of all bodies, or more: what jobs let go of is not counted until there is need."""
 
-    def take_report(self, report: Report, now: float) -> None:
-        """Bring the fleet up to date with one node. Raises FleetFullError at a bound."""
+    def take_report(self, report: Report, now: float) -> dict[str, Exception]:
+        """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
+
+        Returns what failed, by job: one job's trouble does not cost the node its report.
+        """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
             raise FleetFullError(
                 f"{self._max_nodes} nodes are known already, {report.node} is refused"
@@ -98,20 +101,22 @@ class Fleet:
             _compare_agents(node, previous, now)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
+        failed: dict[str, Exception] = {}
         for vitals in sorted(report.ranks, key=precedence):
             key = ProcessKey(report.node, vitals.pid, vitals.start_time)
-            known = self.labels.find_live(vitals.job, vitals.owner)
-            label = self._find_label(vitals, key) if known is None else known
+            label = self._label_of(vitals, key)
             node.ranks.add((label, vitals.rank))
-            claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
-            self._take_vitals(label, claim)
-            if known is None and label in self.jobs:
-                self._note_name(self.jobs[label], vitals.job, vitals.owner)
+            try:
+                claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
+                self._take_vitals(label, claim)
+            except Exception as error:
+                failed[label] = error
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
         for name, rank in (previous.ranks if previous else set()) - node.ranks:
             if self._is_awaited(name, rank, report.node, now):
                 node.ranks.add((name, rank))
+        return failed
 
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
@@ -178,12 +183,15 @@ class Fleet:
         known = self.jobs.get(label) or self.past.get(label)
         return known.owner if known is not None else None
 
-    def _find_label(self, vitals: RankVitals, key: ProcessKey) -> str:
-        """Return the label of the job that a process is of, by a name and owner new to it.
+    def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
+        """Return the label of the job that a process is of.
 
         A process that was reported before stays in its job: an agent that was restarted may have
         learned, or may no longer be able to see, whose it is.
         """
+        live = self.labels.find_live(vitals.job, vitals.owner)
+        if live is not None:
+            return live
         job, past = self.jobs.get(vitals.job), self.past.get(vitals.job)
         record = job.generation.ranks.get(vitals.rank) if job else None
         if (record is not None and record.key == key) or (past and key in past.processes):
@@ -192,6 +200,8 @@ class Fleet:
 
     def _note_name(self, job: Job, name: str, owner: str) -> None:
         """Note what agents call a job, and whose it is."""
+        if self.labels.find_live(name, owner) is not None:
+            return
         self.labels.bind(name, owner, job.name)
         if owner and owner != job.owner:
             self._count(job, job.owner, -1)
@@ -209,6 +219,7 @@ class Fleet:
         job = self.jobs.get(label) or self._new_job(label, claim)
         if job is None:
             return
+        self._note_name(job, vitals.job, vitals.owner)
         gen = job.generation
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
@@ -300,6 +311,7 @@ class Fleet:
             other.vitals.state is ProcessState.STOPPED for other in gen.live()
         ):
             gen.resumed_at = now  # the first rank to go on after the whole job was suspended
+        interval_s = self._believed_interval_s(record, vitals, now)
         record.vitals = vitals
         record.seen_at = now
         record.reporter = self.nodes[record.key.node].agent_id
@@ -315,10 +327,23 @@ class Fleet:
             ended_at = now - vitals.ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
         beat = vitals.beat
-        if beat is not None and beat.advanced > 0 and beat.interval_s > 0:  # not the first of all
+        if beat is not None and interval_s > 0:
             # A step belongs to a phase only when the phase was there before the step began.
-            inside = beat.phase_age_s > beat.age_s + beat.interval_s
-            gen.pace(beat.phase if inside else "").note(beat.interval_s)
+            inside = beat.phase_age_s > beat.age_s + interval_s
+            gen.pace(beat.phase if inside else "").note(interval_s)
+
+    def _believed_interval_s(self, record: RankRecord, vitals: RankVitals, now: float) -> float:
+        """Return the seconds of a step since the previous report; 0 when there was none.
+
+        Steps took no longer than what passed since the beat of the previous report. The process
+        itself writes the times that the agent reads.
+        """
+        before, beat = record.vitals.beat, vitals.beat
+        if before is None or beat is None or before is beat or beat.advanced <= 0:
+            return 0.0
+        # One interval more: the previous report may have been on its way for so long.
+        passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s
+        return min(beat.interval_s, passed_s / beat.advanced)
 
     def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
         job = self.jobs.get(name)

@@ -171,6 +171,11 @@ class Generation:
             phase = ""
         return self.paces.setdefault(phase, Pace())
 
+    def end_tick(self) -> None:
+        """Turn the step times of this tick into one sample of each phase."""
+        for pace in self.paces.values():
+            pace.end_tick()
+
     @property
     def is_paced(self) -> bool:
         """Whether enough steps were seen, in whatever phase, to know what is late."""

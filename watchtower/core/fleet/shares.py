@@ -1,34 +1,41 @@
-"""Shares: how much of what there is one owner may take.
+"""Fair shares: which jobs come first where there are fewer places than jobs.
 
-An owner may take more while it has less than is left: the first owner has at most a half, a second
-one a quarter, and there is room for an owner that has nothing yet. No number of owners and no size
-of a share has to be known beforehand.
+Owners take turns, so that no owner's jobs hide those of another one, however many there are. The
+jobs of one owner come by urgency.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+OPEN_INCIDENT, IN_TROUBLE, CALM, ENDED = range(4)
+"""Urgency of a job: the lower, the sooner it has its turn among the jobs of its owner."""
+
+ALWAYS_FIRST = 64
+"""Jobs in trouble of one owner that come before all calm jobs. Further ones wait for their turn as
+calm jobs do: an owner that has hundreds of jobs in trouble does not hide healthy ones."""
 
 
-class Shares:
-    """Counts what owners have of one bounded thing."""
+class Candidate(NamedTuple):
+    """A job that wants a place."""
 
-    def __init__(self) -> None:
-        self.total = 0
-        self._by_owner: Counter[str] = Counter()
+    owner: str
+    """Key of the fair shares: the owner of the job, else the node that reported it first."""
+    urgency: int
+    since: float
+    """Among jobs of the same urgency the lowest comes first: when the incident opened."""
+    name: str
 
-    def has_room(self, owner: str, limit: int) -> bool:
-        """Return whether an owner may take one more. Of an unknown owner only the bound counts."""
-        left = limit - self.total
-        return left > 0 and (not owner or self._by_owner[owner] < left)
 
-    def is_crowded(self, owner: str, limit: int) -> bool:
-        """Return whether an owner has most of what it may have."""
-        return bool(owner) and 2 * self._by_owner[owner] > limit - self.total
-
-    def add(self, owner: str, count: int) -> None:
-        """Note that an owner has taken `count`, or given back `-count`."""
-        self.total += count
-        self._by_owner[owner] += count
-        if not self._by_owner[owner]:
-            del self._by_owner[owner]
+def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return all candidates; those who get a place come first."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for each in sorted(candidates, key=lambda each: each[1:]):
+        turn = turns[each.owner]
+        turns[each.owner] += 1
+        is_first = each.urgency <= IN_TROUBLE and turn < ALWAYS_FIRST
+        ranked.append((not is_first, turn, each[1:], each))
+    return [each for *_, each in sorted(ranked)]

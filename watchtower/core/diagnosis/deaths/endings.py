@@ -10,6 +10,7 @@ from typing import Any
 
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
+from watchtower.core.diagnosis.patterns import part, whole
 from watchtower.core.phrases import clean
 from watchtower.wire.report import Ending, EndingKind
 
@@ -62,9 +63,8 @@ _TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
 
 
 def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
-    names = re.compile(entry["type"])
-    text = re.compile(entry.get("text", ""), re.IGNORECASE)
-    return lambda name, message: bool(names.fullmatch(name) and text.search(message))
+    names, text = whole(entry["type"]), part(entry.get("text", ""), re.IGNORECASE)
+    return lambda name, message: names.matches(name) and text.matches(message)
 
 
 _TABLE = read_facts("consequential_errors")

@@ -30,6 +30,10 @@ and a group of everybody is one for each."""
 LEAST_MEMBERS = 65_536
 """... which small jobs may have in any case."""
 
+_NUMBERS = re.compile(r"[\d.]+")
+_SHAPE = re.compile(r"\[[^]]*\]?")
+"""A bracket that nothing closes ends with the text, so that no text is searched twice."""
+
 NO_RECORD = CollectiveRecord(number=0, operation="")
 
 SAME_ON_ALL = frozenset(
@@ -208,7 +212,7 @@ def _shape_of(group: Group) -> str:
 
 def name_kind(group: Group) -> str:
     """Give the name of a group without its numbers: "tp" of "tp3"."""
-    return re.sub(r"[\d.]+", "", group.name)
+    return _NUMBERS.sub("", group.name)
 
 
 def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:
@@ -264,5 +268,5 @@ def compared(record: CollectiveRecord, group: Group) -> CallKind:
     if record.operation not in SAME_ON_ALL:
         return record.operation, ""
     if group.library == "nccl" and record.operation in UNEVEN_ON_NCCL:
-        return record.operation, re.sub(r"\[[^]]*\]", "", record.signature)
+        return record.operation, _SHAPE.sub("", record.signature)
     return record.operation, record.signature

@@ -1,0 +1,48 @@
+"""What a tool that the agent starts may take from the node.
+
+A tool works on a process that may be hostile: py-spy copies as much memory as the headers of a
+forged program name. The limits are set from outside on the running tool, because in a process with
+threads no Python code may run between fork and exec.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from functools import cache
+
+from agent.config import MAX_TOOL_MEMORY_BYTES
+
+log = logging.getLogger(__name__)
+
+OOM_SCORE = 1000
+"""oom_score_adj: if the node or the control group has no memory left, the tool is killed first."""
+
+_LIMITS = (
+    # Memory that only the tool has: the heap, and no files that are only mapped.
+    (resource.RLIMIT_DATA, MAX_TOOL_MEMORY_BYTES),
+    # A tool that aborts at that limit leaves no file behind.
+    (resource.RLIMIT_CORE, 0),
+)
+
+
+def confine(pid: int) -> None:
+    """Limit a child that was just started and not reaped yet.
+
+    What it has allocated by then counts, so it gains nothing from the moment before. If a limit
+    cannot be set, that is logged once and the tool runs without it.
+    """
+    try:
+        for what, limit in _LIMITS:
+            resource.prlimit(pid, what, (limit, limit))
+        with open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(str(OOM_SCORE))
+    except ProcessLookupError:
+        pass  # it has ended already
+    except OSError as error:
+        _warn_once(str(error))
+
+
+@cache
+def _warn_once(error: str) -> None:
+    log.warning("tools run without a limit of memory: %s", error)

@@ -1,0 +1,318 @@
+"""A whole fleet over real HTTP: how long until a hang of thousands of ranks has its right cause?
+
+Agents are simulated in processes of their own, each node over its own connection and address. They
+report once a second while an imagined job steps, then one rank hangs and every node dumps its eight
+ranks: once spread over the jitter that agents obey, once all at the same moment. Printed: time from
+suspicion to the right cause and to hung, refused dumps, how long replies took inside the tower, how
+late its loop ran, memory of all its processes, and CPU time of tower and simulators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from tests.synthesis.evidence import Maker
+from tests.synthesis.faults import LOADING
+from tests.synthesis.layout import Layout
+from tests.synthesis.messages import write_batches, write_reports
+from tests.synthesis.timeline import run
+from watchtower.wire.report import Beat
+
+LAYOUTS = {
+    "256": Layout(tensor=8, data=8, pipeline=4),
+    "2048": Layout(tensor=8, data=16, pipeline=16),
+    "8192": Layout(tensor=8, data=64, pipeline=16),
+    "16384": Layout(tensor=8, data=128, pipeline=16),
+}
+JOB = "imagined"
+WARM_S = 20.0
+"""Steps before the hang: some to learn the pace, some to measure the steady cost."""
+DEADLINE_S = 5.0
+"""Without a step, of a job with steps of a second: `suspect_floor_s`."""
+ROUNDS_APART_S = 1.0
+WATCH_S = 60.0
+"""After the hang."""
+STEP, AGE_S = 7_777_777, 123.25
+"""Words in the template of a report that are replaced."""
+SIMULATORS = 2
+MAX_JITTER_S, JITTER_PER_RANK_S = 2.0, 0.001
+
+
+@dataclass
+class Node:
+    """One node's agent: what it sends, and what became of it."""
+
+    number: int
+    report: bytes
+    batches: list[bytes]
+    refused: Counter[int] = field(default_factory=Counter)
+    lost: int = 0
+
+
+def imagine(name: str) -> tuple[list[Node], int]:
+    """Make the nodes of a job, and the rank that hangs."""
+    layout = LAYOUTS[name]
+    rank = layout.size // 3
+    case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
+    case = replace(case, job=JOB)
+    beat = Beat(step=STEP, age_s=AGE_S, advanced=1, interval_s=1.0)
+    reports = [msgspec.json.encode(report) for report in write_reports([case], beat)]
+    rounds = [[msgspec.json.encode(b) for b in write_batches(case, n)] for n in (1, 2)]
+    both = zip(reports, *rounds, strict=True)
+    return [Node(n, report, [one, two]) for n, (report, one, two) in enumerate(both)], rank
+
+
+class Agent:
+    """Plays one node over one connection."""
+
+    def __init__(self, node: Node, address: tuple[str, int], began: float, jitter_s: float) -> None:
+        self.node, self._address, self._began = node, address, began
+        self._hangs_at = began + WARM_S
+        self._jitter_s = random.Random(node.number).uniform(0, jitter_s)
+        self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._lock = asyncio.Lock()
+
+    async def play(self) -> None:
+        await asyncio.gather(self._report_on(), *(self._dump(number) for number in (0, 1)))
+        if self._connection is not None:
+            self._connection[1].close()
+
+    async def _report_on(self) -> None:
+        second = 0
+        offset = random.Random(self.node.number).random()
+        while (at := self._began + second + offset) < self._hangs_at + WATCH_S:
+            await asyncio.sleep(at - time.monotonic())
+            now = time.monotonic()
+            # Steps are whole seconds since the beginning; the last one is at the hang.
+            step = int(min(now, self._hangs_at) - self._began)
+            age_s = now - (self._began + step)
+            advanced = step < int(self._hangs_at - self._began) or age_s < 1.0
+            body = self.node.report.replace(b"%d" % STEP, b"%d" % step)
+            body = body.replace(b"%g" % AGE_S, b"%.3f" % age_s)
+            if not advanced:
+                body = body.replace(b'"advanced":1', b'"advanced":0')
+            await self._post("/ingest/v1/report", body)
+            second += 1
+
+    async def _dump(self, number: int) -> None:
+        at = self._hangs_at + DEADLINE_S + self._jitter_s + number * ROUNDS_APART_S
+        await asyncio.sleep(at - time.monotonic())
+        while time.monotonic() < self._hangs_at + WATCH_S:
+            status, again_s = await self._post("/ingest/v1/dumps", self.node.batches[number])
+            if status == 200:
+                return
+            self.node.refused[status] += 1
+            await asyncio.sleep(again_s)
+        self.node.lost += 1
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, float]:
+        async with self._lock:
+            try:
+                return await self._exchange(path, body)
+            except (OSError, asyncio.IncompleteReadError):
+                self._connection = None
+                return 0, 1.0
+
+    async def _exchange(self, path: str, body: bytes) -> tuple[int, float]:
+        if self._connection is None:
+            own = f"127.{1 + self.node.number // 65536}.{self.node.number // 256 % 256}"
+            own = f"{own}.{self.node.number % 256}"
+            self._connection = await asyncio.open_connection(
+                *self._address, local_addr=(own, 0), limit=1 << 20
+            )
+        reader, writer = self._connection
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        reply = (await reader.readuntil(b"\r\n\r\n")).lower()
+        fields = dict(line.split(b": ", 1) for line in reply.split(b"\r\n")[1:] if b": " in line)
+        await reader.readexactly(int(fields.get(b"content-length", b"0")))
+        return int(reply.split(b" ", 2)[1]), float(fields.get(b"retry-after", b"1"))
+
+
+def simulate(
+    nodes: Sequence[Node], address: tuple[str, int], began: float, jitter_s: float, notes: str
+) -> None:
+    """Play some nodes in this process; write down what was refused."""
+
+    async def play() -> None:
+        await asyncio.gather(*(Agent(n, address, began, jitter_s).play() for n in nodes))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(play())
+    refused = sum((node.refused for node in nodes), Counter[int]())
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told = {"refused": refused, "lost": sum(node.lost for node in nodes)}
+    Path(notes).write_text(json.dumps(told | {"cpu_s": used.ru_utime + used.ru_stime}))
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process and of all processes below it, so far."""
+    total = 0.0
+    for each in family(pid):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of a process and of all below it, what they share counted once."""
+    total = 0
+    for each in family(pid):
+        try:
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def family(pid: int) -> list[int]:
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            try:
+                found += map(int, children.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def ask(url: str) -> dict[str, object]:
+    with urllib.request.urlopen(f"{url}/api/v1/jobs/{JOB}/verdict", timeout=30) as reply:
+        verdict: dict[str, object] = json.loads(reply.read())
+    return verdict
+
+
+@dataclass
+class Watched:
+    """What is seen from outside while the fleet plays, in seconds after the hang."""
+
+    suspect_s: float | None = None
+    right_s: float | None = None
+    hung_s: float | None = None
+    steady_cores: float = 0.0
+    peak_mb: float = 0.0
+
+
+def watch(url: str, pid: int, began: float, rank: int) -> Watched:
+    hangs_at, seen = began + WARM_S, Watched()
+    time.sleep(max(0.0, began + WARM_S / 2 - time.monotonic()))
+    before = cpu_s(pid)
+    time.sleep(max(0.0, hangs_at - time.monotonic()))
+    seen.steady_cores = (cpu_s(pid) - before) / (WARM_S / 2)
+    while time.monotonic() < hangs_at + WATCH_S and seen.hung_s is None:
+        time.sleep(0.1)
+        seen.peak_mb = max(seen.peak_mb, pss_mb(pid))
+        verdict, at_s = ask(url), time.monotonic() - hangs_at
+        status, suspects = verdict["status"], verdict["suspects"]
+        assert isinstance(suspects, list)
+        if status in ("suspect", "hung"):
+            seen.suspect_s = seen.suspect_s or at_s
+        if [each["rank"] for each in suspects] == [rank]:
+            seen.right_s = seen.right_s or at_s
+        if status == "hung":
+            seen.hung_s = at_s
+    return seen
+
+
+def play(name: str, jitter: bool) -> None:
+    """Play one fleet to a tower, and print what was seen."""
+    nodes, rank = imagine(name)
+    ranks = LAYOUTS[name].size
+    jitter_s = min(MAX_JITTER_S, JITTER_PER_RANK_S * ranks) if jitter and ranks >= 256 else 0.0
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with tempfile.TemporaryDirectory() as folder:
+        notes = f"{folder}/tower.json"
+        command = [sys.executable, "-m", "benchmarks.fleet_tower", f"{folder}/data", notes]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tower:
+            assert tower.stdout is not None
+            url = tower.stdout.readline().strip()
+            address = ("127.0.0.1", int(url.rpartition(":")[2]))
+            began = time.monotonic() + 3.0
+            fork = multiprocessing.get_context("fork")
+            parts = [
+                fork.Process(
+                    target=simulate,
+                    args=(nodes[n::SIMULATORS], address, began, jitter_s, f"{folder}/{n}.json"),
+                )
+                for n in range(SIMULATORS)
+            ]
+            for part in parts:
+                part.start()
+            seen = watch(url, tower.pid, began, rank)
+            for part in parts:
+                part.join()
+            tower.send_signal(signal.SIGTERM)
+        told = [json.loads(Path(f"{folder}/{n}.json").read_text()) for n in range(SIMULATORS)]
+        inside = json.loads(Path(notes).read_text())
+    print(f"{name} ranks on {len(nodes)} nodes, dumps spread over {jitter_s:g} s:")
+    late = None if seen.suspect_s is None or seen.right_s is None else seen.right_s - seen.suspect_s
+    print(
+        f"  suspect {say(seen.suspect_s)}, right cause {say(late)} later, hung {say(seen.hung_s)}"
+    )
+    refused = sum(sum(each["refused"].values()) for each in told)
+    print(f"  dumps refused {refused}, lost {sum(each['lost'] for each in told)}")
+    hang_at = began + WARM_S
+    for path, took in sorted(inside["took"].items()):
+        if path.startswith("/ingest"):
+            print_times(f"{path}, stepping", [s for at, s, _ in took if began + 3 < at < hang_at])
+            print_times(f"{path}, hanging", [s for at, s, _ in took if at > hang_at])
+    print_times("loop lag, stepping", [s for at, s in inside["lags"] if began + 3 < at < hang_at])
+    print_times("loop lag, hanging", [s for at, s in inside["lags"] if at > hang_at])
+    share = sum(each["cpu_s"] for each in told) / (WARM_S + WATCH_S)
+    print(
+        f"  tower {seen.steady_cores:.2f} cores while it steps, {seen.peak_mb:.0f} MB PSS at most; "
+        f"simulators {share:.2f} cores",
+        flush=True,
+    )
+
+
+def say(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.1f} s"
+
+
+def print_times(what: str, seconds: Sequence[float]) -> None:
+    if seconds:
+        ordered = sorted(1000 * s for s in seconds)
+        p50, p99 = (ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99))
+        print(f"  {what:<32} p50 {p50:7.1f} ms, p99 {p99:7.1f} ms, most {ordered[-1]:7.1f} ms")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", default="2048,16384", help=f"comma-separated: {list(LAYOUTS)}")
+    parser.add_argument("--only", choices=["jitter", "at once"], help="one of the two ways")
+    args = parser.parse_args()
+    for name in args.sizes.split(","):
+        for way in ("jitter", "at once"):
+            if args.only in (None, way):
+                play(name, way == "jitter")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

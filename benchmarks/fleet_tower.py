@@ -1,0 +1,76 @@
+"""A tower that times itself: `benchmarks/fleet.py` starts it, and reads what it wrote at the end.
+
+It is the tower of `watchtower serve` with two additions: each request is timed from its first byte
+read to its reply, and a task measures how late the event loop wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from watchtower import app
+from watchtower.config import TowerConfig
+
+LAG_EVERY_S = 0.005
+
+
+class Timed:
+    """Passes everything on to an ASGI application, and notes how long it took."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._lag: asyncio.Task[None] | None = None
+        self.took: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+        """By path: when it was answered (monotonic), seconds, status."""
+        self.lags: list[tuple[float, float]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        if self._lag is None:
+            self._lag = asyncio.create_task(self._measure_lag())
+        status, began = 0, time.monotonic()
+
+        async def note(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        await self._inner(scope, receive, note)
+        now = time.monotonic()
+        self.took[scope["path"]].append((now, now - began, status))
+
+    async def _measure_lag(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(LAG_EVERY_S)
+            now = time.monotonic()
+            self.lags.append((now, now - before - LAG_EVERY_S))
+
+
+def main() -> None:
+    data_dir, notes = sys.argv[1:3]
+    made: list[Timed] = []
+    plain = app.make_app
+
+    def timed(*args: Any) -> Any:
+        made.append(Timed(plain(*args)))
+        return made[-1]
+
+    app.make_app = timed  # type: ignore[assignment]
+    try:
+        app.serve(TowerConfig(port=0, data_dir=data_dir))
+    finally:
+        found = {"took": made[0].took, "lags": made[0].lags} if made else {}
+        Path(notes).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Finds every pattern of the product, and makes texts that are hard for each of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from re import _constants as ops  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from types import FunctionType, ModuleType
+from typing import Any
+
+from watchtower.core.diagnosis.patterns import TextPattern
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "watchtower", ROOT / "agent", ROOT / "heartbeat")
+
+MAKES_PATTERNS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall")
+MAKES_PATTERNS += ("finditer", "template")
+
+ANYWHERE = ("_", "a", "A", "0", " ", ":", "<", ".", "/", "(", "[", '"', "'", "\\", "#", "\n", "é")
+ENDS = ("", "!", "\n\n")
+"""What makes a text that nearly matches one that does not."""
+
+MAX_OWN = 40
+"""Texts made of one pattern's own words: real patterns have fewer that can be repeated."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One pattern and one way in which it is used."""
+
+    name: str
+    pattern: str
+    run: Callable[[str], object]
+
+
+def find_uses() -> list[Use]:
+    """Return every pattern that is made when a module is imported, with its methods in use."""
+    uses: list[Use] = []
+    for path in _sources():
+        text = path.read_text("utf-8")
+        if "import re\n" in text or "patterns import" in text:
+            uses += _uses_in(_import(path), ast.parse(text))
+    return uses
+
+
+def find_unnamed() -> list[str]:
+    """Return the places that make a pattern elsewhere than in an assignment of a module."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in _sources()
+        if "drills" not in path.parts  # what they search is their own tower's
+        for node in _calls_of_re(path.read_text("utf-8"))
+    ]
+
+
+def attacks(pattern: str) -> Iterator[Callable[[int], str]]:
+    """Yield texts, by their length, made of common characters and of the pattern's own words."""
+    words = (word for word in _own_words(parser.parse(pattern), "") if word[1])
+    own = islice(dict.fromkeys(words), MAX_OWN)
+    for stem, pump in [*(("", each) for each in ANYWHERE), *own]:
+        for end in ENDS:
+            yield partial(_text, stem, pump, end)
+
+
+def _text(stem: str, pump: str, end: str, length: int) -> str:
+    return stem + pump * (length // len(pump)) + end
+
+
+def _sources() -> Iterator[Path]:
+    for folder in FOLDERS:
+        yield from sorted(folder.rglob("*.py"))
+
+
+def _import(path: Path) -> ModuleType:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return importlib.import_module(".".join(parts[parts[0] == "heartbeat" :]))
+
+
+def _calls_of_re(source: str) -> Iterator[ast.Call]:
+    if "re." not in source:
+        return
+    tree = ast.parse(source)
+    named = {
+        id(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of, name = node.func.value, node.func.attr
+            is_of_re = isinstance(of, ast.Name) and of.id == "re" and name in MAKES_PATTERNS
+            if is_of_re and id(node) not in named:
+                yield node
+
+
+def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
+    seen: set[int] = set()
+    for name, value in vars(module).items():
+        if isinstance(value, re.Pattern):
+            for method in _methods(tree, name):
+                yield Use(f"{module.__name__}.{name}.{method}", value.pattern, _run(value, method))
+        elif not name.startswith("__"):
+            for number, found in enumerate(_patterns_in(value, module.__name__, seen)):
+                yield Use(f"{module.__name__}.{name} {number}", found.regex.pattern, _ask(found))
+
+
+def _patterns_in(value: Any, module: str, seen: set[int]) -> Iterator[TextPattern]:
+    """Yield the patterns of the facts that a value of a module holds, however deep."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    parts: list[Any] = []
+    if isinstance(value, TextPattern):
+        yield value
+    elif isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, tuple | list | frozenset | set):
+        parts = list(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, item.name) for item in fields(value)]
+    elif isinstance(value, FunctionType) and value.__module__ == module:
+        parts = [cell.cell_contents for cell in value.__closure__ or ()]
+    for item in parts:
+        yield from _patterns_in(item, module, seen)
+
+
+def _ask(found: TextPattern) -> Callable[[str], object]:
+    """Match the whole text: the cut is a second line of defence."""
+    return found.regex.fullmatch if found.is_whole else found.regex.search
+
+
+def _methods(tree: ast.Module, name: str) -> set[str]:
+    found = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+    } & set(MAKES_PATTERNS)
+    return found or {"search"}  # it goes through a variable of another name
+
+
+def _run(pattern: re.Pattern[str], method: str) -> Callable[[str], object]:
+    if method == "sub":
+        return lambda text: pattern.sub("", text)
+    if method == "finditer":
+        return lambda text: sum(1 for _ in pattern.finditer(text))
+    return getattr(pattern, method)
+
+
+def _own_words(items: Any, stem: str) -> Iterator[tuple[str, str]]:
+    """Yield what can be repeated of a pattern, each with what has to come before it."""
+    for kind, value in items:
+        if kind in _REPEATS:
+            _, high, body = value
+            yield from _own_words(body, stem)
+            if high is parser.MAXREPEAT:
+                pump = _sample(body)
+                yield stem, pump
+                yield "", stem + pump
+        else:
+            for body in _bodies(kind, value):
+                yield from _own_words(body, stem)
+                yield "", stem + _sample(body)
+        stem += _sample([(kind, value)])
+    yield "", stem
+
+
+_REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)
+
+
+def _bodies(kind: Any, value: Any) -> list[Any]:
+    if kind is ops.BRANCH:
+        return list(value[1])
+    if kind is ops.SUBPATTERN:
+        return [value[3]]
+    return [value] if kind is ops.ATOMIC_GROUP else []
+
+
+def _sample(items: Any) -> str:
+    """Return a short text that matches, but for conditions."""
+    return "".join(_sample_one(kind, value) for kind, value in items)
+
+
+def _sample_one(kind: Any, value: Any) -> str:
+    if kind is ops.LITERAL:
+        return chr(value)
+    if kind in (ops.ANY, ops.NOT_LITERAL):
+        return "a" if value != ord("a") else "b"
+    if kind is ops.IN:
+        return _sample_of_set(value)
+    if kind in _REPEATS:
+        return _sample(value[2]) * max(1, value[0])
+    bodies = _bodies(kind, value)
+    return _sample(bodies[0]) if bodies else ""
+
+
+def _sample_of_set(items: list[Any]) -> str:
+    if items[0][0] is ops.NEGATE:
+        return "a"
+    kind, value = items[0]
+    if kind is ops.CATEGORY:
+        return {ops.CATEGORY_DIGIT: "1", ops.CATEGORY_SPACE: " "}.get(value, "a")
+    return chr(value if kind is ops.LITERAL else value[0])

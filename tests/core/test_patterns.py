@@ -1,0 +1,84 @@
+import re
+import time
+
+import pytest
+
+from tests.core.pattern_attacks import Use, attacks, find_unnamed, find_uses
+from watchtower.core.diagnosis.patterns import MAX_END, cut, part, whole
+
+LENGTHS = (256, 1024, 2048, 4096, 8192)
+"""Compared with twice as much; what is not linear is found at the first length that shows it."""
+
+FLOOR_S = 0.008
+"""A pattern that needs less for a text of twice this length harms nothing: texts are cut to a
+fiftieth of it. Growth is measured above this alone, where it is no noise."""
+
+MOST_GROWTH = 3.0
+"""Of the time when the text doubles: 2 is linear, 4 is quadratic."""
+
+USES = find_uses()
+
+
+def cpu_s(use, text):
+    began = time.thread_time()
+    use.run(text)
+    return time.thread_time() - began
+
+
+def grows_too_fast(use, short, long):
+    """Compare the least times of turns: what slows the machine down for a while hits both."""
+    turns = [(cpu_s(use, short), cpu_s(use, long)) for _ in range(5)]
+    least_short, least_long = map(min, zip(*turns, strict=True))
+    return least_long > FLOOR_S and least_long > MOST_GROWTH * least_short
+
+
+def is_hard(use, text, length):
+    short, long = text(length), text(2 * length)
+    # A pattern that is not linear shows it each time.
+    return cpu_s(use, long) > FLOOR_S and all(grows_too_fast(use, short, long) for _ in range(3))
+
+
+def find_hard_texts(use):
+    """Yield words of which twice as many need far more than twice the time."""
+    for text in attacks(use.pattern):
+        yield from (f"{text(99)!r}, repeated" for length in LENGTHS if is_hard(use, text, length))
+
+
+@pytest.mark.parametrize("use", USES, ids=[use.name for use in USES])
+def test_a_pattern_takes_time_in_proportion_to_the_text(use):
+    assert next(find_hard_texts(use), "") == ""
+
+
+def test_every_pattern_has_a_name_so_that_it_is_timed():
+    allowed = "watchtower/core/diagnosis/patterns.py"
+    assert [place for place in find_unnamed() if not place.startswith(allowed)] == []
+
+
+def test_patterns_of_facts_and_of_modules_are_found():
+    found = {use.name.partition(" ")[0] for use in USES}
+    assert found >= {
+        "watchtower.core.diagnosis.frames.PATTERNS",
+        "watchtower.core.diagnosis.kernel._WAITS",
+        "watchtower.core.diagnosis.kernel._TARGETS",
+        "watchtower.core.diagnosis.wait_places._CALLED",
+        "watchtower.core.diagnosis.workers.FROM_PROCESSES",
+        "watchtower.core.diagnosis.deaths.endings._CONSEQUENTIAL",
+        "watchtower.core.diagnosis.deaths.endings._INTERRUPTS",
+        "watchtower.core.diagnosis.waiting.records._SHAPE.sub",
+        "agent.dumpers.loop_lines._TOKEN.finditer",
+        "agent.dumpers.canonical._PACKAGES.search",
+    }
+
+
+@pytest.mark.parametrize("pattern", [r"\w*lock\w*", r"[a-z]+:\d+"])
+def test_a_pattern_that_is_not_linear_is_found(pattern):
+    compiled = re.compile(pattern)
+    assert next(find_hard_texts(Use("bad", pattern, compiled.search)), "")
+
+
+def test_of_a_long_text_both_ends_are_matched():
+    long = "loader_" + "x" * 10_000 + "/data.py"
+    assert len(cut(long)) == 2 * MAX_END
+    assert part(r"^loader.*/data\.py$").matches(long)
+    assert not part(r"x{300}").matches(long)
+    assert whole(r"loader.*").matches(long + "\n")

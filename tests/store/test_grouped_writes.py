@@ -1,0 +1,110 @@
+"""Writes in one transaction: each succeeds or fails by itself, and waits for the commit."""
+
+import sqlite3
+import threading
+
+import pytest
+
+from watchtower.store import grouped_writes
+from watchtower.store.grouped_writes import GroupedWrites
+from watchtower.worker import Worker
+
+
+class Writer:
+    """A database in memory, whose transactions are counted."""
+
+    def __init__(self) -> None:
+        self.thread = Worker("test")
+        self.db = self.thread.submit(lambda: sqlite3.connect(":memory:")).result()
+        self.commits: list[int] = []
+        self.fails = False
+        self.writes = GroupedWrites(self.thread, self.find)
+        self.thread.submit(lambda: self.db.execute("CREATE TABLE t (n INTEGER UNIQUE)")).result()
+
+    def find(self) -> sqlite3.Connection:
+        if self.fails:
+            raise OSError("it was removed")
+        self.commits.append(len(self.writes._waiting))
+        return self.db
+
+    def insert(self, number: int):
+        return self.writes.add(
+            lambda db: db.execute("INSERT INTO t VALUES (?)", (number,)).rowcount
+        )
+
+    def numbers(self) -> list[int]:
+        rows = self.thread.submit(lambda: self.db.execute("SELECT n FROM t").fetchall())
+        return [number for (number,) in rows.result()]
+
+
+@pytest.fixture
+def writer():
+    writer = Writer()
+    yield writer
+    assert writer.thread.stop(10)
+
+
+def held(writer: Writer) -> threading.Event:
+    """Keep the writer thread busy until the event is set."""
+    gate = threading.Event()
+    writer.thread.submit(lambda: gate.wait(30))
+    return gate
+
+
+def test_what_is_asked_for_meanwhile_goes_into_one_transaction_in_order(writer):
+    gate = held(writer)
+    futures = [writer.insert(number) for number in range(100)]
+    gate.set()
+    assert [future.result(10) for future in futures] == [1] * 100
+    assert len(writer.commits) == 1
+    assert writer.numbers() == list(range(100))
+
+
+def test_one_that_fails_fails_alone_and_leaves_nothing(writer):
+    gate = held(writer)
+
+    def half(db):
+        db.execute("INSERT INTO t VALUES (50)")
+        raise ZeroDivisionError
+
+    first, doubled = writer.insert(1), writer.insert(1)
+    broken, last = writer.writes.add(half), writer.insert(2)
+    gate.set()
+    assert (first.result(10), last.result(10)) == (1, 1)
+    assert isinstance(doubled.exception(10), sqlite3.IntegrityError)
+    assert isinstance(broken.exception(10), ZeroDivisionError)
+    assert writer.numbers() == [1, 2]
+
+
+def test_if_the_file_is_gone_all_of_the_group_are_told(writer):
+    gate = held(writer)
+    futures = [writer.insert(number) for number in range(5)]
+    writer.fails = True
+    gate.set()
+    assert {type(future.exception(10)) for future in futures} == {OSError}
+    writer.fails = False
+    assert writer.insert(9).result(10) == 1
+
+
+def test_a_group_is_bounded_and_reads_come_between(writer, monkeypatch):
+    monkeypatch.setattr(grouped_writes, "MAX_GROUP", 10)
+    gate = held(writer)
+    futures = [writer.insert(number) for number in range(25)]
+    seen = writer.thread.submit(lambda: writer.db.execute("SELECT count(*) FROM t").fetchone()[0])
+    gate.set()
+    assert seen.result(10) == 10
+    assert [future.result(10) for future in futures] == [1] * 25
+    assert len(writer.commits) == 3
+
+
+def test_a_write_is_there_for_a_read_asked_for_after_it(writer):
+    for number in range(50):
+        writer.insert(number)
+        assert writer.numbers()[-1] == number
+
+
+def test_a_stopped_writer_refuses():
+    writer = Writer()
+    assert writer.thread.stop(10)
+    with pytest.raises(RuntimeError):
+        writer.insert(1)

@@ -1,0 +1,205 @@
+"""A report that the tower accepts gets a reply, whatever one rank or one job says."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from tests.core.detection.scenes import JOB, World
+from tests.diagnosers import InThread
+from tests.properties import examples
+from tests.tower.simulator import WorldClock
+from watchtower.core.detection.detector import Detector
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.tower import Tower
+from watchtower.wire.bounds import MAX_AGE_S, MAX_INTEGER, MAX_RANK
+from watchtower.wire.orders import ReportReply
+from watchtower.wire.report import Beat, Ending, EndingKind, Movement, RankVitals, Report
+
+ENCODE = msgspec.json.encode
+DECODE = msgspec.json.Decoder(ReportReply).decode
+DECODE_REPORT = msgspec.json.Decoder(Report).decode
+LONGEST = 9.2e9
+"""Seconds between 0 and the largest time that a heartbeat file can hold."""
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def world():
+    return World(size=1, per_node=1)
+
+
+@pytest.fixture
+def tower(store, world):
+    return a_tower(store, world)
+
+
+def a_tower(store: SqliteStore, world: World) -> Tower:
+    return Tower(Policy(), store, store.recall(), WorldClock(world=world), InThread)
+
+
+def a_rank(job: str, step: int, interval_s: float, **more) -> RankVitals:
+    beat = Beat(step=step, age_s=0.1, advanced=1 if step else 0, interval_s=interval_s)
+    vitals = RankVitals(job=job, rank=0, pid=abs(hash(job)) % 10**6, start_time=7, beat=beat)
+    return dataclasses.replace(vitals, **more)
+
+
+def report_all(
+    tower: Tower, world: World, reports: Iterable[tuple[Report, float]]
+) -> list[ReportReply]:
+    """Take reports as they come over the wire, with a tick and some seconds after each."""
+    replies = []
+
+    async def take() -> None:
+        for report, seconds in reports:
+            reply = tower.take_report(DECODE_REPORT(ENCODE(report)))
+            replies.append(DECODE(ENCODE(reply)))
+            tower.tick()
+            world.now += seconds
+        for task in list(tower._tasks):
+            task.cancel()
+
+    asyncio.run(take())
+    return replies
+
+
+def a_report(*ranks: RankVitals) -> Report:
+    return Report(version=1, node="n0", agent_id="a", interval_s=1.0, ranks=ranks)
+
+
+def report_steps(tower: Tower, world: World, intervals: dict[str, float]) -> ReportReply:
+    """Ten reports, a second apart, in which each job says how long its step took."""
+    reports = [
+        a_report(*(a_rank(job, step, s if step else 0.0) for job, s in intervals.items()))
+        for step in range(10)
+    ]
+    return report_all(tower, world, ((report, 1.0) for report in reports))[-1]
+
+
+def test_a_forged_clock_leaves_the_other_jobs_of_its_node_their_deadlines(tower, world):
+    reply = report_steps(tower, world, {"forger": LONGEST, JOB: 1.0})
+    deadlines = {deadline.job: deadline.after_s for deadline in reply.deadlines}
+    assert deadlines[JOB] == pytest.approx(5.0)
+    assert "forger" in deadlines
+
+
+def test_a_step_took_no_longer_than_what_passed_since_the_beat_before(tower, world):
+    report_steps(tower, world, {"forger": LONGEST})
+    pace = tower.fleet.jobs["forger"].generation.pace("")
+    assert 0 < pace.typical_s < 5.0
+
+
+def test_a_step_that_really_took_long_is_believed(tower, world):
+    reports = []
+    for second in range(200):
+        age_s, is_new = second % 40, second % 40 == 0
+        beat = Beat(
+            step=second // 40,
+            age_s=age_s,
+            advanced=int(is_new),
+            interval_s=40.0 * is_new if second else 0.0,
+        )
+        reports.append((a_report(a_rank(JOB, 1, 0.0, beat=beat)), 1.0))
+    report_all(tower, world, reports)
+    assert tower.fleet.jobs[JOB].generation.pace("").typical_s == 40.0
+
+
+class BrokenForOne(Detector):
+    """Fails for one job, as a bug would."""
+
+    def deadline_s(self, gen, *arguments):
+        if gen.job == "broken":
+            raise ZeroDivisionError("forged")
+        return super().deadline_s(gen, *arguments)
+
+
+def test_a_job_whose_reply_cannot_be_made_is_left_out_and_logged_once(tower, world, caplog):
+    tower.detector = BrokenForOne(tower.policy)
+    with caplog.at_level(logging.ERROR):
+        reply = report_steps(tower, world, {"broken": 1.0, JOB: 1.0})
+    assert {deadline.job for deadline in reply.deadlines} == {JOB}
+    assert len([record for record in caplog.records if "broken" in record.getMessage()]) == 2, (
+        "once for its reply, once for its check"
+    )
+
+
+def test_trouble_with_one_jobs_ranks_stays_its_own(tower, world, caplog, monkeypatch):
+    take = tower.fleet._take_vitals
+
+    def take_but_one(label, claim):
+        if claim.vitals.job == "broken":
+            raise ZeroDivisionError("forged")
+        take(label, claim)
+
+    monkeypatch.setattr(tower.fleet, "_take_vitals", take_but_one)
+    with caplog.at_level(logging.ERROR):
+        reply = report_steps(tower, world, {"broken": 1.0, JOB: 1.0})
+    assert {deadline.job for deadline in reply.deadlines} == {JOB}
+    assert len([record for record in caplog.records if "broken" in record.getMessage()]) == 1
+
+
+AGES = st.one_of(
+    st.sampled_from([0.0, 0.1, 1.0, sys.float_info.min, LONGEST, MAX_AGE_S]),
+    st.floats(0, MAX_AGE_S),
+)
+COUNTS = st.sampled_from([0, 1, 2, 1000, MAX_INTEGER - 1, MAX_INTEGER])
+NAMES = st.sampled_from(["llama", "x/verdict", "\x00", "\u202e", "j" * 256, "𝔸" * 128])
+RATES = st.sampled_from([0.0, 1.0, 1e15])
+BEATS = st.builds(
+    Beat,
+    step=st.one_of(st.just(-1), COUNTS),
+    age_s=AGES,
+    phase=st.one_of(st.just(""), NAMES),
+    phase_age_s=AGES,
+    advanced=COUNTS,
+    interval_s=AGES,
+)
+RANKS = st.builds(
+    RankVitals,
+    job=NAMES,
+    rank=st.sampled_from([0, 1, MAX_RANK]),
+    pid=st.integers(1, 3),
+    start_time=st.sampled_from([0, 1, MAX_INTEGER]),
+    world_size=st.sampled_from([None, 1, 2, MAX_RANK + 1]),
+    found_age_s=AGES,
+    beat=st.one_of(st.none(), BEATS),
+    movement=st.builds(Movement, cpu_cores=RATES, socket_bytes_per_s=RATES),
+    ended=st.one_of(
+        st.none(), st.none(), st.builds(Ending, kind=st.sampled_from(EndingKind), age_s=AGES)
+    ),
+)
+REPORTS = st.builds(
+    Report,
+    version=st.just(1),
+    node=st.sampled_from(["n0", "n1"]),
+    agent_id=st.just("a"),
+    interval_s=st.sampled_from([1e-9, 1.0, 3600.0]),
+    ranks=st.lists(RANKS, max_size=6).map(tuple),
+)
+
+
+@given(reports=st.lists(st.tuples(REPORTS, st.sampled_from([0.0, 1.0, 100.0])), max_size=8))
+@examples(200, suppress_health_check=list(HealthCheck))
+def test_any_report_that_the_wire_accepts_gets_a_reply_that_the_wire_accepts(store, reports):
+    world = World(size=1, per_node=1)
+    tower = a_tower(store, world)
+    often = [each for each in reports for _ in range(5)]  # a pace is learned of it
+    report_all(tower, world, often)
+    assert not tower.troubles.jobs
+    assert tower.counters.failed_ticks == 0

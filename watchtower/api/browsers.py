@@ -1,0 +1,118 @@
+"""Refuses the requests of web pages while the tower has no tokens.
+
+A browser that reaches the tower sends it what any page asks the browser to send. If the tower has
+tokens, such a request has none. If not, three headers tell it from that of an agent or a command:
+
+* `Host`: a page whose name is made to point at the tower ("DNS rebinding") uses its own name.
+* `Sec-Fetch-Site` and `Origin`: browsers add them and pages cannot change them.
+* `Content-Type`: a page needs the tower's consent, which it never gets, to send JSON elsewhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+WITH_BODY = ("POST", "PUT", "PATCH")
+
+OWN_SITES = (b"same-origin", b"none")
+"""Values of Sec-Fetch-Site: a page of the tower itself, or a person who typed the address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a request is refused."""
+
+    status: int
+    reason: str
+    """One of `security.REASONS`."""
+    detail: str
+
+
+def find_hosts(host: str, public_url: str, allowed: Iterable[str]) -> frozenset[str]:
+    """Return the names by which this tower may be asked; every IP address is one besides."""
+    names = {host, urlsplit(public_url).hostname or "", socket.gethostname(), *allowed}
+    return LOCAL_NAMES | frozenset(_plain(name) for name in names if name)
+
+
+def find_refusal(
+    method: str, headers: Headers, hosts: frozenset[str], public_url: str = ""
+) -> Refusal | None:
+    """Return why a request is refused; None lets it pass."""
+    named = _values(headers, b"host")
+    if len(named) > 1 or not all(_is_known(name, hosts) for name in named):
+        shown = named[0].decode("ascii", "replace")[:128]
+        return Refusal(
+            status=421,
+            reason="wrong_host",
+            detail=f"this tower is not known as {shown!r}: add the name to `allowed_hosts` in "
+            "[tower], or protect the tower with tokens",
+        )
+    if _is_cross_site(method, headers, named, public_url):
+        return Refusal(
+            status=403,
+            reason="cross_site",
+            detail="a page of another site may not use this tower while it has no tokens",
+        )
+    if method in WITH_BODY and not _is_json(_values(headers, b"content-type")):
+        return Refusal(
+            status=415,
+            reason="bad_message",
+            detail="the body must be JSON: send it with `Content-Type: application/json`",
+        )
+    return None
+
+
+def _is_known(name: bytes, hosts: frozenset[str]) -> bool:
+    try:
+        host = urlsplit(f"//{name.decode('ascii')}").hostname or ""
+    except ValueError:
+        return False
+    return _plain(host) in hosts or _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    """A page's name can be made to point here, its address cannot."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _is_cross_site(method: str, headers: Headers, named: Sequence[bytes], public_url: str) -> bool:
+    if any(site not in OWN_SITES for site in _values(headers, b"sec-fetch-site")):
+        # A person may follow a link of an alert: the page with the link learns nothing.
+        is_opened = _values(headers, b"sec-fetch-mode") == [b"navigate"]
+        is_page = _values(headers, b"sec-fetch-dest") == [b"document"]
+        return not (method in SAFE_METHODS and is_opened and is_page)
+    own = {_origin(public_url)} | {name.decode("ascii", "replace").lower() for name in named}
+    return any(
+        _origin(origin.decode("ascii", "replace")) not in own
+        for origin in _values(headers, b"origin")
+    )
+
+
+def _origin(url: str) -> str:
+    """Return host and port of a URL as a Host header has them; "-" for "null" and nonsense."""
+    return urlsplit(url).netloc.lower() or "-" if "//" in url else "-"
+
+
+def _is_json(kinds: Sequence[bytes]) -> bool:
+    return len(kinds) == 1 and kinds[0].partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [bytes(value) for key, value in headers if key == name]
+
+
+def _plain(host: str) -> str:
+    return host.lower().rstrip(".")
