@@ -74,6 +74,14 @@ ENDED_KEPT_S = 3600.0
 MAX_ENDED = 256
 """Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
 
+MAX_POD_FOLDERS = 4096
+"""Folders looked at in /var/log/pods; a node runs 110 pods by default, and old ones stay."""
+
+MAX_KNOWN_PODS = 4096
+
+POD_WAIT_S = 1.0
+"""That folder is not read again sooner, however many pods are not in it."""
+
 MEMORY_WAIT_S = 0.25
 """To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
 

@@ -19,13 +19,14 @@ from agent.delivery.shipping import DumpSender, ReportSender
 from agent.delivery.spool_keeper import SpoolKeeper
 from agent.delivery.tower_connection import TowerAddress, TowerConnection
 from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker, Target, no_page
-from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, refuse
+from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, jobs_meant, refuse
 from agent.limits import look_at_limits
 from agent.metrics import Metrics
 from agent.procfs import Proc
@@ -183,6 +184,7 @@ class Agent:
                 python_stacks=self._limits.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
                 ranks=str(self._discovery.left_out),
+                owners=self._discovery.owners.trouble(),
             ),
         )
         self._reports.offer(report)
@@ -230,28 +232,29 @@ class Agent:
         return max(0, config.DUMPS_AT_ONCE - running)
 
     def _carry_out(self, order: Order, now: float) -> None:
-        if reason := refuse(order, self._watchlist.known_ranks()):
+        known = self._watchlist.known_ranks()
+        if reason := refuse(order, known):
             log.warning("order %s is refused: %s", order.id, reason)
-        elif order.glance:
-            self._glance(order, now)
-        elif self._ledger.satisfies(order.job, now):
-            log.info("order %s is satisfied by a dump of that job just taken", order.id)
-        elif self._ledger.is_exhausted(order.job, now):
-            log.warning("order %s is refused: %s", order.id, EXHAUSTED)
-        else:
-            log.info("order %s: dumping job %s", order.id, order.job)
-            self._start_dump(order.job, order.id, order.ranks)
+            return
+        for job in jobs_meant(order, known):
+            if order.glance:
+                self._glance(job, order, now)
+            elif self._ledger.satisfies(job, now):
+                log.info("order %s is satisfied by a dump of that job just taken", order.id)
+            elif self._ledger.is_exhausted(job, now):
+                log.warning("order %s is refused: %s", order.id, EXHAUSTED)
+            else:
+                log.info("order %s: dumping job %s", order.id, job)
+                self._start_dump(job, order.id, order.ranks)
 
-    def _glance(self, order: Order, now: float) -> None:
+    def _glance(self, job: JobKey, order: Order, now: float) -> None:
         """Look at a job of which no rank beats; a whole dump says the same and more."""
-        is_dumped = self._ledger.satisfies(order.job, now) or self._glances.is_running(
-            order.job, now
-        )
-        if not is_dumped and not self._glances.is_exhausted(order.job, now):
-            self._start_dump(order.job, order.id, order.ranks, glance=True)
+        is_dumped = self._ledger.satisfies(job, now) or self._glances.is_running(job, now)
+        if not is_dumped and not self._glances.is_exhausted(job, now):
+            self._start_dump(job, order.id, order.ranks, glance=True)
 
     def _start_dump(
-        self, job: str, reason: str, ranks: tuple[int, ...], *, glance: bool = False
+        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, glance: bool = False
     ) -> None:
         targets = tuple(
             Target(

@@ -41,6 +41,12 @@ class Candidate:
     """Links read in the last look."""
     matches: bool = False
     claim: RankClaim | None = None
+    owner: str = ""
+    """Whose it is, once that was looked at."""
+    launches: bool = False
+    """Its command line is that of a launcher."""
+    launched: bool = False
+    """A launcher started it, or what started another rank of its job; remembered when that ends."""
     words: dict[str, str] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
     page: PageFile | None = None
@@ -60,6 +66,7 @@ class Candidate:
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
+        self.owner = ""  # it may have changed its user before the exec
         environment = parse_environ(raw)
         self.matches = all(environment.get(name) == value for name, value in match.items())
         self.claim = claim_rank(environment) if self.matches else None
@@ -68,8 +75,9 @@ class Candidate:
             for name in naming_variables()
             if name in environment and self.matches
         }
-        words = parse_command(command) if self.claim is not None else []
-        self.command = [word[:MAX_NAME] for word in words[:MAX_ARGUMENTS]]
+        words = [word[:MAX_NAME] for word in parse_command(command)[:MAX_ARGUMENTS]]
+        self.launches = is_launcher(words)
+        self.command = words if self.claim is not None else []
         return True
 
     def look_for_page(self, proc: Proc) -> int:
@@ -132,7 +140,7 @@ class Candidate:
             rank=claim.rank,
             ancestors=tuple(ancestor.pid for ancestor in self.process.lineage()),
             has_page=self.view is not None,
-            is_launcher=is_launcher(self.command),
+            is_launcher=self.launches and self.claim is not None,
             is_wrapper=is_wrapper(self.command),
             is_python=is_python(self.command),
             start_time=self.process.start_time,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from agent.config import CONSIDER_FOR_S
 from agent.discovery.candidates import Candidate
-from agent.discovery.found_rank import FoundRank
-from agent.discovery.launchers import is_launcher, name_job
+from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.launchers import RankClaim, name_job
 from agent.discovery.lineages import choose_ranks
 from agent.discovery.look_schedule import LookSchedule
 from agent.discovery.memory_reader import MemoryReader
+from agent.discovery.owners import Owners
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.room import LeftOut, make_room
 from agent.procfs import Proc
@@ -40,6 +42,7 @@ class Discovery:
         self._candidates: dict[int, Candidate] = {}
         self._schedule = LookSchedule()
         self._changed = False
+        self.owners = Owners(proc, clock)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()
@@ -49,6 +52,7 @@ class Discovery:
         new, gone = self._table.refresh()
         for process in gone:
             self._unseen.pop(process.pid, None)
+            self.owners.forget(process.pid)
             candidate = self._candidates.pop(process.pid, None)
             self._changed |= candidate is not None and candidate.is_claimant()
         self._unseen.update((process.pid, process) for process in new)
@@ -109,31 +113,54 @@ class Discovery:
         return candidate.process.pid in self._rank_pids
 
     def _resolve(self) -> list[FoundRank]:
-        found: dict[int, FoundRank] = {}
-        claimants = []
-        for pid, candidate in self._candidates.items():
-            claim = candidate.merged_claim()
-            if claim is None or candidate.is_left_over():
-                continue
-            claimants.append(candidate.as_claimant(claim))
-            found[pid] = FoundRank(
+        claims = {
+            pid: claim
+            for pid, candidate in self._candidates.items()
+            if (claim := candidate.merged_claim()) is not None and not candidate.is_left_over()
+        }
+        for pid in list(claims):
+            candidate = self._candidates[pid]
+            candidate.owner = candidate.owner or self.owners.find(pid)
+            if not candidate.owner:  # it is gone
+                del claims[pid]
+        chosen = choose_ranks(
+            [self._candidates[pid].as_claimant(claim) for pid, claim in claims.items()]
+        )
+        return self._describe({pid: claims[pid] for pid in sorted(chosen)})
+
+    def _describe(self, claims: dict[int, RankClaim]) -> list[FoundRank]:
+        jobs = {pid: self._job_of(self._candidates[pid]) for pid in claims}
+        launchers = {pid: self._launcher_of(self._candidates[pid]) for pid in claims}
+        families: dict[tuple[Process, JobKey], set[int]] = defaultdict(set)
+        for pid, claim in claims.items():
+            families[launchers[pid], jobs[pid]].add(claim.rank)
+        found = []
+        for pid, claim in claims.items():
+            candidate, above = self._candidates[pid], self._candidates.get(launchers[pid].pid)
+            if (above is not None and above.launches) or len(
+                families[launchers[pid], jobs[pid]]
+            ) > 1:
+                candidate.launched = True
+            rank = FoundRank(
                 process=candidate.process,
-                job=self._job_of(candidate),
+                job=jobs[pid],
                 claim=claim,
                 page=candidate.page if candidate.view is not None else None,
                 has_page=candidate.view is not None,
+                launched=candidate.launched,
             )
-        chosen = choose_ranks(claimants)
-        return [rank for pid, rank in sorted(found.items()) if pid in chosen]
+            found.append(rank)
+        return found
 
-    def _job_of(self, candidate: Candidate) -> str:
+    def _job_of(self, candidate: Candidate) -> JobKey:
         if candidate.view is not None and candidate.view.job:
-            return candidate.view.job[:MAX_NAME]
-        return name_job(
+            return JobKey(candidate.view.job[:MAX_NAME], candidate.owner)
+        name = name_job(
             candidate.words,
             host=self._host,
             launcher_started=self._launcher_of(candidate).start_time,
         )
+        return JobKey(name, candidate.owner)
 
     def _launcher_of(self, candidate: Candidate) -> Process:
         """Return the process that started this rank and its siblings: above its own wrappers."""
@@ -141,6 +168,6 @@ class Discovery:
         for ancestor in candidate.process.lineage():
             last, above = ancestor, self._candidates.get(ancestor.pid)
             own_wrapper = above is not None and above.claim == candidate.claim is not None
-            if not own_wrapper or (above is not None and is_launcher(above.command)):
+            if not own_wrapper or (above is not None and above.launches):
                 break
         return last

@@ -1,16 +1,18 @@
 """Which ranks are watched when more processes look like ranks than a report has room for.
 
-By value. A job of thousands on one node is a mistake or an attack; the others must not pay for it.
+By value. Owners have equal shares, and what one of them does not need is for the others. Within a
+share, a job of thousands on one node is a mistake or an attack: the other jobs come before it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from agent.config import MAX_ENDED
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
@@ -21,28 +23,31 @@ LARGE_JOB = MAX_LIVING // 4
 
 SHOWN_OF_NAME = 64
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """How many ranks there is no room for, and the job that has the most of them."""
 
     count: int = 0
-    job: str = ""
+    job: JobKey = JobKey("")  # noqa: RUF009 - it cannot be changed
 
     def __str__(self) -> str:
         if not self.count:
             return ""
         return (
             f"{self.count} processes that look like ranks are left out, because {MAX_LIVING} of a "
-            f"node are watched: most are of job {self.job[:SHOWN_OF_NAME]!r}"
+            f"node are watched: most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
+            f"of {self.job.owner[:SHOWN_OF_NAME]}"
         )
 
 
 def make_room(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[FoundRank], LeftOut]:
     """Return the ranks to watch in the order given, and what is left out.
 
-    Those of large jobs go first, then those not watched yet, then the rest of larger jobs, without
-    a page, or younger.
+    Owners take turns. Of one owner those of large jobs go first, then those not watched yet, then
+    the rest of larger jobs, without a page, or younger.
     """
     every = list(ranks)
     if len(every) <= MAX_LIVING:
@@ -59,7 +64,19 @@ def make_room(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[Found
             rank.pid,
         ),
     )
+    by_worth = list(by_turns((rank.job.owner, rank) for rank in by_worth))
     lost = Counter(rank.job for rank in by_worth[MAX_LIVING:])
     kept = {rank.pid for rank in by_worth[:MAX_LIVING]}
     left_out = LeftOut(count=lost.total(), job=lost.most_common(1)[0][0])
     return [rank for rank in every if rank.pid in kept], left_out
+
+
+def by_turns(items: Iterable[tuple[Hashable, _T]]) -> Iterator[_T]:
+    """Yield items by turns: the first one of each key, then the second one of each, and so on."""
+    places: Counter[Hashable] = Counter()
+    turns = []
+    for key, item in items:
+        turns.append((places[key], item))
+        places[key] += 1
+    turns.sort(key=lambda turn: turn[0])
+    return (item for _, item in turns)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
 from agent.delivery.moments import Moment, read_moment
+from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_round import RoundTaker, Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
@@ -25,7 +26,7 @@ Deliver = Callable[[DumpBatch, Moment], None]
 class DumpRequest:
     """Which processes to dump, and why."""
 
-    job: str
+    job: JobKey
     reason: str
     targets: tuple[Target, ...]
     glance: bool = False
@@ -49,7 +50,7 @@ class Dumping:
     def start(self, request: DumpRequest) -> None:
         """Begin a dump; `ended(request)` is called when it is over."""
         thread = threading.Thread(
-            target=self._run, args=(request,), name=f"dump {request.job}", daemon=True
+            target=self._run, args=(request,), name=f"dump {request.job.name}", daemon=True
         )
         thread.start()
 
@@ -81,7 +82,8 @@ class Dumping:
             version=PROTOCOL_VERSION,
             id=uuid.uuid4().hex,
             node=self._node,
-            job=request.job,
+            job=request.job.name,
+            owner=request.job.owner,
             round=number,
             reason=request.reason,
             held_s=0.0,

@@ -14,6 +14,7 @@ from agent.config import (
     REPEAT_DUMP_S,
     SATISFIED_BY_S,
 )
+from agent.discovery.found_rank import JobKey
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 STRANGERS_SHOWN = 5
@@ -24,7 +25,7 @@ class RankBeat:
     """The last beat of one living process; times are monotonic seconds."""
 
     key: tuple[int, int]
-    job: str
+    job: JobKey
     rank: int
     phase: str
     beaten_at: float
@@ -43,16 +44,17 @@ class DeadlineWatch:
     """Knows each rank's deadline and whether it was acted on already: once per stall."""
 
     def __init__(self) -> None:
-        self._deadlines: dict[tuple[str, int], Deadline] = {}
+        self._deadlines: dict[tuple[JobKey, int], Deadline] = {}
         self._fired: dict[tuple[int, int], _Fired] = {}
 
     def replace(self, deadlines: Iterable[Deadline]) -> None:
         """Take over the tower's newest deadlines; they hold while the tower is away too."""
-        self._deadlines = {(each.job, each.rank): each for each in deadlines}
+        self._deadlines = {(JobKey(each.job, each.owner), each.rank): each for each in deadlines}
 
     def due_at(self, beat: RankBeat) -> float | None:
         """Return when this rank is overdue; None without a deadline for the phase it is in."""
         deadline = self._deadlines.get((beat.job, beat.rank))
+        deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
         if deadline is None or deadline.phase != beat.phase:
             return None
         due = beat.beaten_at + deadline.after_s
@@ -65,12 +67,12 @@ class DeadlineWatch:
         """Return when the first of them is overdue."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
-    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[str, RankBeat]:
+    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[JobKey, RankBeat]:
         """Return up to `limit` jobs to dump now, each with a rank that is the reason.
 
         The others stay due: a node whose jobs all lose one file system dumps them by turns.
         """
-        jobs: dict[str, RankBeat] = {}
+        jobs: dict[JobKey, RankBeat] = {}
         for beat in beats:
             due = self.due_at(beat)
             if due is not None and due <= now and (beat.job in jobs or len(jobs) < limit):
@@ -97,22 +99,22 @@ class DumpLedger:
 
     def __init__(self, per_minute: int = MAX_DUMPS_PER_MINUTE) -> None:
         self._per_minute = per_minute
-        self._running: dict[str, float] = {}
-        self._ended_at: dict[str, float] = {}
-        self._began_at: dict[str, list[float]] = {}
+        self._running: dict[JobKey, float] = {}
+        self._ended_at: dict[JobKey, float] = {}
+        self._began_at: dict[JobKey, list[float]] = {}
 
-    def begin(self, job: str, now: float) -> None:
+    def begin(self, job: JobKey, now: float) -> None:
         """Note that a dump of the job began."""
         self._running[job] = now
         recent = {name: _within_a_minute(times, now) for name, times in self._began_at.items()}
         self._began_at = {name: times for name, times in recent.items() if times}
         self._began_at.setdefault(job, []).append(now)
 
-    def is_exhausted(self, job: str, now: float) -> bool:
+    def is_exhausted(self, job: JobKey, now: float) -> bool:
         """Say whether the job was dumped as often in the last minute as it ever may be."""
         return len(_within_a_minute(self._began_at.get(job, []), now)) >= self._per_minute
 
-    def end(self, job: str, now: float) -> None:
+    def end(self, job: JobKey, now: float) -> None:
         """Note that it ended."""
         self._running.pop(job, None)
         recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
@@ -122,13 +124,13 @@ class DumpLedger:
         """Return how many jobs are being dumped now."""
         return sum(self.is_running(job, now) for job in self._running)
 
-    def satisfies(self, job: str, now: float) -> bool:
+    def satisfies(self, job: JobKey, now: float) -> bool:
         """Say whether a dump of the job is under way or just ended."""
         ended_at = self._ended_at.get(job)
         just_ended = ended_at is not None and now - ended_at < SATISFIED_BY_S
         return just_ended or self.is_running(job, now)
 
-    def is_running(self, job: str, now: float) -> bool:
+    def is_running(self, job: JobKey, now: float) -> bool:
         """One that hangs for ever is over too, so that the job can be dumped again."""
         return now - self._running.get(job, float("-inf")) < DUMP_EXPIRES_S
 
@@ -167,14 +169,20 @@ def _within_a_minute(times: list[float], now: float) -> list[float]:
     return [at for at in times if now - at < 60]
 
 
-def refuse(order: Order, known_ranks: Mapping[str, set[int]]) -> str:
+def jobs_meant(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> list[JobKey]:
+    """Return the jobs that an order is about: one, or all of a name if no owner is given."""
+    return [job for job in known_ranks if job.is_meant_by(order.job, order.owner)]
+
+
+def refuse(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> str:
     """Return why an order may not be carried out; empty when it may.
 
     The agent only ever dumps processes that it found to be ranks itself.
     """
-    ranks = known_ranks.get(order.job)
-    if ranks is None:
+    jobs = jobs_meant(order, known_ranks)
+    if not jobs:
         return f"no rank of job {order.job!r} was found on this node"
+    ranks = set[int]().union(*(known_ranks[job] for job in jobs))
     if strangers := sorted(set(order.ranks) - ranks):
         shown = ", ".join(map(str, strangers[:STRANGERS_SHOWN]))
         more = " and more" if len(strangers) > STRANGERS_SHOWN else ""

@@ -89,7 +89,9 @@ class WatchedRank:
             moved = self._traffic.look(math.inf if beat is None else beat.age_s)
             movement = replace(movement, socket_bytes_per_s=moved)
         return RankVitals(
-            job=self.found.job,
+            job=self.found.job.name,
+            owner=self.found.job.owner,
+            launched=self.found.launched,
             rank=claim.rank,
             pid=process.pid,
             start_time=process.start_time,

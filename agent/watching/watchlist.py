@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -11,7 +10,8 @@ from typing import TypeVar
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.room import by_turns
 from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
@@ -61,9 +61,9 @@ class Watchlist:
         """Return the ranks that have not ended."""
         return [rank for rank in self._ranks.values() if rank.ended_at is None]
 
-    def known_ranks(self) -> dict[str, set[int]]:
+    def known_ranks(self) -> dict[JobKey, set[int]]:
         """Return the ranks found on this node by job, the ended ones included."""
-        ranks: dict[str, set[int]] = {}
+        ranks: dict[JobKey, set[int]] = {}
         for rank in self._ranks.values():
             ranks.setdefault(rank.found.job, set()).add(rank.found.claim.rank)
         return ranks
@@ -115,14 +115,12 @@ class Watchlist:
             if rank.ended_at is not None
         ]
         ended.sort(reverse=True)
-        places: Counter[str] = Counter()
-        turns = []
-        for ended_at, key, job in ended:
-            turns.append((places[job], -ended_at, key))
-            places[job] += 1
         # The newest of each job first: one that restarts in a loop takes no room from the others.
-        for count, (_, minus_ended_at, key) in enumerate(sorted(turns)):
-            if count >= MAX_ENDED or now + minus_ended_at > ENDED_KEPT_S:
+        # Nor does an owner with many jobs.
+        turns = by_turns((each[2], each) for each in ended)
+        turns = by_turns((each[2].owner, each) for each in turns)
+        for count, (ended_at, key, _) in enumerate(turns):
+            if count >= MAX_ENDED or now - ended_at > ENDED_KEPT_S:
                 del self._ranks[key]
         self._troubles = {at: said for at, said in self._troubles.items() if at[0] in self._ranks}
 

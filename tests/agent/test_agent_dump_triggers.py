@@ -8,12 +8,19 @@ from itertools import pairwise
 import pytest
 
 from agent.config import DUMP_EXPIRES_S, MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
+from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
 
+J, OTHER = JobKey("j"), JobKey("other")
 
-def a_beat(rank: int = 0, at: float = 100.0, phase: str = "", job: str = "j") -> RankBeat:
-    return RankBeat(key=(10 + rank, 1), job=job, rank=rank, phase=phase, beaten_at=at)
+
+def a_beat(
+    rank: int = 0, at: float = 100.0, phase: str = "", job: str = "j", owner: str = ""
+) -> RankBeat:
+    return RankBeat(
+        key=(10 + rank, 1), job=JobKey(job, owner), rank=rank, phase=phase, beaten_at=at
+    )
 
 
 @pytest.fixture
@@ -29,7 +36,7 @@ def test_nothing_is_due_before_the_deadline(watch: DeadlineWatch) -> None:
 
 
 def test_a_rank_without_a_beat_for_that_long_is_due_at_once(watch: DeadlineWatch) -> None:
-    assert watch.fire([a_beat()], now=105.0, limit=9) == {"j": a_beat()}
+    assert watch.fire([a_beat()], now=105.0, limit=9) == {J: a_beat()}
 
 
 def test_a_stall_fires_once_and_again_after_growing_pauses(watch: DeadlineWatch) -> None:
@@ -52,7 +59,7 @@ def test_no_more_jobs_are_dumped_at_once_than_there_is_room_for() -> None:
     assert watch.fire(beats, now=105.0, limit=0) == {}
     fired = [list(watch.fire(beats, now=105.0, limit=4)) for _ in range(9)]
     assert [len(each) for each in fired] == [4] * 7 + [2, 0]
-    assert sorted(job for each in fired for job in each) == sorted(jobs)
+    assert sorted(job.name for each in fired for job in each) == sorted(jobs)
 
 
 def test_a_beat_arms_the_rank_again(watch: DeadlineWatch) -> None:
@@ -82,35 +89,35 @@ def test_a_restarted_rank_is_armed(watch: DeadlineWatch) -> None:
 
 def test_a_dump_in_progress_or_just_ended_satisfies_who_asks() -> None:
     ledger = DumpLedger()
-    assert not ledger.satisfies("j", 10.0)
-    ledger.begin("j", 50.0)
-    assert ledger.satisfies("j", 99.0)
-    assert not ledger.satisfies("other", 99.0)
-    ledger.end("j", 100.0)
-    assert ledger.satisfies("j", 100.0 + SATISFIED_BY_S - 0.1)
-    assert not ledger.satisfies("j", 100.0 + SATISFIED_BY_S)
+    assert not ledger.satisfies(J, 10.0)
+    ledger.begin(J, 50.0)
+    assert ledger.satisfies(J, 99.0)
+    assert not ledger.satisfies(OTHER, 99.0)
+    ledger.end(J, 100.0)
+    assert ledger.satisfies(J, 100.0 + SATISFIED_BY_S - 0.1)
+    assert not ledger.satisfies(J, 100.0 + SATISFIED_BY_S)
 
 
 def test_a_job_is_dumped_only_so_often_in_a_minute() -> None:
     ledger = DumpLedger(per_minute=2)
     for at in (0.0, 20.0):
-        assert not ledger.is_exhausted("j", at)
-        ledger.begin("j", at)
-        assert ledger.is_running("j", at)
-        ledger.end("j", at + 1)
-        assert not ledger.is_running("j", at + 1)
-    assert ledger.is_exhausted("j", 59.0)
-    assert not ledger.is_exhausted("j", 61.0)
+        assert not ledger.is_exhausted(J, at)
+        ledger.begin(J, at)
+        assert ledger.is_running(J, at)
+        ledger.end(J, at + 1)
+        assert not ledger.is_running(J, at + 1)
+    assert ledger.is_exhausted(J, 59.0)
+    assert not ledger.is_exhausted(J, 61.0)
 
 
 def test_a_dump_that_never_ends_satisfies_nobody_for_ever_and_takes_no_place() -> None:
     ledger = DumpLedger()
-    ledger.begin("j", 0.0)
+    ledger.begin(J, 0.0)
     assert ledger.count(DUMP_EXPIRES_S - 0.1) == 1
     assert ledger.count(DUMP_EXPIRES_S) == 0
-    assert not ledger.satisfies("j", DUMP_EXPIRES_S)
-    ledger.begin("j", 100.0)
-    assert ledger.satisfies("j", 100.0 + DUMP_EXPIRES_S - 0.1)
+    assert not ledger.satisfies(J, DUMP_EXPIRES_S)
+    ledger.begin(J, 100.0)
+    assert ledger.satisfies(J, 100.0 + DUMP_EXPIRES_S - 0.1)
 
 
 def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:
@@ -133,10 +140,28 @@ def test_an_order_that_waited_too_long_expires() -> None:
 
 
 def test_an_order_for_ranks_found_here_is_carried_out() -> None:
-    assert refuse(an_order(), {"j": {0, 1}}) == ""
-    assert refuse(an_order("o", 1.0, 1), {"j": {0, 1}}) == ""
+    assert refuse(an_order(), {J: {0, 1}}) == ""
+    assert refuse(an_order("o", 1.0, 1), {J: {0, 1}}) == ""
 
 
 def test_an_order_for_anything_else_is_refused() -> None:
-    assert "was found" in refuse(an_order(), {"other": {0}})
-    assert "ranks 7 of" in refuse(an_order("o", 1.0, 0, 7), {"j": {0, 1}})
+    assert "was found" in refuse(an_order(), {OTHER: {0}})
+    assert "ranks 7 of" in refuse(an_order("o", 1.0, 0, 7), {J: {0, 1}})
+
+
+def test_two_owners_jobs_of_one_name_have_deadlines_and_dumps_of_their_own() -> None:
+    watch = DeadlineWatch()
+    watch.replace([Deadline(job="j", owner="uid:1", rank=0, after_s=5.0)])
+    mine, theirs = a_beat(owner="uid:1"), replace(a_beat(owner="uid:2"), key=(99, 1))
+    assert watch.due_at(theirs) is None
+    assert watch.fire([mine, theirs], now=105.0, limit=9) == {JobKey("j", "uid:1"): mine}
+    ledger = DumpLedger(per_minute=1)
+    ledger.begin(JobKey("j", "uid:2"), 1.0)
+    assert not ledger.satisfies(JobKey("j", "uid:1"), 2.0)
+    assert not ledger.is_exhausted(JobKey("j", "uid:1"), 2.0)
+
+
+def test_a_deadline_of_a_tower_without_owners_holds_for_every_job_of_the_name() -> None:
+    watch = DeadlineWatch()
+    watch.replace([Deadline(job="j", rank=0, after_s=5.0)])
+    assert watch.due_at(a_beat(owner="uid:1")) == watch.due_at(a_beat(owner="uid:2")) == 105.0

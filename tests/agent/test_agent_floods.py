@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
 from agent.delivery.shipping import encode_report
 from agent.discovery.candidates import Candidate
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
 from agent.discovery.look_schedule import LookSchedule
 from agent.discovery.pages import find_page
@@ -24,6 +24,7 @@ from agent.discovery.room import LARGE_JOB, MAX_LIVING, make_room
 from agent.log_limit import BURST, LogLimit
 from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
+from tests.properties import examples
 from watchtower.wire.report import RankVitals, Report
 
 
@@ -83,10 +84,12 @@ def test_a_program_that_forks_itself_anew_for_ever_does_not_grow() -> None:
     assert depth <= MAX_LINEAGE + 2
 
 
-def a_rank(pid: int, job: str, *, has_page: bool = True) -> FoundRank:
+def a_rank(pid: int, job: str, *, has_page: bool = True, owner: str = "uid:1") -> FoundRank:
     process = Process(pid=pid, ppid=1, start_time=pid, comm="python")
     claim = RankClaim(rank=pid)
-    return FoundRank(process=process, job=job, claim=claim, page=None, has_page=has_page)
+    return FoundRank(
+        process=process, job=JobKey(job, owner), claim=claim, page=None, has_page=has_page
+    )
 
 
 def test_as_long_as_there_is_room_nobody_is_left_out() -> None:
@@ -121,6 +124,29 @@ def test_who_is_watched_stays_when_many_small_jobs_come() -> None:
     theirs = [a_rank(1000 + pid, f"job {pid}") for pid in range(3 * MAX_LIVING)]
     kept, _ = make_room([*theirs, *mine], {rank.pid for rank in mine})
     assert set(mine) <= set(kept)
+
+
+@examples(20)
+@given(
+    good=st.integers(1, MAX_LIVING // 3),
+    floods=st.integers(1, 2),
+    is_late=st.booleans(),
+    jobs=st.sampled_from([1, 16, 3 * MAX_LIVING]),
+)
+def test_other_owners_floods_take_no_room_of_an_owner_s_share(
+    good: int, floods: int, is_late: bool, jobs: int
+) -> None:
+    mine = [a_rank(pid, f"good {pid % 3}", owner="uid:1") for pid in range(good)]
+    theirs = [
+        a_rank(10_000 * owner + pid, f"good {pid % jobs}", owner=f"uid:{owner}")
+        for owner in range(2, 2 + floods)
+        for pid in range(3 * MAX_LIVING)
+    ]
+    watched = {rank.pid for rank in theirs[:MAX_LIVING]} if is_late else set()
+    kept, left_out = make_room([*theirs, *mine], watched)
+    assert len(kept) == MAX_LIVING
+    assert set(mine) <= set(kept)
+    assert left_out.job.owner != "uid:1"
 
 
 def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
@@ -168,8 +194,17 @@ def test_a_job_that_restarts_in_a_loop_leaves_the_ends_of_others_known() -> None
         rank = a_rank(5_000_000 + number, "good" if number < 4 else "loop")
         watchlist.update([rank], float(number))  # no such process: it has ended at once
     known = watchlist.known_ranks()
-    assert len(known["good"]) == 4
-    assert len(known["loop"]) == 252
+    assert len(known[JobKey("good", "uid:1")]) == 4
+    assert len(known[JobKey("loop", "uid:1")]) == 252
+
+
+def test_an_owner_of_many_jobs_leaves_the_ends_of_others_known() -> None:
+    watchlist = Watchlist(Proc(), 1.0)
+    for number in range(400):
+        mine = number < 4
+        name, owner = ("good", "uid:1") if mine else (f"j{number}", "uid:2")
+        watchlist.update([a_rank(5_000_000 + number, name, owner=owner)], float(number))
+    assert len(watchlist.known_ranks()[JobKey("good", "uid:1")]) == 4
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.delivery.dump_queue import as_waiting
 from agent.delivery.moments import read_moment
+from agent.discovery.found_rank import JobKey
 from agent.discovery.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
 from agent.discovery.pages import PageFile
 from agent.dumpers.canonical import BadDump, parse_dump
@@ -290,7 +291,7 @@ def test_whatever_deadlines_come_dumps_stay_rare(replies: list[list[Deadline]], 
     """A rank that stays where it is asks for a dump at 0 s, 30 s, 90 s ..., whatever is ordered."""
     watch = DeadlineWatch()
     beats = [
-        RankBeat(key=(rank, 1), job=job, rank=rank, phase="", beaten_at=now)
+        RankBeat(key=(rank, 1), job=JobKey(job), rank=rank, phase="", beaten_at=now)
         for job in ("a", "b")
         for rank in range(2)
     ]
@@ -327,7 +328,7 @@ def test_each_order_is_taken_at_most_once_and_none_for_strangers(
         due, expired = book.take(float(now), limit=DUMPS_AT_ONCE)
         assert len(due) <= DUMPS_AT_ONCE
         for order in due:
-            refused = bool(refuse(order, {"a": {0, 1}, "b": {2}}))
+            refused = bool(refuse(order, {JobKey("a"): {0, 1}, JobKey("b"): {2}}))
             known = {"a": {0, 1}, "b": {2}}.get(order.job)
             assert refused == (known is None or not set(order.ranks) <= known)
         taken += [order.id for order in [*due, *expired]]

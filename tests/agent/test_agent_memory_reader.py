@@ -43,6 +43,7 @@ class Node:
             "environ": f"RANK={pid}\0",
             "cmdline": "python\0train.py\0",
             "comm": "pt_data_worker\n",
+            "status": "Name:\tpython\nUid:\t1000\t1000\t1000\t1000\n",
             "syscall": "running\n",
             "stat": f"{pid} (python) S {parent} {'0 ' * 17}{pid} {'0 ' * 30}",
         }.items():

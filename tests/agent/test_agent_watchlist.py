@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
@@ -16,11 +16,11 @@ def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
     stat = Proc().stat(pid)
     assert stat is not None
     process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
-    return FoundRank(process=process, job=job, claim=RankClaim(rank=rank), page=None)
+    return FoundRank(process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None)
 
 
 def test_a_job_named_later_is_taken_over() -> None:
     watchlist, rank = Watchlist(Proc(), 1.0), found(os.getpid())
     watchlist.update([rank], 0.0)
-    watchlist.update([replace(rank, job="named")], 1.0)
+    watchlist.update([replace(rank, job=JobKey("named"))], 1.0)
     assert [each.job for each in watchlist.vitals(1.0)] == ["named"]

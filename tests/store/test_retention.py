@@ -110,10 +110,10 @@ def test_old_evidence_goes_before_its_verdict_does(keep):
 
 def test_dumps_are_bounded_altogether_by_job_and_by_age(keep, path):
     store = keep(dumps_mb=0.1, dumps_per_job_mb=0.05, dump_days=1)
-    store.save_dumps(a_large_batch("0-old", 2000), NOW - 2 * DAY_S).result()
+    store.save_dumps("llama", a_large_batch("0-old", 2000), NOW - 2 * DAY_S).result()
     for number in range(100):
         job = "loud" if number % 10 else "calm"
-        store.save_dumps(a_large_batch(f"{number:03}", 2120, job), NOW - 200 + number).result()
+        store.save_dumps(job, a_large_batch(f"{number:03}", 2120, job), NOW - 200 + number).result()
     prune_all(store)
     kept = ids(path, "dumps")
     assert "0-old" not in kept
@@ -157,7 +157,7 @@ def test_the_file_does_not_grow_without_bound(keep, path):
     for wave in range(6):
         for number in range(60):
             ident = f"{wave}-{number:03}"
-            store.save_dumps(a_large_batch(ident, 50_000, f"j{number % 5}"), NOW)
+            store.save_dumps(f"j{number % 5}", a_large_batch(ident, 50_000), NOW)
             store.save_incident(closed(number + 60 * wave, evidence=EVIDENCE))
         store.prune(NOW).result()
         prune_all(store)
@@ -169,7 +169,7 @@ def test_the_file_does_not_grow_without_bound(keep, path):
 def test_pruning_starts_by_itself_when_much_is_written(keep, path):
     store = keep(dumps_mb=1.0)
     for number in range(40):
-        saving = store.save_dumps(a_large_batch(f"{number:02}", 500_000), NOW + number)
+        saving = store.save_dumps("llama", a_large_batch(f"{number:02}", 500_000), NOW + number)
     saving.result()
     store.close()
     assert len(ids(path, "dumps")) < 40
@@ -182,7 +182,7 @@ def test_a_dump_is_acknowledged_while_a_year_is_removed(keep, path):
     store.probe().result()
     store._keep = replace_unchecked(Retention(), {"incidents": 0})
     store.prune(NOW)
-    store.save_dumps(a_batch("b1"), NOW).result()
+    store.save_dumps("llama", a_batch("b1"), NOW).result()
     assert len(ids(path, "incidents")) > 10 * BITE
 
 

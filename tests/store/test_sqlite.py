@@ -110,7 +110,10 @@ def test_what_was_saved_is_there_after_opening_again(path):
     store.save_pause("llama", Pause(phase="", frame_class="user", length_s=20.0)).result()
     store.save_pause("llama", Pause(phase="", frame_class="user", length_s=30.0)).result()
     past = PastGeneration(
-        number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
+        number=3,
+        typical_step_s=1.5,
+        processes=frozenset({ProcessKey("n0", 4711, 99)}),
+        owner="uid:1000",
     )
     store.save_generation("llama", past, 5.0).result()
     store.save_incident(an_incident()).result()
@@ -126,17 +129,27 @@ def test_what_was_saved_is_there_after_opening_again(path):
 
 def test_a_batch_that_arrives_twice_is_kept_once(store, path):
     for _ in range(2):
-        store.save_dumps(a_batch("b1"), 5.0).result()
+        store.save_dumps("llama", a_batch("b1"), 5.0).result()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
     db.close()
+
+
+def test_dumps_of_two_owners_jobs_of_one_name_are_kept_apart(store):
+    store.save_dumps("llama", a_batch("b1", owner="uid:1"), 5.0).result()
+    store.save_dumps("llama@uid:2", a_batch("b2", owner="uid:2"), 5.0).result()
+    kept = {job: store.dumps(job, 0.0).result() for job in ("llama", "llama@uid:2")}
+    assert {job: [row.sent.batch.id for row in rows] for job, rows in kept.items()} == {
+        "llama": ["b1"],
+        "llama@uid:2": ["b2"],
+    }
 
 
 def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):
     monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 0)
     gate = threading.Event()
     store._thread.submit(gate.wait)
-    saving = store.save_dumps(a_batch("b1"), 5.0)
+    saving = store.save_dumps("llama", a_batch("b1"), 5.0)
     closing = threading.Thread(target=store.close)
     closing.start()
     while not store._thread._is_stopped:
@@ -154,7 +167,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 3"):
+    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 4"):
         SqliteStore(path)
 
 

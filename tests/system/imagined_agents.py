@@ -40,6 +40,9 @@ class ImaginedJob:
     name: str
     ranks: int = 4
     pids_from: int = 1000
+    owner: str = "uid:1000"
+    beside: Sequence[RankVitals] = ()
+    """Processes that the same agent reports, and that are not of this job."""
     stack_of: Callable[[int], Sequence[Stack]] | None = None
     """What a rank's threads are in, the main one first; by default one fetches, the others wait."""
     hangs_in: int | None = None
@@ -91,6 +94,7 @@ class ImaginedJob:
             id=f"{self.name}-{number}-{time.monotonic_ns()}",
             node=f"node-{self.name}",
             job=self.name,
+            owner=self.owner,
             round=number,
             reason="deadline",
             held_s=0.0,
@@ -119,6 +123,8 @@ class ImaginedJob:
             vitals = [
                 RankVitals(
                     job=self.name,
+                    owner=self.owner,
+                    launched=True,
                     rank=rank,
                     pid=self.pids_from + rank,
                     start_time=self.pids_from + rank,
@@ -135,6 +141,6 @@ class ImaginedJob:
                 node=node,
                 agent_id=node,
                 interval_s=INTERVAL_S,
-                ranks=tuple(vitals),
+                ranks=(*vitals, *self.beside),
             )
             post(self.url, "/ingest/v1/report", msgspec.json.encode(report))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.system.imagined_agents import ImaginedJob, get
 from tests.towers import RunningTower, running_tower, wait_until
+from watchtower.wire.report import Beat, RankVitals
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
 LATER_S = 2.0
@@ -22,6 +24,9 @@ suspect_floor_s = 1.0
 hung_floor_s = 1.0
 moving_floor_s = 6.0
 """
+
+
+ATTACKER = "uid:2000"
 
 
 @pytest.fixture
@@ -68,12 +73,68 @@ def _too_many(rank: int) -> tuple[Stack, ...]:
 @pytest.mark.parametrize("stack_of", [_underscores, _too_many], ids=["long names", "many frames"])
 def test_a_job_that_is_dear_to_diagnose_delays_no_other_job(tower, stack_of):
     usual_s = time_verdict(tower, "usual", 1000)
-    with ImaginedJob(tower.url, "bad", ranks=64, pids_from=5000, stack_of=stack_of) as bad:
-        wait_until(lambda: bad.step > 15, "the attacker steps")
-        bad.hang(0)
-        wait_until(lambda: bad.verdict()["status"] == "suspect", "it is suspect")
-        bad.send_dumps()
-        assert time_verdict(tower, "victim", 3000) < usual_s + LATER_S
-        # ... and the attacker's own job becomes hung, with a diagnosis or without one.
-        wait_until(lambda: bad.verdict()["incident"], "the attacker's is hung", 60)
+    with ExitStack() as attack:
+        bad = [
+            attack.enter_context(
+                ImaginedJob(
+                    tower.url,
+                    f"bad{n}",
+                    owner=ATTACKER,
+                    ranks=64,
+                    pids_from=5000 + 1000 * n,
+                    stack_of=stack_of,
+                )
+            )
+            for n in range(4)
+        ]
+        wait_until(lambda: all(job.step > 15 for job in bad), "the attackers step")
+        for job in bad:
+            job.hang(0)
+        for job in bad:
+            wait_until(lambda job=job: job.verdict()["status"] != "healthy", "they are suspect")
+        for job in bad:
+            job.send_dumps()
+        took_s = time_verdict(tower, "victim", 3000)
+        assert took_s < usual_s + LATER_S
+        # ... and the attackers' own jobs become hung, with a diagnosis or without one.
+        for job in bad:
+            wait_until(lambda job=job: job.verdict()["incident"], "theirs are hung", 60)
     assert get(tower.url, "/readyz")["ready"]
+
+
+def test_another_user_s_processes_with_a_job_s_name_neither_stall_it_nor_hide_its_ranks(tower):
+    """They claim a rank that there is, one that there is not, and a rank from another node."""
+    stuck = Beat(step=1, age_s=500.0)
+    claims = [
+        RankVitals(
+            job="victim",
+            rank=rank,
+            pid=9000 + rank,
+            start_time=10,  # older than every rank
+            world_size=16,
+            owner=ATTACKER,
+            launched=True,
+            found_age_s=500.0,
+            beat=stuck,
+        )
+        for rank in (2, 15)
+    ]
+    with (
+        ImaginedJob(tower.url, "victim") as victim,
+        ImaginedJob(tower.url, "elsewhere", pids_from=7000) as elsewhere,
+    ):
+        wait_until(lambda: victim.step > 5, "the victim steps")
+        victim.beside = elsewhere.beside = claims
+        wait_until(lambda: victim.step > 40, "the victim steps on")
+        job = get(tower.url, "/api/v1/jobs/victim")
+        assert (job["status"], job["owner"], job["rivals"]) == ("healthy", "uid:1000", [])
+        assert [(rank["rank"], rank["pid"]) for rank in job["ranks"]] == [
+            (rank, 1000 + rank) for rank in range(4)
+        ]
+        listed = {item["job"]: item["owner"] for item in get(tower.url, "/api/v1/jobs")["items"]}
+        assert listed["victim@uid:2000"] == ATTACKER
+        victim.hang(2)
+        wait_until(lambda: victim.verdict()["status"] == "suspect", "the victim is suspect")
+        victim.send_dumps()
+        wait_until(lambda: [s["rank"] for s in victim.verdict()["suspects"]] == [2], "it is named")
+        wait_until(lambda: victim.verdict()["incident"], "its incident opens")

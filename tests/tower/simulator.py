@@ -186,6 +186,7 @@ class Simulation:
             id=f"batch-{self._batches}",
             node=node,
             job=JOB,
+            owner=next((r.owner for r in self.world.ranks.values() if r.node == node), ""),
             round=number,
             reason="deadline",
             held_s=0.0,

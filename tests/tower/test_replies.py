@@ -142,10 +142,10 @@ def test_a_job_whose_reply_cannot_be_made_is_left_out_and_logged_once(tower, wor
 def test_trouble_with_one_jobs_ranks_stays_its_own(tower, world, caplog, monkeypatch):
     take = tower.fleet._take_vitals
 
-    def take_but_one(claim):
+    def take_but_one(label, claim):
         if claim.vitals.job == "broken":
             raise ZeroDivisionError("forged")
-        take(claim)
+        take(label, claim)
 
     monkeypatch.setattr(tower.fleet, "_take_vitals", take_but_one)
     with caplog.at_level(logging.ERROR):

@@ -97,6 +97,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
                 reply = await tower.take_dumps(as_sent(received))
             replies.append(json.loads(msgspec.json.encode(reply)))
         await tick(tower)
+        assert list(tower.live) == [JOB]
         verdict = live_verdict(tower, JOB)
         assert verdict is not None
         return verdict, replies

@@ -148,3 +148,25 @@ def test_a_report_survives_the_network(ranks):
 def test_any_bytes_are_a_report_or_a_named_error(body):
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         msgspec.json.decode(body, type=Report)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("report.json", ("ranks", 0)),
+        ("reply.json", ("deadlines", 0)),
+        ("reply.json", ("orders", 0)),
+        ("dumps.json", ()),
+    ],
+)
+def test_an_owner_is_optional_and_bounded(name, place):
+    """A message of a release without owners is read; one with an endless owner is refused."""
+    message = recorded(name)
+    part = message
+    for key in place:
+        part = part[key]
+    del part["owner"]
+    read(name, message)
+    part["owner"] = "u" * 257
+    with pytest.raises(msgspec.ValidationError, match="`owner` has 257 characters"):
+        read(name, message)

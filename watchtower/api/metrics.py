@@ -20,6 +20,7 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
+from watchtower.core.fleet.generation import Job
 from watchtower.core.fleet.shares import (
     CALM,
     ENDED,
@@ -67,7 +68,7 @@ class TowerCollector(Collector):
         tower = self._tower
         ranked = rank_fairly(
             Candidate(
-                owner=tower.fleet.jobs[live.name].founder,
+                owner=_key_of(tower.fleet.jobs[live.name]),
                 urgency=_urgency(live),
                 since=live.incident.opened_at if live.incident and is_open(live) else 0.0,
                 name=live.name,
@@ -158,6 +159,11 @@ def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
     for status in Status:
         family.add_metric([status.value], counts[status])
     return family
+
+
+def _key_of(job: Job) -> str:
+    """Return whose share of the places a job uses."""
+    return job.owner or job.founder
 
 
 def _urgency(live: LiveJob) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """The log beside the file shrinks to this after a burst: one batch of dumps of the largest size."""
@@ -36,6 +36,9 @@ UPDATE generations SET seen_at = CAST(strftime('%s', 'now') AS REAL);
 """,
     2: """
 ALTER TABLE incidents ADD COLUMN verdicts TEXT NOT NULL DEFAULT '[]';
+""",
+    3: """
+ALTER TABLE generations ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 """,
 }
 """SQL that brings a version to the next; tables and indexes that are only new come from

@@ -62,9 +62,10 @@ ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
 """
 
 SAVE_GENERATION = """
-INSERT INTO generations (job, number, typical_step_s, processes, seen_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO generations (job, number, typical_step_s, processes, seen_at, owner)
+VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.seen_at,
-    typical_step_s = excluded.typical_step_s, processes = excluded.processes
+    typical_step_s = excluded.typical_step_s, processes = excluded.processes, owner = excluded.owner
 """
 
 SAVE_INCIDENT = f"""
@@ -102,11 +103,11 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
     db.execute(SAVE_INCIDENT, row)
 
 
-def save_dumps(db: sqlite3.Connection, sent: SentBatch, received_at: float) -> int:
-    """Insert a batch that is not there yet; its size in bytes."""
+def save_dumps(db: sqlite3.Connection, job: str, sent: SentBatch, received_at: float) -> int:
+    """Insert a batch of a job that is not there yet; its size in bytes."""
     batch, size = sent.batch, len(sent.body)
     taken_at = received_at - batch.held_s
-    row = (batch.id, batch.job, batch.node, received_at, _as_text(sent.body), taken_at, size)
+    row = (batch.id, job, batch.node, received_at, _as_text(sent.body), taken_at, size)
     db.execute(
         "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",

@@ -1,4 +1,4 @@
--- Version 3. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 4. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -41,7 +41,8 @@ CREATE TABLE IF NOT EXISTS generations (
     number INTEGER NOT NULL,
     typical_step_s DOUBLE PRECISION NOT NULL,
     processes TEXT NOT NULL,
-    seen_at DOUBLE PRECISION NOT NULL DEFAULT 0
+    seen_at DOUBLE PRECISION NOT NULL DEFAULT 0,
+    owner TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS mutes (
     job TEXT PRIMARY KEY,

@@ -155,11 +155,14 @@ class SqliteStore:
         """Insert an incident, or bring it up to date. A missing case keeps the stored one."""
         return self._write(lambda db: rows.save_incident(db, incident))
 
-    def save_dumps(self, sent: SentBatch, received_at: float) -> Future[None]:
-        """Keep a batch; one that is there already stays as it is."""
+    def save_dumps(self, job: str, sent: SentBatch, received_at: float) -> Future[None]:
+        """Keep a batch of a job; one that is there already stays as it is.
+
+        `job` is the tower's label: the agent's name for it may be another owner's job too.
+        """
 
         def save(db: sqlite3.Connection) -> None:
-            self._unpruned_bytes += rows.save_dumps(db, sent, received_at)
+            self._unpruned_bytes += rows.save_dumps(db, job, sent, received_at)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
@@ -192,7 +195,8 @@ class SqliteStore:
 
     def save_generation(self, job: str, past: PastGeneration, seen_at: float) -> Future[None]:
         """Remember a job's last generation."""
-        row = (job, past.number, past.typical_step_s, rows.encode(sorted(past.processes)), seen_at)
+        processes = rows.encode(sorted(past.processes))
+        row = (job, past.number, past.typical_step_s, processes, seen_at, past.owner)
         return self._write(lambda db: db.execute(rows.SAVE_GENERATION, row))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
@@ -288,7 +292,7 @@ class SqliteStore:
         for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
-        columns = "job, number, typical_step_s, processes"
+        columns = "job, number, typical_step_s, processes, owner"
         return Memory(
             pauses=pauses,
             generations={
@@ -296,8 +300,9 @@ class SqliteStore:
                     number=number,
                     typical_step_s=typical_step_s,
                     processes=rows.read_processes(job, processes),
+                    owner=owner,
                 )
-                for job, number, typical_step_s, processes in db.execute(
+                for job, number, typical_step_s, processes, owner in db.execute(
                     f"SELECT {columns} FROM generations"
                 )
             },

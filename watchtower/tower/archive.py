@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from watchtower.core.fleet.generation import Generation, PastGeneration
+from watchtower.core.fleet.generation import Generation, Job, PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Ack, DumpRow, Incident, Memory
 from watchtower.store.sqlite import SqliteStore
@@ -120,10 +120,10 @@ class Archive:
         if store.failure is not None:
             self._note(store.failure)
 
-    async def keep_dumps(self, sent: SentBatch) -> None:
-        """Store a batch. Raises StoreFailedError, at once while an earlier batch hangs."""
+    async def keep_dumps(self, job: str, sent: SentBatch) -> None:
+        """Store a batch of a job. Raises StoreFailedError, at once while an earlier batch hangs."""
         self._dump_writes.take_done()
-        save = partial(self.store.save_dumps, sent, self._clock.wall())
+        save = partial(self.store.save_dumps, job, sent, self._clock.wall())
         future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
@@ -184,13 +184,16 @@ class Archive:
         """Let all learned pauses fade, those of jobs that are not live too."""
         self._give(lambda: self.store.fade_pauses(share))
 
-    def remember(self, gen: Generation, live: LiveJob) -> None:
-        """Store who the ranks are and how fast they step, when that has changed, and once a day."""
+    def remember(self, job: Job, live: LiveJob) -> None:
+        """Store whose a job is, who the ranks are and how fast they step, when that has changed,
+        and once a day."""
+        gen = job.generation
         now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
-        known = (len(gen.ranks), gen.is_paced, int(wall // DAY_S), self._recoveries)
+        known = (len(gen.ranks), gen.is_paced, job.owner, int(wall // DAY_S), self._recoveries)
         differs = not 1 / PACE_DIFFERS <= step_s / (live.remembered_step_s or 1e-9) <= PACE_DIFFERS
         if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
-            if not self._give(lambda: self.store.save_generation(gen.job, gen.remember(), wall)):
+            past = gen.remember(job.owner)
+            if not self._give(lambda: self.store.save_generation(gen.job, past, wall)):
                 return
             if live.remembered is not None and live.remembered[-1] != self._recoveries:
                 for pause in live.pauses.all():

@@ -29,26 +29,28 @@ def find_deadlines(
     """Say of each rank of a report how long it may go without a beat, where that is known."""
     known: dict[tuple[str, str], float | None] = {}
     for vitals in report.ranks:
-        job, beat = fleet.jobs.get(vitals.job), vitals.beat
+        label = fleet.labels.find(vitals.job, vitals.owner)
+        job, beat = fleet.jobs.get(label), vitals.beat
         if job is None or beat is None or beat.step < 0 or vitals.ended is not None:
             continue
-        key = (vitals.job, beat.phase)
+        key = (label, beat.phase)
         try:
             if key not in known:
                 known[key] = None
-                learned = pauses.get(vitals.job, Pauses())
+                learned = pauses.get(label, Pauses())
                 known[key] = detector.deadline_s(job.generation, beat.phase, learned)
-                troubles.end(vitals.job, DEADLINES)
+                troubles.end(label, DEADLINES)
             after_s = known[key]
             if after_s is None:
                 continue
             deadline = Deadline(
                 job=vitals.job,
+                owner=vitals.owner,
                 rank=vitals.rank,
                 after_s=min(after_s, MAX_AGE_S),
                 phase=beat.phase,
             )
         except Exception as error:
-            troubles.note(vitals.job, DEADLINES, error)
+            troubles.note(label, DEADLINES, error)
             continue
         yield deadline

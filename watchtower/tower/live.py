@@ -58,9 +58,9 @@ class LiveJob:
     ended_at: float | None = None
     lost_at: float | None = None
     """Since when no agent reports this job."""
-    remembered: tuple[int, bool, int, int] | None = None
-    """What of this generation was stored last: number of ranks, whether the pace is known, the day,
-    how often the store came back."""
+    remembered: tuple[int, bool, str, int, int] | None = None
+    """What of this generation was stored last: number of ranks, whether the pace is known, the
+    owner, the day, how often the store came back."""
     remembered_step_s: float = 0.0
     """The typical step that was stored with it."""
     remembered_at: float = float("-inf")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtower.wire.orders import MAX_ORDERS, Order
@@ -19,17 +19,28 @@ class OrderBook:
         self._pending: dict[str, dict[str, tuple[float, Order]]] = {}
 
     def place(
-        self, nodes: Iterable[str], job: str, order_id: str, now: float, *, glance: bool
+        self,
+        nodes: Mapping[str, tuple[str, str]],
+        job: str,
+        order_id: str,
+        now: float,
+        *,
+        glance: bool,
     ) -> None:
         """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one,
-        but a glance no whole dump."""
+        but a glance no whole dump.
+
+        With each node comes what its agent calls the job: its name and owner.
+        """
         self._expire(now)
-        order = Order(id=order_id, job=job, expires_s=EXPIRES_S, glance=glance)
-        for node in nodes:
+        for node, (name, owner) in nodes.items():
             pending = self._pending.setdefault(node, {})
             if glance and _holds_whole(pending.get(job), now):
                 continue
-            if job in pending or len(pending) < MAX_ORDERS:
+            if job in pending or _has_room(pending, owner):
+                order = Order(
+                    id=order_id, job=name, owner=owner, expires_s=EXPIRES_S, glance=glance
+                )
                 pending[job] = (now, order)
 
     def collect(self, node: str, now: float) -> tuple[Order, ...]:
@@ -53,6 +64,13 @@ class OrderBook:
             for node, pending in self._pending.items()
             if any(now - placed_at < EXPIRES_S for placed_at, _ in pending.values())
         }
+
+
+def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
+    """Whether one more order of an owner may wait: it has fewer than there is room left for."""
+    left = MAX_ORDERS - len(pending)
+    taken = sum(order.owner == owner for _, order in pending.values())
+    return left > 0 and (not owner or taken < left)
 
 
 def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:

@@ -122,7 +122,7 @@ class Tower:
         now = self.clock.now()
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
-        for name in {vitals.job for vitals in report.ranks}:
+        for name in {label for label, _ in self.fleet.nodes[report.node].ranks}:
             begin = partial(self._begin_to_watch, name, failed.get(name))
             self.troubles.guard(name, "taking its ranks from a report", begin)
         deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
@@ -147,19 +147,20 @@ class Tower:
         sends it again.
         """
         now, batch = self.clock.now(), sent.batch
+        name = self.fleet.labels.find(batch.job, batch.owner)
         if batch.glance:
-            self._take_glance(batch, now)
+            self._take_glance(name, batch, now)
             return DumpReceipt(id=batch.id)
-        taken, live = self.fleet.take_dumps(sent, now), self.live.get(batch.job)
+        taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
-            self._judge_soon(batch.job)
-        await self.archive.keep_dumps(sent)
+            self._judge_soon(name)
+        await self.archive.keep_dumps(name, sent)
         self.counters.dumps += 1
         return DumpReceipt(id=batch.id)
 
-    def _take_glance(self, batch: DumpBatch, now: float) -> None:
-        live, job = self.live.get(batch.job), self.fleet.jobs.get(batch.job)
+    def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
+        live, job = self.live.get(name), self.fleet.jobs.get(name)
         if live is not None and job is not None and live.generation == job.generation.number:
             dumps = job.generation.own(batch)
             live.watch.looks.take(dumps, batch.stacks, now - batch.held_s)
@@ -189,9 +190,7 @@ class Tower:
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
     def _tick_job(self, job: Job, now: float) -> None:
-        self._guard(
-            job, "checking it", lambda: self._step(job.generation, self._live_job(job), now)
-        )
+        self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
 
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
         if not self.troubles.guard(job.name, what, work):
@@ -213,10 +212,11 @@ class Tower:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
         log.info("job %s: generation %d seen", job.name, number)
-        self.archive.remember(job.generation, begun)
+        self.archive.remember(job, begun)
         return begun
 
-    def _step(self, gen: Generation, live: LiveJob, now: float) -> None:
+    def _step(self, job: Job, live: LiveJob, now: float) -> None:
+        gen = job.generation
         if self._is_returning(live, gen, now):
             return
         looks = live.watch.looks
@@ -232,7 +232,7 @@ class Tower:
             self._look(live, gen, now)
         live.note_condition(condition.kind, now)
         if gen.is_paced or condition.kind is Kind.CHANGING:
-            self.archive.remember(gen, live)
+            self.archive.remember(job, live)
 
     def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a glance at every rank of a job of which none beats."""
@@ -313,7 +313,7 @@ class Tower:
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
         nodes = {
-            record.key.node
+            record.key.node: (record.vitals.job, record.vitals.owner)
             for record in gen.live()
             if wanted.again or not is_dumped_since(record, since)
         }
@@ -328,17 +328,17 @@ class Tower:
         watch = live.watch
         sketch = sketch_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, sketch))
+        self._start(self._diagnose(live, gen, sketch, self.fleet.jobs[live.name].sharer))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch) -> None:
+    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch, owner: str) -> None:
         asked = live.question()
         try:
-            conclusion = await conclude(self.runner, sketch, gen.job, live.earlier)
+            conclusion = await conclude(self.runner, sketch, owner, live.earlier)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
@@ -356,7 +356,7 @@ class Tower:
         live, longest = self.live.get(job.name), math.inf
         if live is None:
             return
-        if self.fleet.is_crowded:
+        if self.fleet.is_crowded_for(job):
             longest = FORGET_CROWDED_AFTER_S
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)

@@ -56,6 +56,8 @@ class JobSummary:
     """One line about a job."""
 
     job: str
+    owner: str
+    """"uid:1000", "namespace:team-a"; empty where the agents do not know it."""
     generation: int
     status: Status
     detail: str
@@ -75,6 +77,7 @@ class JobView:
     """Everything about a live job."""
 
     job: str
+    owner: str
     generation: int
     status: Status
     detail: str
@@ -107,6 +110,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
         job=name,
+        owner=job.owner,
         generation=gen.number,
         status=live.watch.status,
         detail=live.watch.reason,
@@ -144,10 +148,12 @@ def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> 
 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
-    gen, mute = tower.fleet.jobs[live.name].generation, tower.paging.mute_of(live.name)
+    job, mute = tower.fleet.jobs[live.name], tower.paging.mute_of(live.name)
+    gen = job.generation
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,
+        owner=job.owner,
         generation=gen.number,
         status=live.watch.status,
         detail=live.watch.reason,

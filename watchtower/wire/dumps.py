@@ -167,12 +167,15 @@ class DumpBatch:
     group_logs: tuple[GroupLog, ...] = ()
     glance: bool = False
     """Taken by an order for a glance: soft state, that nobody keeps."""
+    owner: str = ""
+    """Whose job, as in the report. Empty from an agent that knows no owners."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("id", self.id)
         check_text("node", self.node)
         check_text("job", self.job)
+        check_text("owner", self.owner)
         check_text("reason", self.reason)
         check_age("held_s", self.held_s)
         check_integer("round", self.round)

@@ -26,10 +26,13 @@ class Deadline:
     after_s: float
     phase: str = ""
     """Holds only while the rank is in this phase: a phase entered since has its own patience."""
+    owner: str = ""
+    """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("job", self.job)
+        check_text("owner", self.owner)
         check_rank(self.rank)
         check_age("after_s", self.after_s)
 
@@ -45,11 +48,14 @@ class Order:
     glance: bool = False
     """One round without child processes: only where each rank is. It is asked for every 30 s where
     no rank beats, and an agent that does not know it takes a whole dump."""
+    owner: str = ""
+    """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("id", self.id)
         check_text("job", self.job)
+        check_text("owner", self.owner)
         check_age("expires_s", self.expires_s)
         check_count("ranks", len(self.ranks), MAX_DEADLINES)
 

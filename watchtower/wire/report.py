@@ -153,11 +153,17 @@ class RankVitals:
     """One process that is (or was) a rank. (pid, start_time) tells two processes apart."""
 
     job: str
+    """The job's name, as the process or its launcher says it."""
     rank: int
     pid: int
     """Process id as the node's host sees it."""
     start_time: int
     """Field 22 of /proc/PID/stat: clock ticks since boot."""
+    owner: str = ""
+    """Whose the process is, by the kernel and the node's root: "uid:1000", "namespace:team-a". One
+    name of two owners is two jobs. Empty from an agent that knows no owners."""
+    launched: bool = False
+    """A launcher started it, or the process that started other ranks of this job on this node."""
     world_size: int | None = None
     local_rank: int | None = None
     restart_count: int | None = None
@@ -176,6 +182,7 @@ class RankVitals:
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("job", self.job)
+        check_text("owner", self.owner)
         check_text("wchan", self.wchan)
         check_rank(self.rank)
         if not self.job:
@@ -201,6 +208,8 @@ class AgentLimits:
     """Why dumps would be lost with the agent although it has a spool; empty when they would not."""
     ranks: str = ""
     """Which ranks the agent leaves out of its reports because there are too many; else empty."""
+    owners: str = ""
+    """Why the owner of some ranks is not the one that it should be; else empty."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -208,10 +217,12 @@ class AgentLimits:
         check_text("process", self.process, MAX_TEXT)
         check_text("spool", self.spool, MAX_TEXT)
         check_text("ranks", self.ranks, MAX_TEXT)
+        check_text("owners", self.owners, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
         """Return what is limited."""
-        return tuple(filter(None, (self.python_stacks, self.process, self.spool, self.ranks)))
+        every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
+        return tuple(filter(None, every))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

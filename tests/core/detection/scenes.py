@@ -41,6 +41,7 @@ class Rank:
     ended: Ending | None = None
     ended_at: float = 0.0
     has_page: bool = True
+    owner: str = ""
     moves: dict[str, float] = field(default_factory=dict)
     """Bytes per second, by the field of `Movement`."""
 
@@ -58,6 +59,7 @@ class Rank:
             rank=self.rank,
             pid=self.pid,
             start_time=self.pid * 10,
+            owner=self.owner,
             world_size=world_size,
             found_age_s=now - self.started_at,
             beat=beat if self.has_page else None,

@@ -7,15 +7,18 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.owners import find_user
 from agent.discovery.process_table import ProcessTable
-from agent.procfs import Proc
+from agent.procfs import Proc, parse_fields
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
+from tests.system.e2e.other_users import JOB_USER, become, needs_other_users
 
 Start = Callable[..., Victim]
 Look = Callable[[], list[FoundRank]]
@@ -59,7 +62,7 @@ def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, look: L
     victim = start(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", WATCHTOWER_JOB="llama")
     (rank,) = look()
     assert rank.process.pid == victim.pid
-    assert rank.job == "llama"
+    assert rank.job.name == "llama"
     assert (rank.claim.rank, rank.claim.world_size, rank.claim.local_rank) == (3, 8, 1)
     assert rank.page is not None
 
@@ -124,15 +127,15 @@ def test_a_rank_named_at_run_time_is_found_by_its_page(start: Start, look: Look)
     assert look() == []
     victim.do("hb = Heartbeat(job='ray-job', rank=5, world_size=9); hb.beat(1)")
     (rank,) = look()
-    assert (rank.process.pid, rank.job) == (victim.pid, "ray-job")
+    assert (rank.process.pid, rank.job.name) == (victim.pid, "ray-job")
     assert (rank.claim.rank, rank.claim.world_size) == (5, 9)
 
 
 def test_a_job_name_on_the_page_wins_over_the_environment(start: Start, look: Look) -> None:
     victim = start(RANK="0", WATCHTOWER_JOB="outside")
-    assert [rank.job for rank in look()] == ["outside"]
+    assert [rank.job.name for rank in look()] == ["outside"]
     victim.do("hb = Heartbeat(job='inside'); hb.beat(1)")
-    assert [rank.job for rank in look()] == ["inside"]
+    assert [rank.job.name for rank in look()] == ["inside"]
 
 
 def test_only_what_matches_is_watched(start: Start, mark: str) -> None:
@@ -179,7 +182,65 @@ def test_ranks_of_one_launcher_share_a_job_name(start: Start, look: Look) -> Non
     assert first.job == second.job
     launcher = Proc().stat(os.getpid())
     assert launcher is not None
-    assert first.job == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
+    assert first.job.name == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
+
+
+@needs_other_users
+def test_another_user_s_process_with_the_environment_of_a_job_is_of_another_job(
+    start: Start, look: Look
+) -> None:
+    same = {"RANK": "0", "WATCHTOWER_JOB": "llama", "WATCHTOWER_HEARTBEAT": "off"}
+    command = ["/bin/sleep", "600"]
+    mine = start(command, expect=False, **same)
+    other = start([*become(JOB_USER, []), *command], expect=False, **same)
+    wait_until(lambda: Proc().name(other.pid) == "sleep", "it has become the other user")
+    ranks = {rank.pid: rank.job for rank in look()}
+    assert ranks == {
+        mine.pid: JobKey("llama", f"uid:{os.getuid()}"),
+        other.pid: JobKey("llama", f"uid:{JOB_USER}"),
+    }
+
+
+IN_A_NAMESPACE = """
+import ctypes, os, time
+os.setgroups([]); os.setresgid(*[{user}] * 3); os.setresuid(*[{user}] * 3)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(4, 1, 0, 0, 0)  # else its files in /proc stay root's
+print("made" if libc.unshare(0x10000000) == 0 else "refused", flush=True)
+print("ready", flush=True)
+input()
+os.setuid(0)
+print("done", flush=True)
+time.sleep(600)
+"""
+
+
+@needs_other_users
+def test_inside_a_user_namespace_a_process_belongs_to_who_made_it(start: Start) -> None:
+    """As in a rootless container, where a user has thousands of user ids for the host."""
+    program = IN_A_NAMESPACE.format(user=JOB_USER)
+    inside = start([sys.executable, "-c", program], expect=False)
+    if "made" not in inside._expect("ready"):
+        pytest.skip("this kernel lets no user make a user namespace")
+    Path(f"/proc/{inside.pid}/uid_map").write_text("0 100000 1\n")
+    inside.do("")
+    status = parse_fields(Proc().try_read(inside.pid, "status"))
+    assert status["Uid"].split()[0] == "100000"
+    assert find_user(Proc(), inside.pid) == JOB_USER
+    assert find_user(Proc(), os.getpid()) == os.getuid()
+
+
+def test_a_process_beside_the_launcher_s_family_is_not_launched(start: Start, look: Look) -> None:
+    """Two ranks have one parent; a third process has a shell of its own above it."""
+    family = [start(RANK=rank, WATCHTOWER_JOB="llama") for rank in ("0", "1")]
+    command = f"RANK=0 {shlex.quote(sys.executable)} {OBEYS}; true"
+    by_hand = start(["/bin/sh", "-c", command], WATCHTOWER_JOB="llama")
+    python = int(by_hand.do("print(os.getpid())"))
+    launched = {rank.pid: rank.launched for rank in look()}
+    assert launched == {family[0].pid: True, family[1].pid: True, python: False}
+    family[0].close()
+    wait_until(lambda: not os.path.exists(f"/proc/{family[0].pid}"), "the process is gone")
+    assert {rank.pid: rank.launched for rank in look()} == {family[1].pid: True, python: False}
 
 
 def test_a_rank_that_ended_is_not_found_any_more(start: Start, look: Look) -> None:
@@ -196,4 +257,5 @@ def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, look:
     victim.process.kill()
     wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
     (after,) = look()
-    assert (after.job, after.claim) == (before.job, before.claim) == ("10.0.0.1:29500", after.claim)
+    assert (after.job, after.claim) == (before.job, before.claim)
+    assert after.job.name == "10.0.0.1:29500"

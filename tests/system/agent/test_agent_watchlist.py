@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.config import ENDED_KEPT_S
-from agent.discovery.found_rank import FoundRank
+from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
@@ -24,7 +24,7 @@ def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
     stat = Proc().stat(pid)
     assert stat is not None
     process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
-    return FoundRank(process=process, job=job, claim=RankClaim(rank=rank), page=None)
+    return FoundRank(process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None)
 
 
 def test_one_bad_rank_is_left_out_and_said_once(
@@ -50,7 +50,7 @@ def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:
     assert vitals.ended is not None
     assert vitals.ended.age_s == pytest.approx(60.0)
     assert watchlist.living() == []
-    assert watchlist.known_ranks() == {"j": {0}}
+    assert watchlist.known_ranks() == {JobKey("j"): {0}}
     watchlist.update([], now + ENDED_KEPT_S + 1)
     assert watchlist.vitals(now) == ()
 

@@ -7,7 +7,7 @@ inherited its environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import (
@@ -68,18 +68,31 @@ class Claim:
         """Whether this process only claims a rank that is another's.
 
         What is run beside a rank inherits its environment, and with it the rank; but a heartbeat
-        page is made by training code alone. A restarted rank has its page after its imports.
+        page is made by training code alone. A restarted rank has its page after its imports. A
+        process that was started by hand comes after what a launcher started.
         """
         before = [record] if record is not None else list(gen.ranks.values())
+        if self._is_outside(gen, before):
+            return True
         if self.vitals.beat is None and any(r.vitals.beat is not None for r in before):
             return True
         return record is not None and self._is_held(record)
 
     def takes_over(self, record: RankRecord) -> bool:
-        """Whether a rank that is taken is this process's all the same: it has a page, and the one
-        that holds the rank has none. That may be something that outlived an earlier run."""
-        with_page = self.vitals.beat is not None and record.vitals.beat is None
-        return with_page and self._is_held(record)
+        """Whether a rank that is taken is this process's all the same: a launcher started it, or it
+        has a page, and neither is so of the one that holds the rank. That may be something that
+        outlived an earlier run."""
+        comes_before = _standing(self.vitals) > _standing(record.vitals)
+        return comes_before and self._is_held(record)
+
+    def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
+        """Whether a launcher started the ranks `before` it, but not this process.
+
+        It may begin the next generation when this one has ended, unless it was there before.
+        """
+        if self.vitals.launched or not any(record.vitals.launched for record in before):
+            return False
+        return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
 
     def _is_held(self, record: RankRecord) -> bool:
         """Whether the process that holds a rank is still there."""
@@ -91,12 +104,18 @@ class Claim:
         return holder is not None and self.now - holder.seen_at <= self.policy.silence_s
 
 
-def precedence(vitals: RankVitals) -> tuple[bool, bool, int]:
+def precedence(vitals: RankVitals) -> tuple[bool, bool, bool, int]:
     """Order processes that claim the same rank: the first one gets it.
 
-    Live ones before the remains of their predecessors, and of those the youngest; with a page
-    before without; of the live ones the oldest, since what a rank starts is younger than the rank.
+    Those that a launcher started first, ended or not: what was started by hand beside them takes no
+    rank of theirs. Then live ones before the remains of their predecessors, and of those the
+    youngest; with a page before without; of the live ones the oldest, since what a rank starts is
+    younger than the rank.
     """
     has_ended = vitals.ended is not None
     age = -vitals.start_time if has_ended else vitals.start_time
-    return has_ended, vitals.beat is None, age
+    return not vitals.launched, has_ended, vitals.beat is None, age
+
+
+def _standing(vitals: RankVitals) -> tuple[bool, bool]:
+    return vitals.launched, vitals.beat is not None

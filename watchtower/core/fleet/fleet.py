@@ -1,13 +1,13 @@
 """The fleet: which processes are which ranks of which job, rebuilt from reports at any time.
 
-The two rules of this file: a process is known by (node, pid, start time), never by its rank; and a
-new generation of a job begins when a rank comes back as another process. Reports are the only
-input; everything is soft state, updated in place.
+The rules of this file: a process is known by (node, pid, start time), never by its rank; a new
+generation of a job begins when a rank comes back as another process; and a process of another owner
+is of another job. Reports are the only input; everything is soft state, updated in place.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 
 from watchtower.core.fleet.claims import Claim, precedence
@@ -19,6 +19,8 @@ from watchtower.core.fleet.generation import (
     ProcessKey,
     RankRecord,
 )
+from watchtower.core.fleet.labels import Labels
+from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
@@ -37,7 +39,7 @@ designed for. Further ones are left out."""
 
 MAX_DUMPS_BYTES = 256 * 1024 * 1024
 """Bodies of dumps in memory, of all jobs: two rounds of 131,072 ranks at 1 KB each. Beyond it the
-job that has most loses its dumps."""
+owner that has most loses the dumps of its largest job."""
 
 CROWDED = 0.5
 """Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
@@ -70,14 +72,14 @@ class Fleet:
         self.jobs: dict[str, Job] = {}
         self.past: dict[str, PastGeneration] = {}
         """The last generation of jobs that are not live (any more)."""
+        self.labels = Labels(self._holder_of)
         self.refused_jobs = 0
         """Ranks that were not taken because there are too many of them, or of their jobs."""
-        self.rank_count = 0
-        """Ranks of all jobs."""
+        self._ranks, self._jobs = Quota(), Quota()
+        self._founded: defaultdict[str, Quota] = defaultdict(Quota)
+        """Jobs in memory by the node that reported them first."""
         self._dumps_bytes = 0
         """Bytes of all bodies, or more: what jobs let go of is not counted until there is need."""
-        self._founded: Counter[str] = Counter()
-        """Jobs in memory by the node that reported them first."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
@@ -94,7 +96,6 @@ class Fleet:
             seen_at=now,
             interval_s=report.interval_s,
             limits=report.limits,
-            ranks={(vitals.job, vitals.rank) for vitals in report.ranks},
         )
         if previous is not None:
             _compare_agents(node, previous, now)
@@ -103,10 +104,13 @@ class Fleet:
         failed: dict[str, Exception] = {}
         for vitals in sorted(report.ranks, key=precedence):
             key = ProcessKey(report.node, vitals.pid, vitals.start_time)
+            label = self._label_of(vitals, key)
+            node.ranks.add((label, vitals.rank))
             try:
-                self._take_vitals(Claim(key, vitals, reported, self.nodes, self._policy, now))
+                claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
+                self._take_vitals(label, claim)
             except Exception as error:
-                failed[vitals.job] = error
+                failed[label] = error
         for name in {name for name, _ in node.ranks}:
             self._drop_rivals(name, report.node, reported)
         for name, rank in (previous.ranks if previous else set()) - node.ranks:
@@ -116,7 +120,7 @@ class Fleet:
 
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
         """Attach dumps to the ranks they were taken of; returns those that tell something new."""
-        job = self.jobs.get(sent.batch.job)
+        job = self.jobs.get(self.labels.find(sent.batch.job, sent.batch.owner))
         if job is None:
             return []
         before = job.generation.dumps_bytes
@@ -125,6 +129,17 @@ class Fleet:
         if self._dumps_bytes > MAX_DUMPS_BYTES:
             self._dumps_bytes = self._drop_too_much()
         return taken
+
+    @property
+    def rank_count(self) -> int:
+        """Ranks of all jobs."""
+        return self._ranks.total
+
+    def is_crowded_for(self, job: Job) -> bool:
+        """Whether room for new jobs gets short, for all or for the owner of this one."""
+        if self.is_crowded or self._jobs.is_crowded(job.owner, self._max_jobs):
+            return True
+        return self._founded[job.founder].is_crowded(job.owner, MAX_JOBS_PER_NODE)
 
     @property
     def is_crowded(self) -> bool:
@@ -141,28 +156,70 @@ class Fleet:
             del self.nodes[name]
 
     def forget(self, name: str) -> None:
-        """Drop a job, remembering only how many generations it had."""
+        """Drop a job, remembering only how many generations it had, and whose it was."""
         job = self.jobs.pop(name)
-        self.past[name] = PastGeneration(number=job.generation.number)
+        self.labels.drop(name)
+        self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
         while len(self.past) > MAX_PAST:
             self.past.pop(next(iter(self.past)))
-        self.rank_count -= len(job.generation.ranks)
-        self._founded[job.founder] -= 1
-        if not self._founded[job.founder]:
+        self._count(job, job.owner, -1)
+        if not self._founded[job.founder].total:
             del self._founded[job.founder]
 
     def _drop_too_much(self) -> int:
         """Keep to the bound; returns the bytes of all bodies that are left."""
-        gens = [job.generation for job in self.jobs.values()]
-        while (total := sum(gen.dumps_bytes for gen in gens)) > MAX_DUMPS_BYTES:
-            max(gens, key=lambda gen: gen.dumps_bytes).drop_dumps()
+        by_owner: defaultdict[str, list[Generation]] = defaultdict(list)
+        for job in self.jobs.values():
+            by_owner[job.sharer].append(job.generation)
+        used = {owner: sum(g.dumps_bytes for g in gens) for owner, gens in by_owner.items()}
+        while (total := sum(used.values())) > MAX_DUMPS_BYTES:
+            owner = max(used, key=lambda each: used[each])
+            largest = max(by_owner[owner], key=lambda gen: gen.dumps_bytes)
+            used[owner] -= largest.dumps_bytes
+            largest.drop_dumps()
         return total
 
-    def _take_vitals(self, claim: Claim) -> None:
+    def _holder_of(self, label: str) -> str | None:
+        known = self.jobs.get(label) or self.past.get(label)
+        return known.owner if known is not None else None
+
+    def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
+        """Return the label of the job that a process is of.
+
+        A process that was reported before stays in its job: an agent that was restarted may have
+        learned, or may no longer be able to see, whose it is.
+        """
+        live = self.labels.find_live(vitals.job, vitals.owner)
+        if live is not None:
+            return live
+        job, past = self.jobs.get(vitals.job), self.past.get(vitals.job)
+        record = job.generation.ranks.get(vitals.rank) if job else None
+        if (record is not None and record.key == key) or (past and key in past.processes):
+            return vitals.job
+        return self.labels.find(vitals.job, vitals.owner)
+
+    def _note_name(self, job: Job, name: str, owner: str) -> None:
+        """Note what agents call a job, and whose it is."""
+        if self.labels.find_live(name, owner) is not None:
+            return
+        self.labels.bind(name, owner, job.name)
+        if owner and owner != job.owner:
+            self._count(job, job.owner, -1)
+            job.owner = owner
+            self._count(job, job.owner, 1)
+
+    def _count(self, job: Job, owner: str, sign: int) -> None:
+        """Add a job to the shares of its owner, or take it out."""
+        self._jobs.add(owner, sign)
+        self._founded[job.founder].add(owner, sign)
+        self._ranks.add(owner, sign * len(job.generation.ranks))
+
+    def _take_vitals(self, label: str, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key
-        job = self.jobs.get(vitals.job) or self._new_job(claim)
+        job = self.jobs.get(label) or self._new_job(label, claim)
         if job is None:
             return
+        self._note_name(job, vitals.job, vitals.owner)
         gen = job.generation
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
@@ -170,11 +227,11 @@ class Fleet:
         elif key in job.retired:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
-                self._join(gen, claim)
+                self._join(job, claim)
         elif record is None and claim.is_history(gen):
             job.retire([key], claim.now)
         elif record is None and not claim.comes_after(gen):
-            self._join(gen, claim)
+            self._join(job, claim)
         else:
             self._weigh_claim(job, record, claim)
 
@@ -188,47 +245,52 @@ class Fleet:
         elif claim.vitals.ended is not None:
             job.retire([claim.key], claim.now)
         elif record is not None and claim.takes_over(record):
-            self._join(gen, claim)
+            self._join(job, claim)
             gen.note_rival(record.key, record.vitals, record.seen_at)
         elif claim.is_rival(gen, record):
             gen.note_rival(claim.key, claim.vitals, claim.now)
         else:
             job.retire((r.key for r in gen.ranks.values()), claim.now)
-            self.rank_count -= len(gen.ranks)
+            self._ranks.add(job.owner, -len(gen.ranks))
             job.generation = Generation(job.name, gen.number + 1, claim.now)
-            self._join(job.generation, claim)
+            self._join(job, claim)
 
-    def _new_job(self, claim: Claim) -> Job | None:
+    def _new_job(self, label: str, claim: Claim) -> Job | None:
         vitals = claim.vitals
-        past = self.past.get(vitals.job, PastGeneration(number=0))
+        past = self.past.get(label, PastGeneration(number=0))
         is_known = claim.key in past.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
             return None  # it ended before this tower looked: history, not a job to watch
-        node = claim.key.node
-        is_full = len(self.jobs) >= self._max_jobs or self.rank_count >= MAX_RANKS
-        if is_full or self._founded[node] >= MAX_JOBS_PER_NODE:
+        node, owner = claim.key.node, vitals.owner or past.owner
+        has_room = (
+            self._jobs.has_room(owner, self._max_jobs)
+            and self._ranks.has_room(owner, MAX_RANKS)
+            and self._founded[node].has_room(owner, MAX_JOBS_PER_NODE)
+        )
+        if not has_room:
             self.refused_jobs += 1
             return None
-        self._founded[node] += 1
-        self.past.pop(vitals.job, None)
+        self.past.pop(label, None)
         began_at = claim.now - vitals.found_age_s
-        gen = Generation(vitals.job, past.number + (not is_known), began_at)
+        gen = Generation(label, past.number + (not is_known), began_at)
         if is_known:
             gen.pace("").recall(past.typical_step_s)
             gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
-        job = self.jobs[vitals.job] = Job(vitals.job, gen, node)
+        job = self.jobs[label] = Job(label, gen, node, owner)
+        self._count(job, owner, 1)
         if not is_known:
             job.retire(past.processes, claim.now)
         return job
 
-    def _join(self, gen: Generation, claim: Claim) -> None:
+    def _join(self, job: Job, claim: Claim) -> None:
+        gen = job.generation
         gen.rivals.pop(claim.key, None)
         is_new = claim.vitals.rank not in gen.ranks
-        if is_new and self.rank_count >= MAX_RANKS:
+        if is_new and not self._ranks.has_room(job.owner, MAX_RANKS):
             self.refused_jobs += 1
             return
-        self.rank_count += is_new
+        self._ranks.add(job.owner, is_new)
         record = RankRecord(
             key=claim.key,
             vitals=claim.vitals,

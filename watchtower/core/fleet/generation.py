@@ -60,6 +60,7 @@ class PastGeneration:
     typical_step_s: float = 0.0
     processes: frozenset[ProcessKey] = frozenset()
     """Empty for a job that was forgotten: whatever comes next is a new generation."""
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -256,10 +257,11 @@ class Generation:
         beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
         return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
 
-    def remember(self) -> PastGeneration:
-        """Say what a later tower needs to know this generation again."""
+    def remember(self, owner: str) -> PastGeneration:
+        """Say what a later tower needs to know this generation of an owner's job again."""
         return PastGeneration(
             number=self.number,
+            owner=owner,
             typical_step_s=self.pace("").typical_s,
             # Ranks come back one node after the other: those awaited must not be forgotten.
             processes=self.known.union(record.key for record in self.ranks.values()),
@@ -279,11 +281,19 @@ class Job:
     """One job through its generations."""
 
     name: str
+    """The tower's label for it."""
     generation: Generation
     founder: str = ""
     """Node that reported it first."""
+    owner: str = ""
+    """Whose it is; empty while no agent has said."""
     retired: dict[ProcessKey, float] = field(default_factory=dict)
     """Processes of earlier generations, and since when they are."""
+
+    @property
+    def sharer(self) -> str:
+        """Whose shares it uses: its owner's, else its own."""
+        return self.owner or self.name
 
     def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
         """Remember processes that belong to an earlier generation, the newest ones."""

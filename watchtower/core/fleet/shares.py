@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
     """A job that wants a place."""
 
     owner: str
-    """Key of the fair shares: the node that reported the job first."""
+    """Key of the fair shares: the owner of the job, else the node that reported it first."""
     urgency: int
     since: float
     """Among jobs of the same urgency the lowest comes first: when the incident opened."""

@@ -1,0 +1,195 @@
+"""Whose a process is: the key of every share, and what keeps two users' jobs of one name apart.
+
+The kernel's answer comes first. The owner of a pod's process is the pod's namespace, if the process
+is in a cgroup that only root can have made and kubelet's folder of logs names the namespace. Every
+other process belongs to its user. Inside user namespaces that is the user who made the outermost
+one: a container's own uids (of a rootless container, or of a pod with `hostUsers: false`) differ
+from node to node, and their number would be a share for each.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from agent.config import MAX_KNOWN_PODS, MAX_POD_FOLDERS, POD_WAIT_S
+from agent.procfs import Proc, parse_fields
+
+CGROUP_MOUNT = "sys/fs/cgroup"
+POD_LOGS = ("var/log", "pods")
+
+PODS = ("kubepods", "kubepods.slice")
+"""What kubelet calls the folder of all pods, directly below the root of the hierarchy."""
+
+MAX_POD_DEPTH = 4
+"""Folders down to that of a pod: kubepods, its quality of service, the pod."""
+
+NS_GET_PARENT, NS_GET_OWNER_UID = 0xB702, 0xB704
+MAX_NESTED = 33
+"""User namespaces inside one another; the kernel allows 32 below the first one."""
+
+UNKNOWN_POD = (
+    "the namespace of a pod cannot be read, so that its owner is a user id: the agent needs the "
+    "host's cgroup namespace with /sys/fs/cgroup, and /var/log/pods"
+)
+
+_POD = re.compile(
+    r"(?:kubepods-(?:[a-z]{1,16}-)?)?pod"
+    r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
+)
+"""A folder of one pod, by both drivers. A pod from a file on the node has 32 digits for a UID."""
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Owners:
+    """Finds whose a process is. It remembers the pods' namespaces that it has read."""
+
+    def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._clock = proc, clock
+        self._root = os.path.dirname(proc.path)
+        self._namespaces: dict[str, str] = {}
+        """By the UID of the pod."""
+        self._read_at = float("-inf")
+        self._troubled: set[int] = set()
+        """Processes of pods of which the namespace is not known."""
+
+    def find(self, pid: int) -> str:
+        """Return "namespace:NAME" or "uid:NUMBER"; empty if the process is gone."""
+        user = find_user(self._proc, pid)
+        if user is None:
+            return ""
+        self.forget(pid)
+        pod = self._pod_of(pid)
+        namespace = self._namespace_of(pod) if pod else ""
+        if namespace:
+            return f"namespace:{namespace}"
+        if pod is None or pod:
+            self._troubled.add(pid)
+        return f"uid:{user}"
+
+    def forget(self, pid: int) -> None:
+        """Forget a process that is gone."""
+        self._troubled.discard(pid)
+
+    def trouble(self) -> str:
+        """Return why the owner of a pod is not its namespace; empty if each one is."""
+        return UNKNOWN_POD if self._troubled else ""
+
+    def _pod_of(self, pid: int) -> str | None:
+        """Return the UID of the process's pod, "" without one, None if that cannot be seen."""
+        is_hidden = False
+        raw = self._proc.try_read(pid, "cgroup", 65536).decode("utf-8", "surrogateescape")
+        for line in raw.split("\n"):
+            number, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            # A cgroup seen from another cgroup namespace: such a path has no beginning.
+            is_hidden |= path.startswith("/..") and _names_pod(path)
+            folders, pod = find_pod(path)
+            mounts = _mounts(number, controllers)
+            if pod and any(self._is_made_by_root(mount, folders) for mount in mounts):
+                return pod
+        return None if is_hidden else ""
+
+    def _is_made_by_root(self, mount: str, folders: tuple[str, ...]) -> bool:
+        """Return whether each of these folders, one inside the other, belongs to root."""
+        path = os.path.join(self._root, CGROUP_MOUNT, mount)
+        for folder in folders:
+            path = os.path.join(path, folder)
+            if not is_folder_of_root(path):
+                return False
+        return True
+
+    def _namespace_of(self, pod: str) -> str:
+        now = self._clock()
+        if pod not in self._namespaces and now - self._read_at >= POD_WAIT_S:
+            self._read_at = now
+            self._namespaces = dict(islice(self._read_namespaces(), MAX_KNOWN_PODS))
+        return self._namespaces.get(pod, "")
+
+    def _read_namespaces(self) -> Iterator[tuple[str, str]]:
+        """Read /var/log/pods: kubelet makes a folder NAMESPACE_NAME_UID for each pod there."""
+        base = os.path.join(self._root, *POD_LOGS)
+        if not is_folder_of_root(base):
+            return
+        try:
+            with os.scandir(base) as entries:
+                names = [entry.name for entry in islice(entries, MAX_POD_FOLDERS)]
+        except OSError:
+            return
+        for name in names:
+            parts = name.split("_")
+            if len(parts) != 3 or not _NAMESPACE.fullmatch(parts[0]):
+                continue
+            if is_folder_of_root(os.path.join(base, name)):
+                yield parts[2], parts[0]
+
+
+def find_pod(path: str) -> tuple[tuple[str, ...], str]:
+    """Return the folders of a cgroup down to that of its pod, and the pod's UID; empty without one.
+
+    Only a path that begins with kubelet's own folder counts. What a container or a user names so
+    further down does not.
+    """
+    folders = tuple(path.split("/", MAX_POD_DEPTH + 1)[1 : MAX_POD_DEPTH + 1])
+    if not folders or folders[0] not in PODS:
+        return (), ""
+    for depth, folder in enumerate(folders[1:], start=2):
+        if found := _POD.fullmatch(folder):
+            return folders[:depth], found[1].replace("_", "-")
+    return (), ""
+
+
+def find_user(proc: Proc, pid: int) -> int | None:
+    """Return the user of a process as the host sees it; None if the process is gone.
+
+    Of a process in a user namespace it is the user who made the outermost one.
+    """
+    words = parse_fields(proc.try_read(pid, "status", 8192)).get("Uid", "").split()
+    if not words or not words[0].isdigit():
+        return None
+    try:
+        ours = os.stat(f"{proc.path}/self/ns/user").st_ino
+        space = os.open(proc.file(pid, "ns/user"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return int(words[0])
+    maker = None
+    try:
+        for _ in range(MAX_NESTED):
+            if os.fstat(space).st_ino == ours:
+                break
+            maker = struct.unpack("I", fcntl.ioctl(space, NS_GET_OWNER_UID, bytes(4)))[0]
+            parent = fcntl.ioctl(space, NS_GET_PARENT)
+            os.close(space)
+            space = parent
+    except OSError:  # above our own namespace
+        pass
+    finally:
+        os.close(space)
+    return int(words[0]) if maker is None else int(maker)
+
+
+def is_folder_of_root(path: str) -> bool:
+    """Return whether a path is a folder, not a link to one, that belongs to root."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == 0
+
+
+def _names_pod(path: str) -> bool:
+    return any(_POD.fullmatch(part) for part in path.split("/", 16))
+
+
+def _mounts(number: str, controllers: str) -> tuple[str, ...]:
+    """Return where the hierarchy of a line of /proc/PID/cgroup is mounted, below CGROUP_MOUNT."""
+    if number == "0":
+        return ("", "unified")
+    return (controllers.removeprefix("name="),)
