@@ -19,8 +19,7 @@ TOGETHER = {
     "tests/system/e2e/test_strangers.py",
     "tests/system/heartbeat/test_auto.py",
 }
-"""Files whose tests share what costs much to make: one process runs them all. It also runs all
-drills of `make test`: they share one tower and two agents."""
+"""Files of the system tier whose tests share what costs much to make: one process runs them all."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,17 +36,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class OneByOne(LoadScopeScheduling):
-    """Gives each test to the next free process, but a whole group of those above."""
+class ByWeight(LoadScopeScheduling):
+    """Gives light tests away file by file, and heavy ones one by one, to the next free process.
+
+    A test that stays in process takes a hundredth of a second, about as long as giving it away.
+    Tests of the system tier take seconds. All drills of `make test` share one tower and two agents.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if nodeid in QUICK:
             return "quick"
-        return file if file in TOGETHER else nodeid
+        is_heavy = file.startswith("tests/system/") and file not in TOGETHER
+        return nodeid if is_heavy else file
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneByOne:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWeight:
     """Called only where tests run in several processes, `-n`."""
-    return OneByOne(config, log)
+    return ByWeight(config, log)

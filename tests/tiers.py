@@ -17,6 +17,9 @@ DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_an
 QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
 """A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
 
+LONG = {"test_connections.py", "test_unbeaten.py", "test_agent_shipping.py", "test_messages.py"}
+"""Files that take longest in process. They begin first, so that none is left alone at the end."""
+
 STARTS = {
     "os.exec",
     "os.fork",
@@ -83,7 +86,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
         if item.nodeid in QUICK:
             item.add_marker("quick")
-    items.sort(key=lambda item: (END_TO_END not in item.path.parents, not _is_system(item)))
+    items.sort(
+        key=lambda item: (
+            END_TO_END not in item.path.parents,
+            not _is_system(item),
+            item.path.name not in LONG,
+        )
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,7 @@ from watchtower_heartbeat.page import read_page
 from agent.discovery.pages import find_page
 from agent.procfs import Proc
 from agent.watching.heartbeats import Heartbeat
+from agent.watching.ranks import started_ns
 from tests.system.heartbeat.heartbeat_trainer import PROGRAMS, Trainer
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "")
@@ -49,7 +50,7 @@ def test_the_agent_takes_it_for_the_process_s_own_and_reads_its_beats(trainer) -
     start_time = int(Path(f"/proc/{trainer.pid}/stat").read_text().rpartition(")")[2].split()[19])
     page = find_page(proc, trainer.pid, start_time).page
     assert page is not None
-    heartbeat = Heartbeat(page)
+    heartbeat = Heartbeat(page, started_ns(start_time))
     trainer.do("beat 41")
     heartbeat.read()
     heartbeat.beat(time.monotonic_ns())
