@@ -66,7 +66,11 @@ class _Lane:
         self._worker = Worker("diagnose")
         self._diagnoser: Diagnoser | None = None
         self._is_stopped = False
-        self._worker.submit(self._make_ready)
+
+    def warm_up(self) -> None:
+        """Start the process, unless it is there; it gets ready by itself."""
+        if self._diagnoser is None and not self._is_stopped:
+            self._worker.submit(self._make_ready)
 
     async def ask(self, write: Callable[[], Request]) -> Answer:
         return await asyncio.wrap_future(self._worker.submit(lambda: self._ask(write())))
@@ -100,6 +104,8 @@ class DiagnosisRunner:
         self._turns = Turns(LANES, clock)
         self._free = [_Lane(start) for _ in range(LANES)]
         self._lanes = tuple(self._free)
+        # The second one starts with the first diagnosis: a tower that starts is in a hurry.
+        self._free[-1].warm_up()
         self._asked_at: dict[object, float] = {}
         """When each one that waits, or is diagnosed, was asked for."""
         self._deaths: dict[str, _Deaths] = {}
@@ -110,6 +116,8 @@ class DiagnosisRunner:
         Raises NotDiagnosedError, and what `write` raises.
         """
         ticket = object()
+        for lane in self._lanes:
+            lane.warm_up()
         self._asked_at[ticket] = self._clock.now()
         try:
             async with self._turns.take(owner):
