@@ -119,13 +119,13 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     diagnoser.ask(request)
     began = time.monotonic()
     diagnoser.ask(request)
-    rows.append(("ask the process, wall clock", time.monotonic() - began, _rss_mb(diagnoser.pid)))
+    rows.append(("ask the process, wall clock", time.monotonic() - began, _pss_mb(diagnoser.pid)))
     diagnoser.kill()
     return rows
 
 
-def _rss_mb(pid: int) -> float:
-    """Megabytes that a process and nobody else has, with its share of the rest."""
+def _pss_mb(pid: int) -> float:
+    """Return the memory of a process (PSS), in megabytes. Shared pages count in part."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

@@ -27,7 +27,7 @@ def post(url: str, path: str, body: bytes) -> bytes:
 
 
 def get(url: str, path: str) -> dict:
-    """Get JSON; raises OSError if there is none."""
+    """Get JSON. Raises OSError if the tower refuses."""
     with urllib.request.urlopen(f"{url}{path}", timeout=TIMEOUT_S) as reply:
         return msgspec.json.decode(reply.read())
 

@@ -1,4 +1,4 @@
-"""Diagnoses that cost their process: they cost their own job, and nobody else's."""
+"""Diagnoses that are ended with their process: only their own job gets no verdict."""
 
 from __future__ import annotations
 

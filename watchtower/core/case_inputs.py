@@ -75,7 +75,7 @@ def _find_dumps(places: Sequence[DumpPlace], batches: Sequence[DumpBatch]) -> _F
 
 
 def _carry_over(case: Case, earlier: Case) -> Case:
-    """Take what an earlier case of the same stall knew of ranks that nobody reports any more.
+    """Add ranks that are no longer reported, as an earlier case of the same stall had them.
 
     A rank that died before tower and agent were restarted is in no report since.
     """

@@ -1,4 +1,4 @@
-"""Answers requests on its standard input until that ends. The tower starts it; nobody else does."""
+"""The diagnosing process: answers requests from standard input until the tower closes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
     # Ends with its tower, by the end of its input. The terminal's Ctrl-C is the tower's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what is printed by mistake is no answer
+    sys.stdout = sys.stderr  # so that a stray print() does not get into an answer
     put_off_full_collections()
     _write(sink, [READY])
     while True:

@@ -16,7 +16,7 @@ MAX_MESSAGE_BYTES = 1 << 30
 
 
 class FrameError(Exception):
-    """What came is no message."""
+    """The bytes on the pipe are not a valid message."""
 
 
 def pack(frames: Sequence[bytes]) -> list[bytes]:

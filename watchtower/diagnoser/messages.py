@@ -62,7 +62,7 @@ class Answer:
     evidence: bytes | None
     """The case as JSON; null if none could be made."""
     error: str = ""
-    """Traceback if there is no diagnosis."""
+    """Traceback if the diagnosis failed, else empty."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -86,7 +86,7 @@ def make_case(frames: Sequence[bytes]) -> Case:
 
 
 def _read_earlier(earlier: bytes) -> Case | None:
-    """Read what the tower's last run left, unless another release wrote it."""
+    """Read what the tower's last run left. Null if this release cannot read it."""
     try:
         return _cases.decode(earlier) if earlier else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -104,7 +104,7 @@ def write_failure(case: Case | None, error: str) -> list[bytes]:
 
 
 def read_answer(frames: Sequence[bytes]) -> Answer:
-    """Read an answer. Raises ValueError if it is none."""
+    """Read an answer. Raises ValueError if the frames are not a valid one."""
     diagnosis, evidence, error = frames
     return Answer(
         diagnosis=_diagnoses.decode(diagnosis) if diagnosis else None,

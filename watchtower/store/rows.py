@@ -201,5 +201,5 @@ def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
 
 
 def _as_text(body: bytes) -> str:
-    """Return a JSON body as the text that the columns hold; parts that nobody reads may be bad."""
+    """Return a JSON body as text. Bytes that are not UTF-8 (in unknown fields) are replaced."""
     return body.decode("utf-8", "replace")

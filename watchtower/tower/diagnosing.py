@@ -42,7 +42,7 @@ async def conclude(
         log.warning("job %s is not diagnosed: %s", sketch.job, why)
     except Exception:
         why = "it failed, its traceback is in the tower's log"
-        log.exception("job %s: no case could be made", sketch.job)
+        log.exception("job %s: the diagnosis could not be started", sketch.job)
     return Conclusion(diagnosis=not_diagnosed(sketch.stalled_for_s, why), evidence=evidence)
 
 

@@ -115,9 +115,9 @@ class DiagnosisRunner:
 
         Raises NotDiagnosedError, and what `write` raises.
         """
-        ticket = object()
         for lane in self._lanes:
             lane.warm_up()
+        ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
             async with self._turns.take(owner):

@@ -56,7 +56,7 @@ class Diagnosis:
     said_waiting: str = ""
     """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
     why_not: str = ""
-    """Why there is no diagnosis; empty if there is one."""
+    """Reason if the case was not diagnosed, else empty."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
 

@@ -79,7 +79,7 @@ class Fleet:
         self._founded: defaultdict[str, Quota] = defaultdict(Quota)
         """Jobs in memory by the node that reported them first."""
         self._dumps_bytes = 0
-        """Bytes of all bodies, or more: what jobs let go of is not counted until there is need."""
+        """At least the bytes of all bodies. They are counted anew when this reaches the bound."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
