@@ -189,6 +189,9 @@ MAX_REPEAT_DUMP_S = 480.0
 MAX_DUMPS_PER_MINUTE = 6
 """Of one job, whoever asks: a hang needs two or three, and a deadline of 0 s must not cost more."""
 
+MAX_JITTER_S = 10.0
+"""An agent delays a dump by no more than this, whatever jitter the tower asks for."""
+
 MAX_GLANCES_PER_MINUTE = 60
 """Of one job; a tower asks for two, and for one a second where its settings say so."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import select
 import signal
 import threading
@@ -65,7 +66,9 @@ class Agent:
         self._py_spy = settings.py_spy or find_py_spy()
         self._limits = AgentLimits()
         self._limits_at = float("-inf")
-        self._deadlines, self._orders, self._ledger = DeadlineWatch(), OrderInbox(), DumpLedger()
+        share = random.random()
+        self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
+        self._ledger = DumpLedger()
         self._glances = DumpLedger(config.MAX_GLANCES_PER_MINUTE)
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
@@ -274,8 +277,9 @@ class Agent:
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until something is to be done; True when a rank ended meanwhile."""
         # With no room for a dump its end wakes us, and a deadline that has passed must not.
-        due = self._deadlines.next_due(self._watchlist.beats()) if self._room() else None
-        wake_at = wake_at if due is None else min(wake_at, due)
+        if self._room():
+            due = (self._deadlines.next_due(self._watchlist.beats()), self._orders.next_due())
+            wake_at = min([wake_at, *(at for at in due if at is not None)])
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         for rank in self._watchlist.living():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from agent.config import (
     DUMP_EXPIRES_S,
     MAX_DUMPS_PER_MINUTE,
+    MAX_JITTER_S,
     MAX_REPEAT_DUMP_S,
     REMEMBERED_ORDERS,
     REPEAT_DUMP_S,
@@ -43,7 +44,9 @@ class _Fired:
 class DeadlineWatch:
     """Knows each rank's deadline and whether it was acted on already: once per stall."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.0) -> None:
+        """Of the jitter that the tower asks for, this agent waits `share`, between 0 and 1."""
+        self._share = share
         self._deadlines: dict[tuple[JobKey, int], Deadline] = {}
         self._fired: dict[tuple[int, int], _Fired] = {}
 
@@ -57,7 +60,7 @@ class DeadlineWatch:
         deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
         if deadline is None or deadline.phase != beat.phase:
             return None
-        due = beat.beaten_at + deadline.after_s
+        due = beat.beaten_at + deadline.after_s + jitter_of(deadline, self._share)
         fired = self._fired.get(beat.key)
         if fired is not None and fired.beaten_at == beat.beaten_at:
             return max(due, fired.again_at)
@@ -135,12 +138,23 @@ class DumpLedger:
         return now - self._running.get(job, float("-inf")) < DUMP_EXPIRES_S
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An order and the times between which it is carried out."""
+
+    order: Order
+    from_at: float
+    until: float
+
+
 class OrderInbox:
     """Orders that wait to be carried out; each id once, none after its expiry."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.0) -> None:
+        """Of the jitter that the tower asks for, this agent waits `share`, between 0 and 1."""
+        self._share = share
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._waiting: list[tuple[float, Order]] = []
+        self._waiting: list[_Waiting] = []
 
     def receive(self, orders: Iterable[Order], now: float) -> list[Order]:
         """Take in orders that came with a reply; return those for which there is no room."""
@@ -150,7 +164,8 @@ class OrderInbox:
                 continue
             self._seen[order.id] = None
             if len(self._waiting) < MAX_ORDERS:
-                self._waiting.append((now + order.expires_s, order))
+                from_at = now + jitter_of(order, self._share)
+                self._waiting.append(_Waiting(order, from_at, from_at + order.expires_s))
             else:
                 refused.append(order)
         while len(self._seen) > REMEMBERED_ORDERS:
@@ -159,10 +174,20 @@ class OrderInbox:
 
     def take(self, now: float, *, limit: int) -> tuple[list[Order], list[Order]]:
         """Return up to `limit` orders to carry out now, and those that expired while waiting."""
-        expired = [order for until, order in self._waiting if until <= now]
-        valid = [(until, order) for until, order in self._waiting if until > now]
-        self._waiting = valid[limit:]
-        return [order for _, order in valid[:limit]], expired
+        expired = [each.order for each in self._waiting if each.until <= now]
+        valid = [each for each in self._waiting if each.until > now]
+        taken = [each for each in valid if each.from_at <= now][:limit]
+        self._waiting = [each for each in valid if each not in taken]
+        return [each.order for each in taken], expired
+
+    def next_due(self) -> float | None:
+        """Return when the first of them may be carried out."""
+        return min((each.from_at for each in self._waiting), default=None)
+
+
+def jitter_of(asked: Deadline | Order, share: float) -> float:
+    """Return the seconds that an agent waits, so that not all nodes of a job dump at once."""
+    return share * min(asked.jitter_s, MAX_JITTER_S)
 
 
 def _within_a_minute(times: list[float], now: float) -> list[float]:

@@ -7,7 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from agent.config import DUMP_EXPIRES_S, MAX_REPEAT_DUMP_S, REPEAT_DUMP_S, SATISFIED_BY_S
+from agent.config import (
+    DUMP_EXPIRES_S,
+    MAX_JITTER_S,
+    MAX_REPEAT_DUMP_S,
+    REPEAT_DUMP_S,
+    SATISFIED_BY_S,
+)
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import Deadline, Order
@@ -60,6 +66,33 @@ def test_no_more_jobs_are_dumped_at_once_than_there_is_room_for() -> None:
     fired = [list(watch.fire(beats, now=105.0, limit=4)) for _ in range(9)]
     assert [len(each) for each in fired] == [4] * 7 + [2, 0]
     assert sorted(job.name for each in fired for job in each) == sorted(jobs)
+
+
+def test_agents_of_a_large_job_dump_at_times_of_their_own() -> None:
+    deadline = Deadline(job="j", rank=0, after_s=5.0, jitter_s=2.0)
+    due = []
+    for share in (0.0, 0.5, 1.0):
+        watch = DeadlineWatch(share)
+        watch.replace([deadline])
+        due.append(watch.next_due([a_beat()]))
+    assert due == [105.0, 106.0, 107.0]
+
+
+def test_no_tower_delays_a_dump_for_long() -> None:
+    watch = DeadlineWatch(1.0)
+    watch.replace([Deadline(job="j", rank=0, after_s=5.0, jitter_s=1e6)])
+    assert watch.next_due([a_beat()]) == 105.0 + MAX_JITTER_S
+
+
+def test_an_order_of_a_large_job_is_carried_out_at_a_time_of_its_own() -> None:
+    book = OrderInbox(0.5)
+    order = replace(an_order("1", expires_s=1.0), jitter_s=4.0)
+    book.receive([order, an_order("2")], now=100.0)
+    assert book.next_due() == 100.0
+    assert book.take(101.9, limit=9) == ([an_order("2")], [])
+    assert book.next_due() == 102.0
+    assert book.take(102.9, limit=9) == ([order], [])
+    assert book.next_due() is None
 
 
 def test_a_beat_arms_the_rank_again(watch: DeadlineWatch) -> None:

@@ -1,5 +1,6 @@
 """The API in process: what agents post and what people read, with a real store on disk."""
 
+import asyncio
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from watchtower.api import ingest
-from watchtower.api.ingest import MAX_REPORT_BYTES
+from watchtower.api.ingest import MAX_REPORT_BYTES, ReportsFirst
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -292,3 +293,22 @@ def test_a_failure_of_one_job_does_not_stop_the_others(tower, client):
 def test_replies_are_readable_by_agents(client):
     body = client.post("/ingest/v1/report", content=recorded("report.json")).content
     assert msgspec.json.decode(body, type=ReportReply).tower_id
+
+
+def test_a_report_is_taken_before_dumps_that_wait_for_their_turn():
+    async def play() -> list[str]:
+        turns, taken = ReportsFirst(), []
+
+        async def take_dumps() -> None:
+            await turns.wait()
+            taken.append("dumps")
+
+        async def take_report() -> None:
+            taken.append("report")
+
+        dumps = [asyncio.create_task(take_dumps()) for _ in range(100)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*dumps, asyncio.create_task(take_report()))
+        return taken
+
+    assert "report" in asyncio.run(play())[:2]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation, hang
+from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.fleet.generation import DumpBody
 from watchtower.store.rows import read_case
 from watchtower.tower.archive import StoreFailedError
@@ -179,7 +180,7 @@ def test_a_job_that_goes_on_is_not_diagnosed_while_half_of_it_was_reported(tell)
         assert sim.verdict.cause is Cause.PROCESS_STOPPED
         sim.world.ranks[2].state = ProcessState.SLEEPING
         sim.world.silent.add("n0")  # its report of the step is still under way
-        sim.live.watch._asked_at = float("-inf")  # and a diagnosis is due
+        sim.live.watch._timing = DiagnosisTiming(0.0)  # and a diagnosis is due
         await sim.step(1)
         sim.world.silent.clear()
         await sim.step(3)

@@ -62,11 +62,34 @@ class RefusedError(Exception):
         self.detail = detail
 
 
+class ReportsFirst:
+    """Lets one batch of dumps after the other in, and between two of them every report that is
+    there.
+
+    When thousands of nodes send dumps at one moment, their reports would wait behind all of them,
+    and the nodes would seem silent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def wait(self) -> None:
+        """Wait for the turn of a batch; what the caller does until its next `await` is the turn."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class Intake:
     """Receives and decodes bodies of one kind, within what their address is allowed to cost."""
 
-    def __init__(self, refusals: Refusals, waste: WasteAllowance, held: HeldBytes) -> None:
-        self._refusals, self._waste, self._held = refusals, waste, held
+    def __init__(
+        self,
+        refusals: Refusals,
+        waste: WasteAllowance,
+        held: HeldBytes,
+        turns: ReportsFirst | None = None,
+    ) -> None:
+        self._refusals, self._waste, self._held, self._turns = refusals, waste, held, turns
 
     @contextlib.asynccontextmanager
     async def receive(
@@ -105,6 +128,8 @@ class Intake:
                 429, "too much from this address was refused: look into the log of its agent"
             )
         body = await read_body(request, limit, hold)
+        if self._turns is not None:
+            await self._turns.wait()
         began = time.monotonic()
         try:
             return decode(body, decoder), body
@@ -120,7 +145,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     encode = msgspec.json.Encoder().encode
     waste = WasteAllowance()
     report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES))
-    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
+    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES), ReportsFirst())
 
     async def get_report(_: Request) -> Response:
         """Say to an agent that only checks, and has shown its token, that it may report."""

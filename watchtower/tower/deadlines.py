@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.pace import Pauses
 from watchtower.tower.troubles import Troubles
@@ -49,6 +50,7 @@ def find_deadlines(
                 rank=vitals.rank,
                 after_s=min(after_s, MAX_AGE_S),
                 phase=beat.phase,
+                jitter_s=jitter_s(len(job.generation.ranks)),
             )
         except Exception as error:
             troubles.note(label, DEADLINES, error)

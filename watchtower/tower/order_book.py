@@ -26,9 +26,10 @@ class OrderBook:
         now: float,
         *,
         glance: bool,
+        jitter_s: float = 0.0,
     ) -> None:
         """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one,
-        but a glance no whole dump.
+        but a glance no whole dump. The nodes spread their dumps over `jitter_s`.
 
         With each node comes what its agent calls the job: its name and owner.
         """
@@ -39,7 +40,12 @@ class OrderBook:
                 continue
             if job in pending or _has_room(pending, owner):
                 order = Order(
-                    id=order_id, job=name, owner=owner, expires_s=EXPIRES_S, glance=glance
+                    id=order_id,
+                    job=name,
+                    owner=owner,
+                    expires_s=EXPIRES_S,
+                    glance=glance,
+                    jitter_s=jitter_s,
                 )
                 pending[job] = (now, order)
 

@@ -15,6 +15,7 @@ from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.detector import Condition, Detector, Kind
+from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -317,7 +318,14 @@ class Tower:
             for record in gen.live()
             if wanted.again or not is_dumped_since(record, since)
         }
-        self._orders.place(nodes, gen.job, make_id(self.clock.wall()), now, glance=wanted.glance)
+        self._orders.place(
+            nodes,
+            gen.job,
+            make_id(self.clock.wall()),
+            now,
+            glance=wanted.glance,
+            jitter_s=jitter_s(len(gen.ranks)),
+        )
 
     def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:
         if live.is_diagnosing:

@@ -28,6 +28,8 @@ class Deadline:
     """Holds only while the rank is in this phase: a phase entered since has its own patience."""
     owner: str = ""
     """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
+    jitter_s: float = 0.0
+    """Seconds over which the agents of the job spread their dumps, each by its own share."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -35,6 +37,7 @@ class Deadline:
         check_text("owner", self.owner)
         check_rank(self.rank)
         check_age("after_s", self.after_s)
+        check_age("jitter_s", self.jitter_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,8 @@ class Order:
     no rank beats, and an agent that does not know it takes a whole dump."""
     owner: str = ""
     """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
+    jitter_s: float = 0.0
+    """As in a deadline. The order holds for so much longer."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -57,6 +62,7 @@ class Order:
         check_text("job", self.job)
         check_text("owner", self.owner)
         check_age("expires_s", self.expires_s)
+        check_age("jitter_s", self.jitter_s)
         check_count("ranks", len(self.ranks), MAX_DEADLINES)
 
 

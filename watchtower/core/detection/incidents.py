@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from watchtower.core.detection.aftermath import Loss, Opening, may_stand
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -99,25 +100,12 @@ TOLD_AT_THE_END = frozenset(
 )
 """Causes that end a job by themselves. Everything else leaves it hanging, and is seen then."""
 
-DIAGNOSE_EVERY_S = 5.0
-"""A standing suspicion is looked at again this often, with fresh movement and ages."""
-
-DUMP_WAIT_S = 2.5
-"""Missing dumps delay the first verdict by at most this: a rank that does not answer is evidence
-too. Above the second that two rounds are apart, plus a report interval."""
-
 DIAGNOSIS_WAIT_S = 30.0
 """A suspicion without a diagnosis for so long goes on without one."""
 
 SECOND_LOOK = 0.6
 """New dumps are ordered when this share of the patience is over, so that the stacks an incident
 opens with are fresh."""
-
-
-DIAGNOSE_GAP_S = 0.4
-DIAGNOSE_GAP_PER_RANK_S = 0.0001
-"""Evidence that trickles in from thousands of nodes is looked at together, not batch by batch. A
-diagnosis takes longer the more ranks there are; so does the gap, and the first one has none."""
 
 
 @dataclass(slots=True)
@@ -152,8 +140,7 @@ class JobWatch:
     _said_last: str = ""
     """Of a suspicion in which the job went out of sight."""
     _phase: str = ""
-    _asked_at: float = float("-inf")
-    _asked_for: tuple[float, ...] | None = None
+    _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _looked_again: bool = False
     _is_resumed: bool = False
 
@@ -265,7 +252,7 @@ class JobWatch:
         """Go on with an incident that the tower's last run opened and left open."""
         self.status, self.reason = Status.HUNG, "its incident was open when the tower stopped"
         self.stall, self.suspect_since, self._is_resumed = stall, now, True
-        self.opening = opening
+        self.opening, self._timing = opening, DiagnosisTiming(now)
 
     def hung_in_s(self, now: float) -> float | None:
         """Return the seconds until a suspicion becomes an incident; null when none may."""
@@ -283,24 +270,16 @@ class JobWatch:
         self.suspect_since = now
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
-        self._asked_for = None
-        self._asked_at = float("-inf")
+        self._timing = DiagnosisTiming(now)
         self._looked_again = False
         return [DumpsWanted(reason="suspect")]
 
     def _ask_for_diagnosis(self, around: Surroundings, now: float) -> list[Effect]:
-        """Ask when the evidence changed and is worth a look, or after a while."""
-        is_death = self.stall is not None and self.stall.why is Why.DEATH  # says enough by itself
-        is_late = now - self.suspect_since >= DUMP_WAIT_S
-        is_ready = around.is_complete or is_death or is_late
-        waited = now - self._asked_at
-        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * around.dumps_want
-        is_new = is_ready and around.evidence != self._asked_for and waited >= gap_s
-        if not is_new and not (self.diagnosis and waited >= DIAGNOSE_EVERY_S):
-            return []
-        self._asked_for = around.evidence
-        self._asked_at = now
-        return [DiagnosisWanted()]
+        is_death = self.stall is not None and self.stall.why is Why.DEATH
+        is_due = self._timing.is_due(
+            around, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
+        )
+        return [DiagnosisWanted()] if is_due else []
 
     def _weigh_suspicion(
         self, stall: Stall, around: Surroundings, effects: list[Effect], now: float

@@ -1,0 +1,69 @@
+"""When dumps of many ranks are taken and diagnosed, by value."""
+
+import pytest
+
+from watchtower.core.detection.dump_timing import (
+    DIAGNOSE_EVERY_S,
+    DIAGNOSE_GAP_S,
+    DUMP_WAIT_S,
+    MAX_JITTER_S,
+    DiagnosisTiming,
+    jitter_s,
+)
+from watchtower.core.detection.surroundings import Surroundings
+
+
+def around(have, want=8):
+    return Surroundings(dumps_have=have, dumps_want=want, evidence=(float(have),))
+
+
+def is_due(timing, have, now, *, want=8, says_enough=False, is_diagnosed=False):
+    return timing.is_due(
+        around(have, want), says_enough=says_enough, is_diagnosed=is_diagnosed, now=now
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seconds"), [(8, 0.0), (255, 0.0), (256, 0.256), (2048, 2.0), (131_072, 2.0)]
+)
+def test_only_dumps_of_large_jobs_are_spread(ranks, seconds):
+    assert jitter_s(ranks) == seconds
+
+
+def test_the_first_diagnosis_begins_when_every_rank_is_dumped():
+    timing = DiagnosisTiming(100.0)
+    assert not is_due(timing, 7, 101.0)
+    assert is_due(timing, 8, 101.0)
+
+
+def test_a_rank_that_is_not_dumped_delays_it_no_longer_than_the_jitter_and_a_round():
+    assert is_due(DiagnosisTiming(100.0), 7, 100.0 + DUMP_WAIT_S)
+    late = DiagnosisTiming(100.0)
+    assert not is_due(late, 7, 100.0 + DUMP_WAIT_S, want=16_384)
+    assert is_due(late, 7, 100.0 + DUMP_WAIT_S + MAX_JITTER_S, want=16_384)
+
+
+def test_a_death_does_not_wait_for_dumps():
+    assert is_due(DiagnosisTiming(100.0), 0, 100.0, says_enough=True)
+
+
+def test_dumps_that_come_in_meanwhile_are_diagnosed_together():
+    timing = DiagnosisTiming(100.0)
+    assert is_due(timing, 0, 100.0, says_enough=True)
+    assert not is_due(timing, 3, 100.1, says_enough=True)
+    assert is_due(timing, 5, 100.1 + DIAGNOSE_GAP_S, says_enough=True)
+
+
+def test_the_more_ranks_the_longer_dumps_are_gathered():
+    timing = DiagnosisTiming(100.0)
+    assert is_due(timing, 16_384, 103.0, want=16_384)
+    assert not is_due(timing, 16_385, 104.0, want=16_384)
+    assert is_due(timing, 16_385, 105.1, want=16_384)
+
+
+def test_a_diagnosis_is_repeated_while_nothing_changes():
+    timing = DiagnosisTiming(100.0)
+    assert is_due(timing, 8, 101.0)
+    assert not is_due(timing, 8, 101.0 + DIAGNOSE_EVERY_S, is_diagnosed=False)
+    assert not is_due(timing, 8, 100.9 + DIAGNOSE_EVERY_S, is_diagnosed=True)
+    assert is_due(timing, 8, 101.0 + DIAGNOSE_EVERY_S, is_diagnosed=True)
