@@ -167,8 +167,11 @@ class Generation:
 
     def pace(self, phase: str) -> Pace:
         """Step times in `phase`. Beyond `MAX_PHASES` names all others share the plain pace."""
-        if phase not in self.paces and len(self.paces) >= MAX_PHASES:
-            phase = ""
+        pace = self.paces.get(phase)
+        if pace is not None:
+            return pace
+        if len(self.paces) >= MAX_PHASES and phase:
+            return self.pace("")
         return self.paces.setdefault(phase, Pace())
 
     def end_tick(self) -> None:
