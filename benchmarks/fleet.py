@@ -2,9 +2,9 @@
 
 Agents are simulated in processes of their own, each node over its own connection and address. They
 report once a second while an imagined job steps, then one rank hangs and every node dumps its eight
-ranks: once spread over the jitter that agents obey, once all at the same moment. Printed: time from
-suspicion to the right cause and to hung, refused dumps, how long replies took inside the tower, how
-late its loop ran, memory of all its processes, and CPU time of tower and simulators.
+ranks: once spread over the jitter that the tower asks for, once all at the same moment. Printed:
+time from suspicion to the right cause and to hung, refused dumps, how long replies took inside the
+tower, how late its loop ran, memory of all its processes, and CPU time of tower and simulators.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat
 
 LAYOUTS = {
@@ -54,7 +55,7 @@ WATCH_S = 60.0
 STEP, AGE_S = 7_777_777, 123.25
 """Words in the template of a report that are replaced."""
 SIMULATORS = 2
-MAX_JITTER_S, JITTER_PER_RANK_S = 2.0, 0.001
+DECODE = msgspec.json.Decoder(ReportReply).decode
 
 
 @dataclass
@@ -84,10 +85,11 @@ def imagine(name: str) -> tuple[list[Node], int]:
 class Agent:
     """Plays one node over one connection."""
 
-    def __init__(self, node: Node, address: tuple[str, int], began: float, jitter_s: float) -> None:
+    def __init__(self, node: Node, address: tuple[str, int], began: float, jitter: bool) -> None:
         self.node, self._address, self._began = node, address, began
         self._hangs_at = began + WARM_S
-        self._jitter_s = random.Random(node.number).uniform(0, jitter_s)
+        self._share = random.Random(node.number).random() if jitter else 0.0
+        self._jitter_s = 0.0
         self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()
 
@@ -110,29 +112,34 @@ class Agent:
             body = body.replace(b"%g" % AGE_S, b"%.3f" % age_s)
             if not advanced:
                 body = body.replace(b'"advanced":1', b'"advanced":0')
-            await self._post("/ingest/v1/report", body)
+            status, reply, _ = await self._post("/ingest/v1/report", body)
+            if status == 200 and second == int(WARM_S) - 2:
+                deadlines = DECODE(reply).deadlines
+                self._jitter_s = max((each.jitter_s for each in deadlines), default=0.0)
             second += 1
 
     async def _dump(self, number: int) -> None:
-        at = self._hangs_at + DEADLINE_S + self._jitter_s + number * ROUNDS_APART_S
-        await asyncio.sleep(at - time.monotonic())
+        await asyncio.sleep(self._hangs_at - time.monotonic())
+        wait_s = DEADLINE_S + self._share * self._jitter_s + number * ROUNDS_APART_S
+        await asyncio.sleep(self._hangs_at + wait_s - time.monotonic())
         while time.monotonic() < self._hangs_at + WATCH_S:
-            status, again_s = await self._post("/ingest/v1/dumps", self.node.batches[number])
+            status, _, again_s = await self._post("/ingest/v1/dumps", self.node.batches[number])
             if status == 200:
                 return
             self.node.refused[status] += 1
             await asyncio.sleep(again_s)
         self.node.lost += 1
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, float]:
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes, float]:
+        """Return the status, the reply, and when to try again."""
         async with self._lock:
             try:
                 return await self._exchange(path, body)
             except (OSError, asyncio.IncompleteReadError):
                 self._connection = None
-                return 0, 1.0
+                return 0, b"", 1.0
 
-    async def _exchange(self, path: str, body: bytes) -> tuple[int, float]:
+    async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes, float]:
         if self._connection is None:
             own = f"127.{1 + self.node.number // 65536}.{self.node.number // 256 % 256}"
             own = f"{own}.{self.node.number % 256}"
@@ -140,22 +147,22 @@ class Agent:
                 *self._address, local_addr=(own, 0), limit=1 << 20
             )
         reader, writer = self._connection
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        line = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        writer.write(f"{line}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
-        reply = (await reader.readuntil(b"\r\n\r\n")).lower()
-        fields = dict(line.split(b": ", 1) for line in reply.split(b"\r\n")[1:] if b": " in line)
-        await reader.readexactly(int(fields.get(b"content-length", b"0")))
-        return int(reply.split(b" ", 2)[1]), float(fields.get(b"retry-after", b"1"))
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
+        reply = await reader.readexactly(int(fields.get(b"content-length", b"0")))
+        return int(head.split(b" ", 2)[1]), reply, float(fields.get(b"retry-after", b"1"))
 
 
 def simulate(
-    nodes: Sequence[Node], address: tuple[str, int], began: float, jitter_s: float, notes: str
+    nodes: Sequence[Node], address: tuple[str, int], began: float, jitter: bool, notes: str
 ) -> None:
     """Play some nodes in this process; write down what was refused."""
 
     async def play() -> None:
-        await asyncio.gather(*(Agent(n, address, began, jitter_s).play() for n in nodes))
+        await asyncio.gather(*(Agent(n, address, began, jitter).play() for n in nodes))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(play())
@@ -241,8 +248,6 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
 def play(name: str, jitter: bool) -> None:
     """Play one fleet to a tower, and print what was seen."""
     nodes, rank = imagine(name)
-    ranks = LAYOUTS[name].size
-    jitter_s = min(MAX_JITTER_S, JITTER_PER_RANK_S * ranks) if jitter and ranks >= 256 else 0.0
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
@@ -257,7 +262,7 @@ def play(name: str, jitter: bool) -> None:
             parts = [
                 fork.Process(
                     target=simulate,
-                    args=(nodes[n::SIMULATORS], address, began, jitter_s, f"{folder}/{n}.json"),
+                    args=(nodes[n::SIMULATORS], address, began, jitter, f"{folder}/{n}.json"),
                 )
                 for n in range(SIMULATORS)
             ]
@@ -269,7 +274,8 @@ def play(name: str, jitter: bool) -> None:
             tower.send_signal(signal.SIGTERM)
         told = [json.loads(Path(f"{folder}/{n}.json").read_text()) for n in range(SIMULATORS)]
         inside = json.loads(Path(notes).read_text())
-    print(f"{name} ranks on {len(nodes)} nodes, dumps spread over {jitter_s:g} s:")
+    how = "spread as the tower asks for" if jitter else "all at once"
+    print(f"{name} ranks on {len(nodes)} nodes, dumps {how}:")
     late = None if seen.suspect_s is None or seen.right_s is None else seen.right_s - seen.suspect_s
     print(
         f"  suspect {say(seen.suspect_s)}, right cause {say(late)} later, hung {say(seen.hung_s)}"

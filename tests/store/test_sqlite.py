@@ -1,5 +1,6 @@
 """The store on a real file."""
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -167,7 +168,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 4"):
+    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 5"):
         SqliteStore(path)
 
 
@@ -185,22 +186,34 @@ def change(store: SqliteStore, statement: str) -> None:
     [
         ("verdict", "{"),
         ("verdict", '{"job": "llama", "cause": "a cause of another release"}'),
-        ("evidence", "{"),
-        ("evidence", "[[[]]]"),
+        ("body", "{"),
+        ("body", "[[[]]]"),
         ("status", "a status of another release"),
     ],
 )
 def test_an_incident_of_another_release_is_kept_with_what_can_be_read(store, column, value):
     store.save_incident(an_incident(evidence=EVIDENCE)).result()
     store.save_incident(an_incident(id="01B", evidence=EVIDENCE)).result()
-    change(store, f"UPDATE incidents SET {column} = '{value}' WHERE id = '01A'")
+    table, key = ("evidence", "incident") if column == "body" else ("incidents", "id")
+    change(store, f"UPDATE {table} SET {column} = '{value}' WHERE {key} = '01A'")
     odd, whole = store.recall().incidents
     assert (read_case(whole), whole.verdict) == (a_case(), an_incident().verdict)
     assert (odd.id, odd.job, odd.opened_at) == ("01A", whole.job, whole.opened_at)
-    assert (read_case(odd) is None) == (column == "evidence")
+    assert (read_case(odd) is None) == (column == "body")
     assert ("cannot be read" in odd.verdict.summary) == (column == "verdict")
     assert {one.id for one in store.incidents().result()} == {"01A", "01B"}
     assert store.incident("01A").result().id == "01A"
+
+
+def test_an_update_of_an_incident_does_not_write_its_evidence_again(store, path):
+    evidence = b'{"text": "%s"}' % (b"x" * 10_000_000)
+    store.save_incident(an_incident(evidence=evidence)).result()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for second in range(10):
+        store.save_incident(an_incident(updated_at=101.0 + second)).result()
+    assert path.with_name("watchtower.db-wal").stat().st_size < 1_000_000
+    assert store.incident("01A").result().evidence == evidence
 
 
 def test_processes_that_cannot_be_read_are_nobody(store):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """The log beside the file shrinks to this after a burst: one batch of dumps of the largest size."""
@@ -39,6 +39,34 @@ ALTER TABLE incidents ADD COLUMN verdicts TEXT NOT NULL DEFAULT '[]';
 """,
     3: """
 ALTER TABLE generations ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+""",
+    # Rebuilt, because SQLite before 3.35 cannot drop a column.
+    4: """
+CREATE TABLE evidence (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
+INSERT INTO evidence SELECT id, evidence FROM incidents WHERE evidence IS NOT NULL;
+CREATE TABLE incidents_without_evidence (
+    id TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    opened_at DOUBLE PRECISION NOT NULL,
+    updated_at DOUBLE PRECISION NOT NULL,
+    closed_at DOUBLE PRECISION,
+    verdict TEXT NOT NULL,
+    evidence_bytes INTEGER NOT NULL DEFAULT 0,
+    acked_at DOUBLE PRECISION,
+    acked_by TEXT NOT NULL DEFAULT '',
+    ack_note TEXT NOT NULL DEFAULT '',
+    verdicts TEXT NOT NULL DEFAULT '[]'
+);
+INSERT INTO incidents_without_evidence
+SELECT id, job, generation, status, opened_at, updated_at, closed_at, verdict, evidence_bytes,
+    acked_at, acked_by, ack_note, verdicts FROM incidents;
+DROP TABLE incidents;
+ALTER TABLE incidents_without_evidence RENAME TO incidents;
 """,
 }
 """SQL that brings a version to the next; tables and indexes that are only new come from

@@ -103,7 +103,7 @@ def _old_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
     )
     before = wall - keep.incident_days * DAY_S
     rows = db.execute(oldest, (before, before, BITE)).fetchall()
-    return _remove(db, "incidents", "id", _until(BITE_BYTES, rows))
+    return _remove_incidents(db, _until(BITE_BYTES, rows))
 
 
 def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -114,7 +114,7 @@ def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) ->
         " ORDER BY opened_at LIMIT ?"
     )
     rows = db.execute(oldest, (min(excess, BITE),)).fetchall()
-    return _remove(db, "incidents", "id", _until(BITE_BYTES, rows))
+    return _remove_incidents(db, _until(BITE_BYTES, rows))
 
 
 def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -125,9 +125,9 @@ def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> 
     )
     excess = total - keep.evidence_mb * MB
     ids = list(_until(excess, db.execute(oldest, (BITE,)).fetchall()))
-    bare = "UPDATE incidents SET evidence = NULL, evidence_bytes = 0 WHERE id = ?"
+    bare = "UPDATE incidents SET evidence_bytes = 0 WHERE id = ?"
     db.executemany(bare, [(ident,) for ident in ids])
-    return bool(ids)
+    return _remove(db, "evidence", "incident", ids)
 
 
 def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -168,6 +168,12 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
             return
         excess -= size_bytes
         yield ident
+
+
+def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
+    idents = list(idents)
+    _remove(db, "evidence", "incident", idents)
+    return _remove(db, "incidents", "id", idents)
 
 
 def _remove(db: sqlite3.Connection, table: str, key: str, values: Iterable[str]) -> bool:

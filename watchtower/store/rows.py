@@ -36,7 +36,8 @@ INCIDENT = (
 
 # What a starting tower needs: what is open, and whether the end of a job was told.
 LEFT_OPEN = f"""
-SELECT {INCIDENT}, CASE WHEN closed_at IS NULL THEN evidence END FROM incidents
+SELECT {INCIDENT}, body FROM incidents
+LEFT JOIN evidence ON incident = id AND closed_at IS NULL
 WHERE closed_at IS NULL OR (status = 'ended' AND opened_at =
     (SELECT MAX(opened_at) FROM incidents AS later WHERE later.job = incidents.job))
 ORDER BY opened_at
@@ -69,17 +70,21 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
-    evidence = COALESCE(excluded.evidence, incidents.evidence),
-    evidence_bytes = CASE WHEN excluded.evidence IS NULL THEN incidents.evidence_bytes
+    evidence_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.evidence_bytes
         ELSE excluded.evidence_bytes END
+"""
+
+SAVE_EVIDENCE = """
+INSERT INTO evidence (incident, body) VALUES (?, ?)
+ON CONFLICT (incident) DO UPDATE SET body = excluded.body
 """
 
 
@@ -97,10 +102,11 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         encode(incident.verdict),
         *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
         encode(incident.verdicts),
-        None if evidence is None else _as_text(evidence),
         len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
+    if evidence is not None:
+        db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
 
 
 def save_dumps(db: sqlite3.Connection, job: str, sent: SentBatch, received_at: float) -> int:

@@ -1,4 +1,4 @@
--- Version 4. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 5. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -9,7 +9,6 @@ CREATE TABLE IF NOT EXISTS incidents (
     updated_at DOUBLE PRECISION NOT NULL,
     closed_at DOUBLE PRECISION,
     verdict TEXT NOT NULL,
-    evidence TEXT,
     evidence_bytes INTEGER NOT NULL DEFAULT 0,
     acked_at DOUBLE PRECISION,
     acked_by TEXT NOT NULL DEFAULT '',
@@ -18,6 +17,11 @@ CREATE TABLE IF NOT EXISTS incidents (
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
+-- Apart from the incident: a row is written as a whole, and evidence of 16,384 ranks has 29 MB.
+CREATE TABLE IF NOT EXISTS evidence (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS dumps (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,

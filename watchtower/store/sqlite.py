@@ -256,7 +256,10 @@ class SqliteStore:
 
     def incident(self, incident_id: str) -> Future[Incident | None]:
         """Read one incident with its case; None when there is none of that id."""
-        query = f"SELECT {rows.INCIDENT}, evidence FROM incidents WHERE id = ?"
+        query = (
+            f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
+            " WHERE id = ?"
+        )
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()

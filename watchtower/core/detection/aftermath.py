@@ -77,8 +77,9 @@ def find_losses(
 ) -> dict[int, Loss]:
     """Return the ranks lost after `since`, by rank."""
     losses: dict[int, Loss] = {}
+    # What a node says of its ranks is worked out once: a job has thousands of ranks on few nodes.
+    silences: dict[str, tuple[float, str] | None] = {}
     for rank, record in gen.ranks.items():
-        node = nodes.get(record.key.node)
         if record.ended_at is not None:
             if record.ended_at > since:
                 ended = record.vitals.ended
@@ -86,11 +87,24 @@ def find_losses(
                 losses[rank] = Loss(
                     rank=rank, at=record.ended_at, kind=kind, text=describe_ending(ended)
                 )
-        elif detector.is_silent(node, now) and (node is None or node.seen_at > since):
-            text = f"node {clean(record.key.node, 64)} stopped reporting"
-            at = node.seen_at if node else now
+            continue
+        name = record.key.node
+        if name not in silences:
+            silences[name] = _find_silence(name, nodes.get(name), detector, since, now)
+        silence = silences[name]
+        if silence is not None:
+            at, text = silence
             losses[rank] = Loss(rank=rank, at=at, kind=None, text=text)
     return losses
+
+
+def _find_silence(
+    name: str, node: NodeRecord | None, detector: Detector, since: float, now: float
+) -> tuple[float, str] | None:
+    """Return when a node was last heard of, and the sentence for it, if it went silent."""
+    if not detector.is_silent(node, now) or (node is not None and node.seen_at <= since):
+        return None
+    return (node.seen_at if node else now), f"node {clean(name, 64)} stopped reporting"
 
 
 def may_stand(
