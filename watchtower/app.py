@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -22,6 +23,7 @@ from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
+from watchtower.api.front import Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
@@ -56,7 +58,7 @@ def make_app(
     renewal: Renewal | None = None,
     public_url: str = "",
     hosts: frozenset[str] | None = None,
-) -> FastAPI:
+) -> Front:
     """Put the routes of one tower together; without a book of tokens every request is allowed.
 
     With `hosts`, the names of the tower, requests of pages of other sites are not.
@@ -79,23 +81,20 @@ def make_app(
     app = FastAPI(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(
+    guard = partial(
         Guard,
         book=book or TokenBook({}, {}),
         refusals=refusals,
         hosts=hosts,
         public_url=public_url,
     )
+    app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
-    app.router.routes += [
-        *ingest_routes(tower, refusals),
-        metrics_route(tower, refusals, public_url),
-        *reference_routes(app),
-    ]
+    app.router.routes += [metrics_route(tower, refusals, public_url), *reference_routes(app)]
     for routes in (job_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
-    return app
+    return Front(ingest_routes(tower, refusals), app, guard)
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:

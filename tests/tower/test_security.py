@@ -8,13 +8,13 @@ import logging
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
+from watchtower.api.front import Front
 from watchtower.api.security import LOG_EVERY_S, Guard, Refusals
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -47,7 +47,7 @@ def call(client: TestClient, method: str, path: str, token: str | None = None, *
     return client.request(method, path, headers=headers, **more)
 
 
-def routes_of(app: FastAPI) -> list[tuple[str, str]]:
+def routes_of(app: Front) -> list[tuple[str, str]]:
     """Every (method, path) of an app."""
 
     def walk(routes: list[BaseRoute]):
@@ -61,7 +61,7 @@ def routes_of(app: FastAPI) -> list[tuple[str, str]]:
             else:
                 raise AssertionError(f"a route of a kind that is not checked: {route!r}")
 
-    return list(walk(app.router.routes))
+    return list(walk(app.routes))
 
 
 def allowed(method: str, path: str) -> set[str]:

@@ -222,14 +222,21 @@ async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -
 def decode(body: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
     """Decode a message of our version. Raises RefusedError naming the field that is wrong."""
     try:
-        version = _envelopes.decode(body).version
+        try:
+            message = decoder.decode(body)
+            version = message.version
+        except msgspec.ValidationError:
+            # The message of another version may be of another shape.
+            version = _envelopes.decode(body).version
+            if version == PROTOCOL_VERSION:
+                raise
         if version != PROTOCOL_VERSION:
             raise RefusedError(
                 400,
                 f"`version` is {version}, this tower speaks {PROTOCOL_VERSION}: "
                 "install the same release of watchtower on agent and tower",
             )
-        return decoder.decode(body)
+        return message
     except msgspec.ValidationError as error:
         raise RefusedError(422, f"the message is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -89,7 +89,12 @@ async def _on_store_failure(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
-    return problem(500, f"the tower failed ({type(error).__name__}); its log has the traceback")
+    return problem(500, say_failure(error))
+
+
+def say_failure(error: Exception) -> str:
+    """Say that the tower itself failed, without what the error says."""
+    return f"the tower failed ({type(error).__name__}); its log has the traceback"
 
 
 class AnswersWhenStopped:
