@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from watchtower.garbage import put_off_full_collections
+from watchtower.garbage import YOUNG_AFTER, put_off_full_collections
 
 
 @pytest.fixture
@@ -38,6 +38,6 @@ def test_young_garbage_in_cycles_is_still_collected():
     node.itself = node
     watched = weakref.ref(node)
     del node
-    for _ in range(100):
-        _ = [[number] for number in range(1000)]
+    alive = [[number] for number in range(2 * YOUNG_AFTER)]
     assert watched() is None
+    assert alive
