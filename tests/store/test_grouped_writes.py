@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from watchtower.store import grouped_writes
-from watchtower.store.grouped_writes import GroupedWrites
+from watchtower.store.grouped_writes import MAX_ROWS, GroupedWrites, Insert
 from watchtower.worker import Worker
 
 
@@ -108,3 +108,28 @@ def test_a_stopped_writer_refuses():
     assert writer.thread.stop(10)
     with pytest.raises(RuntimeError):
         writer.insert(1)
+
+
+def a_row(number: int | None) -> Insert:
+    return Insert("INSERT INTO t (n)", (number,))
+
+
+def test_rows_of_one_table_are_one_statement(writer):
+    statements = []
+    writer.thread.submit(lambda: writer.db.set_trace_callback(statements.append)).result()
+    gate = held(writer)
+    futures = [writer.writes.insert(a_row(number)) for number in range(2 * MAX_ROWS)]
+    futures += [writer.insert(1000)]
+    gate.set()
+    assert [future.result(10) for future in futures] == [None] * (2 * MAX_ROWS) + [1]
+    assert writer.numbers() == [*range(2 * MAX_ROWS), 1000]
+    assert sum(each.startswith("INSERT") for each in statements) == 3
+
+
+def test_a_row_that_cannot_be_inserted_is_the_only_one_that_fails(writer):
+    gate = held(writer)
+    futures = [writer.writes.insert(a_row(number)) for number in (1, 2, 1, 3)]
+    gate.set()
+    assert futures[3].result(10) is None
+    assert [future.exception(10) is None for future in futures] == [True, True, False, True]
+    assert writer.numbers() == [1, 2, 3]
