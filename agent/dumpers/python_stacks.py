@@ -43,6 +43,9 @@ _ENDED_HELP = {
     Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
     Ended.SIGNAL: "py-spy was ended by a signal, as when there is no memory left",
 }
+AGENT = "agent"
+"""The owner of the agent's own process; owners of jobs have a colon in their names."""
+
 TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
 
 _SIGNS = (
@@ -78,24 +81,29 @@ class PythonStacks:
 
     def __init__(self, runner: ChildRunner, tool: str) -> None:
         self._runner, self._tool = runner, tool
-        self._trouble = StackTrouble()
+        self._trouble = StackTrouble(self._dump_agent)
         self._backoff = ToolBackoff()
 
     def trouble(self) -> str:
-        """Say why py-spy seems to be of no use here; empty when it is."""
+        """Return why py-spy does not work on this node; empty if it works."""
         return self._trouble.sentence()
 
-    def dump(self, pid: int, start_time: int = 0) -> StackDump:
-        """Dump a process: again while torn, until whole or the same twice."""
+    def dump(self, pid: int, start_time: int = 0, owner: str = "") -> StackDump:
+        """Dump a process of this owner: again while torn, until whole or the same twice."""
         if not self._tool:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         if refused := self.refuse(pid, start_time):
             return refused
-        dump = self._dump_until_whole(pid)
+        dump = self._dump_until_whole(pid, owner)
         was_ended = dump.failure if dump.was_ended else None
         self._backoff.note((pid, start_time), was_ended, time.monotonic())
-        self._trouble.note(dump.failure)
+        self._trouble.note(owner, dump.failure, time.monotonic())
         return dump
+
+    def _dump_agent(self) -> DumpFailure | None:
+        """Dump this process, which no user can make hang or forge; return why that failed."""
+        dump = self._dump_until_whole(os.getpid(), AGENT)
+        return dump.failure if dump.threads is None else None
 
     def refuse(self, pid: int, start_time: int) -> StackDump | None:
         """Return why a process is not dumped now: py-spy had to be ended. None if it may be."""
@@ -106,11 +114,11 @@ class PythonStacks:
         """Return how often in a row py-spy had to be ended on a process."""
         return self._backoff.times((pid, start_time))
 
-    def _dump_until_whole(self, pid: int) -> StackDump:
+    def _dump_until_whole(self, pid: int, owner: str) -> StackDump:
         torn: Threads | None = None
         last = failed(FailureKind.OTHER, "py-spy was not run")
         for _ in range(PY_SPY_TRIES):
-            last = self._dump_once(pid)
+            last = self._dump_once(pid, owner)
             threads = last.threads
             if threads is None:
                 is_other = last.failure is not None and last.failure.kind is FailureKind.OTHER
@@ -127,10 +135,10 @@ class PythonStacks:
         failure = DumpFailure(kind=FailureKind.TORN, help_text=TORN_HELP)
         return StackDump(threads=torn, failure=failure)
 
-    def _dump_once(self, pid: int) -> StackDump:
+    def _dump_once(self, pid: int, owner: str) -> StackDump:
         command = [self._tool, "dump", "--json", "--nonblocking", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(command, PY_SPY_DEADLINE_S)
+            outcome = self._runner.run(command, PY_SPY_DEADLINE_S, owner)
         except FileNotFoundError:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         except OSError as error:

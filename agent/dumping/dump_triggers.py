@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from agent.config import (
     SATISFIED_BY_S,
 )
 from agent.discovery.found_rank import JobKey
+from agent.dumping.dump_slots import DumpSlots
+from watchtower.fair_places import has_share
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 STRANGERS_SHOWN = 5
@@ -67,18 +69,23 @@ class DeadlineWatch:
         """Return when the first of them is overdue."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
-    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[JobKey, RankBeat]:
-        """Return up to `limit` jobs to dump now, each with a rank that is the reason.
+    def fire(
+        self, beats: Iterable[RankBeat], now: float, slots: DumpSlots
+    ) -> dict[JobKey, RankBeat]:
+        """Return the jobs to dump now, each with a rank that is the reason.
 
-        The others stay due: a node whose jobs all lose one file system dumps them by turns.
+        Jobs without a slot stay due: a node whose jobs all lose one file system dumps them by
+        turns.
         """
-        jobs: dict[JobKey, RankBeat] = {}
-        for beat in beats:
-            due = self.due_at(beat)
-            if due is not None and due <= now and (beat.job in jobs or len(jobs) < limit):
-                jobs.setdefault(beat.job, beat)
+        overdue = [beat for beat in beats if (due := self.due_at(beat)) is not None and due <= now]
+        jobs = dict.fromkeys(beat.job for beat in overdue)
+        chosen = set(slots.choose((job.owner, job) for job in jobs))
+        fired: dict[JobKey, RankBeat] = {}
+        for beat in overdue:
+            if beat.job in chosen:
+                fired.setdefault(beat.job, beat)
                 self._fired[beat.key] = self._note(beat, now)
-        return jobs
+        return fired
 
     def keep_only(self, keys: set[tuple[int, int]]) -> None:
         """Forget processes that are gone."""
@@ -120,9 +127,9 @@ class DumpLedger:
         recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
         self._ended_at = {**recent, job: now}
 
-    def count(self, now: float) -> int:
-        """Return how many jobs are being dumped now."""
-        return sum(self.is_running(job, now) for job in self._running)
+    def running(self, now: float) -> list[JobKey]:
+        """Return the jobs that are being dumped now."""
+        return [job for job in self._running if self.is_running(job, now)]
 
     def satisfies(self, job: JobKey, now: float) -> bool:
         """Say whether a dump of the job is under way or just ended."""
@@ -136,7 +143,8 @@ class DumpLedger:
 
 
 class OrderInbox:
-    """Orders that wait to be carried out; each id once, none after its expiry."""
+    """Orders that wait to be carried out; each id once, none after its expiry. Owners share the
+    room."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -149,7 +157,8 @@ class OrderInbox:
             if order.id in self._seen:
                 continue
             self._seen[order.id] = None
-            if len(self._waiting) < MAX_ORDERS:
+            held = Counter(each.owner for _, each in self._waiting)
+            if has_share(held, order.owner, MAX_ORDERS):
                 self._waiting.append((now + order.expires_s, order))
             else:
                 refused.append(order)
@@ -157,12 +166,15 @@ class OrderInbox:
             self._seen.popitem(last=False)
         return refused
 
-    def take(self, now: float, *, limit: int) -> tuple[list[Order], list[Order]]:
-        """Return up to `limit` orders to carry out now, and those that expired while waiting."""
+    def take(self, now: float, slots: DumpSlots) -> tuple[list[Order], list[Order]]:
+        """Return the orders to carry out now, and those that expired while waiting."""
         expired = [order for until, order in self._waiting if until <= now]
-        valid = [(until, order) for until, order in self._waiting if until > now]
-        self._waiting = valid[limit:]
-        return [order for _, order in valid[:limit]], expired
+        valid = {order.id: (until, order) for until, order in self._waiting if until > now}
+        chosen = slots.choose((order.owner, order) for _, order in valid.values())
+        for order in chosen:
+            del valid[order.id]
+        self._waiting = list(valid.values())
+        return chosen, expired
 
 
 def _within_a_minute(times: list[float], now: float) -> list[float]:
