@@ -91,8 +91,8 @@ MEMORY_WAIT_SHARE = 0.1
 many processes hang."""
 
 MAX_STUCK_READS = 64
-"""Threads left behind in such a read. An owner that has its share of them gets nothing more read until
-one is back."""
+"""Threads left behind in such a read. An owner that has its share of them gets nothing more read
+until one is back."""
 
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms; one that takes this long will not come back."""

@@ -56,9 +56,7 @@ class FairPlaces:
         self._used: dict[str, tuple[float, float]] = {}
         """Seconds that an owner has used, and as of when."""
 
-    def ask(
-        self, owner: str, *, order: tuple[int, ...] = (), leaves_last: bool = False
-    ) -> Ticket:
+    def ask(self, owner: str, *, order: tuple[int, ...] = (), leaves_last: bool = False) -> Ticket:
         """Wait for a place: among the owner's own requests the lowest `order` is first, then the
         oldest. With `leaves_last` it waits for all others and never takes the last free place."""
         self._asked += 1

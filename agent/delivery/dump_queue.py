@@ -91,7 +91,7 @@ class Keeper(Protocol):
 
 
 class DumpQueue:
-    """Dumps in memory. Owners are sent by turns; beyond the bounds the owner that has most loses its
+    """Dumps in memory, sent by turns of owners. Beyond the bounds the owner that has most loses its
     oldest.
 
     Memory is the only way to the tower, so that a disk that hangs delays no dump.

@@ -32,7 +32,7 @@ share gets no further tool, the others do."""
 
 
 class ToolsHang(OSError):
-    """Earlier tools on an owner's processes were killed and still exist: another would join them."""
+    """Earlier tools on an owner's processes were killed and are not gone: no further one starts."""
 
 
 class Ended(Enum):

@@ -75,7 +75,9 @@ class Scene:
             self.node.start(pid)
         pids = range(first, first + count)
         self.py_spy.hangs_on |= set(pids) if hang else set()
-        return [Target(rank=pid - first, pid=pid, start_time=pid, read_page=no_page) for pid in pids]
+        return [
+            Target(rank=pid - first, pid=pid, start_time=pid, read_page=no_page) for pid in pids
+        ]
 
     def take(self, targets: list[Target], owner: str, wait_s: float = 10.0) -> Round:
         return self.taker.take(targets, deadline=time.monotonic() + wait_s, owner=owner)

@@ -78,9 +78,7 @@ def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> MemoryR
 
 def test_what_a_process_was_started_with_is_read(node: Node) -> None:
     node.start(7)
-    assert a_reader(node).read(7) == StartedWith(
-        environ=b"RANK=7\0", command=b"python\0train.py\0"
-    )
+    assert a_reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
     assert a_reader(node).read(8) == StartedWith(environ=b"", command=b"")
 
 

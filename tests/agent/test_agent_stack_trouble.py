@@ -1,4 +1,4 @@
-"""Failures of py-spy are counted by owner. Only the agent's own process says something of a node."""
+"""Failures of py-spy are counted by owner. Only the agent's own process is evidence of a node."""
 
 from __future__ import annotations
 
