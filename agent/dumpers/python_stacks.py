@@ -6,6 +6,7 @@ cgroup they do not come back.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -19,11 +20,14 @@ from agent.config import (
     PY_SPY_TRIES,
 )
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
+from agent.dumpers.quiet_child import quiet_child
 from agent.dumpers.stack_trouble import StackTrouble
 from agent.dumpers.tool_backoff import ToolBackoff
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
+
+log = logging.getLogger(__name__)
 
 MISSING_HELP = (
     "py-spy is not installed beside the agent nor on its PATH: pip install 'gpu-watchtower[agent]'"
@@ -44,7 +48,7 @@ _ENDED_HELP = {
     Ended.SIGNAL: "py-spy was ended by a signal, as when there is no memory left",
 }
 AGENT = "agent"
-"""The owner of the agent's own process; owners of jobs have a colon in their names."""
+"""The owner of the agent's own processes; owners of jobs have a colon in their names."""
 
 TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
 
@@ -81,7 +85,7 @@ class PythonStacks:
 
     def __init__(self, runner: ChildRunner, tool: str) -> None:
         self._runner, self._tool = runner, tool
-        self._trouble = StackTrouble(self._dump_agent)
+        self._trouble = StackTrouble(self._dump_own)
         self._backoff = ToolBackoff()
 
     def trouble(self) -> str:
@@ -100,9 +104,15 @@ class PythonStacks:
         self._trouble.note(owner, dump.failure, time.monotonic())
         return dump
 
-    def _dump_agent(self) -> DumpFailure | None:
-        """Dump this process, which no user can make hang or forge; return why that failed."""
-        dump = self._dump_until_whole(os.getpid(), AGENT)
+    def _dump_own(self) -> DumpFailure | None:
+        """Dump a process of the agent, which no user can make hang or forge; return why that
+        failed. None also if that process was not ready in time: the node is busy."""
+        try:
+            with quiet_child() as pid:
+                dump = self._dump_until_whole(pid, AGENT) if pid is not None else StackDump()
+        except OSError as error:
+            log.warning("py-spy cannot be checked: %s", error)
+            return None
         return dump.failure if dump.threads is None else None
 
     def refuse(self, pid: int, start_time: int) -> StackDump | None:

@@ -2,7 +2,7 @@
 
 A process can make py-spy fail: it can stop it, hold its own memory, or forge its program. So
 failures are counted by owner, and an owner's processes are never evidence about the node. The agent
-dumps its own process instead. Only if that fails, too, py-spy does not work on this node.
+dumps a process of its own instead. Only if that fails, too, py-spy does not work on this node.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FAILURES_IN_A_ROW = 4
 """Of one owner. After two rounds over two processes without one stack py-spy is checked."""
 
 CHECK_EVERY_S = 60.0
-"""How often py-spy is tried on the agent itself while owners' failures go on. One try takes 3 s if
-py-spy hangs, and an owner's turn at it."""
+"""How often py-spy is tried on the agent's own process while failures go on. One check takes 6 s if
+py-spy hangs."""
 
 MAX_OWNERS = 1024
 """Owners whose failures are counted, the newest ones."""
@@ -31,13 +31,23 @@ _NO_SIGN = (FailureKind.GONE, FailureKind.TORN)
 """The process ended, or was read, but ran on meanwhile: nothing follows for py-spy."""
 
 
+def start_thread(step: Callable[[], None]) -> None:
+    """Run a step in a thread of its own."""
+    threading.Thread(target=step, name="check", daemon=True).start()
+
+
 class StackTrouble:
     """Counts the failures in a row of each owner; logs when they begin to mean something and when
     they are over. For several threads."""
 
-    def __init__(self, dump_agent: Callable[[], DumpFailure | None]) -> None:
-        """`dump_agent` dumps the agent itself and returns why that failed."""
-        self._dump_agent = dump_agent
+    def __init__(
+        self,
+        dump_own: Callable[[], DumpFailure | None],
+        start: Callable[[Callable[[], None]], None] = start_thread,
+    ) -> None:
+        """`dump_own` dumps a process of the agent's own and returns why that failed. `start` runs
+        this beside the dumps, as it may take long."""
+        self._dump_own, self._start = dump_own, start
         self._lock = threading.Lock()
         self._in_a_row: OrderedDict[str, int] = OrderedDict()
         self._checked_at = float("-inf")
@@ -56,7 +66,7 @@ class StackTrouble:
         if failure is None:
             return ""
         said = (
-            f"no Python stacks: py-spy fails on the agent's own process too ({_kind(failure)}): "
+            f"no Python stacks: py-spy fails on a process of the agent too ({_kind(failure)}): "
             f"{failure.help_text}; try it by hand: `py-spy dump --pid PID`"
         )
         return said[:MAX_TEXT]
@@ -80,7 +90,7 @@ class StackTrouble:
             if is_due:
                 self._checked_at = now
         if is_due:
-            self._check()
+            self._start(self._check)
         if times == FAILURES_IN_A_ROW and not self.sentence():
             log.warning(
                 "py-spy failed %d times in a row on processes of %s, last (%s): %s",
@@ -91,7 +101,7 @@ class StackTrouble:
             )
 
     def _check(self) -> None:
-        failure = self._dump_agent()
+        failure = self._dump_own() and self._dump_own()  # once is chance: the node may be busy
         with self._lock:
             before, self._on_node = self._on_node, failure
         if failure is not None and before is None:

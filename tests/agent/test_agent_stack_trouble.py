@@ -23,7 +23,7 @@ class Agent:
 
     def __init__(self, failure: DumpFailure | None = None) -> None:
         self.failure, self.checks = failure, 0
-        self.trouble = StackTrouble(self.dump)
+        self.trouble = StackTrouble(self.dump, lambda step: step())
 
     def dump(self) -> DumpFailure | None:
         self.checks += 1
@@ -63,8 +63,8 @@ def test_a_py_spy_that_fails_on_the_agent_itself_is_a_limit_of_the_node_said_onc
     assert agent.checks == 0
     for number in range(10):
         agent.note("uid:1", TIMEOUT, 5, now=number * CHECK_EVERY_S)
-    assert "own process too (timeout): py-spy did not return" in agent.trouble.sentence()
-    assert agent.checks == 10
+    assert "process of the agent too (timeout): py-spy did not return" in agent.trouble.sentence()
+    assert agent.checks == 2 * 10
     assert len(caplog.records) == 1
     agent.note("uid:2", None)  # whoever it is: py-spy works
     assert agent.trouble.sentence() == ""
