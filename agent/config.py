@@ -91,7 +91,8 @@ MEMORY_WAIT_SHARE = 0.1
 many processes hang."""
 
 MAX_STUCK_READS = 64
-"""Threads left behind in such a read; with more of them nothing more is read until one is back."""
+"""Threads left behind in such a read. An owner that has its share of them gets nothing more read
+until one is back."""
 
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms; one that takes this long will not come back."""
@@ -99,15 +100,16 @@ PY_SPY_DEADLINE_S = 3.0
 PY_SPY_TRIES = 3
 """A dump without stopping the process is torn in about 4 of 100 tries on a busy one."""
 
-PY_SPY_AT_ONCE = 2
-"""Two at once take two thirds of the time of one by one, more give nothing."""
+PY_SPY_AT_ONCE = 3
+"""Two at once take two thirds of the time of one by one, more give nothing. One owner has two at
+most, and the third is for the others: py-spy may hang on each process of an owner."""
 
 MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
 """The largest real dump seen has 48 kB."""
 
 MAX_TOOL_MEMORY_BYTES = 128 << 20
 """Memory of its own that a tool may have. py-spy takes 3 MB, 17 MB for 300 threads of 100 frames
-(more it cannot read before its deadline), the child that reads source 9 MB. Two py-spy at this
+(more it cannot read before its deadline), the child that reads source 9 MB. Three py-spy at this
 limit and the agent fit into the MemoryMax of its unit."""
 
 CHILD_STACKS_PER_RANK = 16
@@ -166,14 +168,14 @@ ROUND_GRACE_S = 5.0
 """After that deadline a py-spy that runs may end; then the round is sent with what there is."""
 
 MAX_ROUNDS_LEFT_BEHIND = 8
-"""Rounds that were sent although they were not over, as something in /proc hangs; with more of
-them no further one is begun."""
+"""Rounds that were sent although they were not over, as something in /proc hangs. An owner that has
+its share of them gets no further one, the others do."""
 
 ROUND_GAP_S = 1.0
 """Between the two rounds of a dump: equal stacks a second apart mean stuck, not slow."""
 
-DUMPS_AT_ONCE = 4
-"""Jobs dumped at the same time on one node."""
+DUMPS_AT_ONCE = 8
+"""Jobs dumped at the same time on one node. One owner has four at most."""
 
 DUMP_EXPIRES_S = 60.0
 """A dump that has not said by then that it is over is over: two rounds take half of it."""

@@ -27,6 +27,7 @@ from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, jobs_meant, refuse
 from agent.limits import look_at_limits
 from agent.metrics import Metrics
@@ -204,21 +205,22 @@ class Agent:
             self._deadlines.replace(reply.deadlines)
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many wait", order.id)
-        self._act_on_deadlines(now)
-        orders, expired = self._orders.take(now, limit=self._room())
+        slots = self._slots()
+        self._act_on_deadlines(now, slots)
+        orders, expired = self._orders.take(now, slots)
         for order in expired:
             log.warning("order %s expired before it could be carried out", order.id)
         for order in orders:
             self._carry_out(order, now)
 
-    def _act_on_deadlines(self, now: float) -> None:
+    def _act_on_deadlines(self, now: float, slots: DumpSlots) -> None:
         beats = self._watchlist.beats()
         overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
         for beat in overdue:
             self._watchlist.read_page(beat.key)
         if not overdue:
             return
-        fired = self._deadlines.fire(self._watchlist.beats(), now, limit=self._room())
+        fired = self._deadlines.fire(self._watchlist.beats(), now, slots)
         for job, beat in fired.items():
             if self._ledger.satisfies(job, now):
                 continue
@@ -228,11 +230,11 @@ class Agent:
             log.info("rank %d of %s is overdue: dumping", beat.rank, job)
             self._start_dump(job, BY_DEADLINE, ())
 
-    def _room(self) -> int:
-        """Return how many more jobs may be dumped at the same time."""
+    def _slots(self) -> DumpSlots:
+        """Return the slots for dumps as they are now."""
         now = time.monotonic()
-        running = self._ledger.count(now) + self._glances.count(now)
-        return max(0, config.DUMPS_AT_ONCE - running)
+        running = self._ledger.running(now) + self._glances.running(now)
+        return DumpSlots(job.owner for job in running)
 
     def _carry_out(self, order: Order, now: float) -> None:
         known = self._watchlist.known_ranks()
@@ -276,10 +278,11 @@ class Agent:
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until something is to be done; True when a rank ended meanwhile."""
-        # With no room for a dump its end wakes us, and a deadline that has passed must not.
-        if self._room():
-            due = (self._deadlines.next_due(self._watchlist.beats()), self._orders.next_due())
-            wake_at = min([wake_at, *(at for at in due if at is not None)])
+        # With no room for a dump the end of another one wakes us, and a passed deadline must not.
+        slots = self._slots()
+        beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
+        due = (self._deadlines.next_due(beats), self._orders.next_due(slots))
+        wake_at = min([wake_at, *(at for at in due if at is not None)])
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         for rank in self._watchlist.living():

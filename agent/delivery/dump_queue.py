@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -45,6 +45,8 @@ class WaitingDump:
     """The batch as JSON; how long it was held is put in when it is sent."""
     is_glance: bool = False
     """Not worth the disk: the next one is asked for in seconds."""
+    owner: str = ""
+    """Of the job. Owners take turns, and have shares of what may wait."""
 
     def message(self, held_s: float) -> bytes:
         """Return what is posted; ValueError when the body is no JSON object."""
@@ -56,7 +58,26 @@ class WaitingDump:
 def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
     """Encode a batch, once for the spool and for every try to send it."""
     body = encode_batch(batch)
-    return WaitingDump(id=batch.id, job=batch.job, taken=taken, body=body, is_glance=batch.glance)
+    return WaitingDump(
+        id=batch.id,
+        job=batch.job,
+        taken=taken,
+        body=body,
+        is_glance=batch.glance,
+        owner=batch.owner,
+    )
+
+
+def oldest_of_most(dumps: Mapping[str, tuple[str, int]], *, many: bool) -> str:
+    """Return which of these dumps is dropped: the oldest one of the owner that has most of them.
+
+    They come as id: (owner, bytes), the oldest first. With `many` dumps are counted, else bytes.
+    """
+    sums: Counter[str] = Counter()
+    for owner, size in dumps.values():
+        sums[owner] += 1 if many else size
+    ((most, _),) = sums.most_common(1)
+    return next(dump_id for dump_id, (owner, _) in dumps.items() if owner == most)
 
 
 class Keeper(Protocol):
@@ -70,7 +91,8 @@ class Keeper(Protocol):
 
 
 class DumpQueue:
-    """Dumps in memory, the next to be sent first; beyond the bounds the oldest go.
+    """Dumps in memory, sent by turns of owners. Beyond the bounds the owner that has most loses its
+    oldest.
 
     Memory is the only way to the tower, so that a disk that hangs delays no dump.
     """
@@ -79,6 +101,9 @@ class DumpQueue:
         self._count_loss = count_loss
         self._dumps: OrderedDict[str, WaitingDump] = OrderedDict()
         self._bytes = 0
+        self._turns: dict[str, int] = {}
+        """By owner, the number of its last turn, or of the last one before it came."""
+        self._turn = 0
         self._lock = threading.Lock()
         self._keeper: Keeper | None = None
 
@@ -93,31 +118,35 @@ class DumpQueue:
                 return
             self._dumps[dump.id] = dump
             self._bytes += len(dump.body)
+            self._turns.setdefault(dump.owner, self._turn)
             while self._is_over():
-                self._let_go(next(iter(self._dumps.values())))
+                self._let_go(self._oldest_of_most())
         self._notice()
 
     def first(self) -> WaitingDump | None:
         """Return the dump to send next, without removing it."""
         with self._lock:
-            return next(iter(self._dumps.values()), None)
+            dumps = self._dumps.values()
+            return min(dumps, key=lambda each: self._turns[each.owner], default=None)
 
     def all(self) -> list[WaitingDump]:
-        """Return what is in memory, the next one first."""
+        """Return what is in memory, the oldest first, postponed ones last."""
         with self._lock:
             return list(self._dumps.values())
 
     def postpone(self, dump_id: str) -> None:
         """Let the others go first: one that the tower stumbles over must not hold them up."""
         with self._lock:
-            if dump_id in self._dumps:
+            if (dump := self._dumps.get(dump_id)) is not None:
                 self._dumps.move_to_end(dump_id)
+                self._note_turn(dump.owner)
 
     def remove(self, dump_id: str) -> None:
         """Let go of a dump: it was delivered, or never will be."""
         with self._lock:
             if (dump := self._dumps.pop(dump_id, None)) is not None:
                 self._bytes -= len(dump.body)
+                self._note_turn(dump.owner)
         self._notice(removed=dump_id)
 
     def count(self) -> int:
@@ -130,9 +159,19 @@ class DumpQueue:
         if self._keeper is not None:
             self._keeper.notice(removed)
 
+    def _note_turn(self, owner: str) -> None:
+        waiting = {each.owner for each in self._dumps.values()}
+        self._turn += 1
+        turns = {**self._turns, owner: self._turn}
+        self._turns = {each: turn for each, turn in turns.items() if each in waiting}
+
     def _is_over(self) -> bool:
         many, heavy = len(self._dumps) > MAX_WAITING_BATCHES, self._bytes > MAX_WAITING_BYTES
         return many or (heavy and len(self._dumps) > 1)
+
+    def _oldest_of_most(self) -> WaitingDump:
+        sizes = {each.id: (each.owner, len(each.body)) for each in self._dumps.values()}
+        return self._dumps[oldest_of_most(sizes, many=len(sizes) > MAX_WAITING_BATCHES)]
 
     def _let_go(self, dump: WaitingDump) -> None:
         del self._dumps[dump.id]

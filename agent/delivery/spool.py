@@ -23,7 +23,7 @@ from itertools import islice
 import msgspec
 
 from agent.config import MAX_HELD_S, MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
-from agent.delivery.dump_queue import CountLoss, Loss, WaitingDump
+from agent.delivery.dump_queue import CountLoss, Loss, WaitingDump, oldest_of_most
 from agent.delivery.moments import Moment
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class _Head(msgspec.Struct):
     wall_s: float
     body_bytes: int
     body_crc32: int
+    owner: str = ""
 
 
 _HEADS = msgspec.json.Decoder(_Head)
@@ -83,6 +84,8 @@ class Spool:
         self._lock = -1
         self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._bytes = 0
+        self._owners: dict[str, str] = {}
+        """Of the files of this run; those of earlier ones share a place of their own."""
         self._unreadable: set[str] = set()
         """Files that could not be read, and of which that was said."""
 
@@ -125,6 +128,7 @@ class Spool:
             wall_s=dump.taken.wall_s,
             body_bytes=len(dump.body),
             body_crc32=zlib.crc32(dump.body),
+            owner=dump.owner,
         )
         content = msgspec.json.encode(head) + b"\n" + dump.body
         name = f"{min(max(0, int(dump.taken.wall_s * 1000)), 10**15 - 1):015d}-{dump.id}"
@@ -139,6 +143,7 @@ class Spool:
             raise
         _sync_folder(self.path)
         self._files[dump.id] = (f"{name}.json", len(content))
+        self._owners[dump.id] = dump.owner
         self._bytes += len(content)
 
     def first(self) -> WaitingDump | None:
@@ -181,6 +186,7 @@ class Spool:
         if dump_id not in self._files:
             return
         self._unreadable.discard(dump_id)
+        self._owners.pop(dump_id, None)
         name, size = self._files.pop(dump_id)
         self._bytes -= size
         with contextlib.suppress(FileNotFoundError):
@@ -195,7 +201,7 @@ class Spool:
 
     def _scan(self) -> None:
         """Find what was left: whole files are ours to send, half-written ones are removed."""
-        self._files, self._bytes = OrderedDict(), 0
+        self._files, self._bytes, self._owners = OrderedDict(), 0, {}
         halves = strangers = 0
         with os.scandir(self.path) as entries:
             for entry in islice(entries, MAX_SPOOL_ENTRIES):
@@ -218,11 +224,13 @@ class Spool:
         self._make_room(0)
 
     def _make_room(self, size: int) -> None:
-        """Let the oldest go until a file of this size fits."""
-        oldest = iter(sorted(self._files.items(), key=lambda item: item[1]))
+        """Remove the oldest of the owner that has most, until a file of this size fits."""
         full = MAX_SPOOL_BATCHES if not size else MAX_SPOOL_BATCHES - 1
         while self._files and (len(self._files) > full or self._bytes + size > MAX_SPOOL_BYTES):
-            dump_id, (name, _) = next(oldest)
+            by_age = sorted(self._files.items(), key=lambda item: item[1])
+            sizes = {each: (self._owners.get(each, ""), length) for each, (_, length) in by_age}
+            dump_id = oldest_of_most(sizes, many=len(self._files) > full)
+            name, _ = self._files[dump_id]
             self.remove(dump_id)
             if not self._is_in_memory(dump_id):
                 self._count_loss(Loss.FULL)
@@ -261,4 +269,4 @@ def _read(path: str, dump_id: str) -> WaitingDump:
     if (len(body), zlib.crc32(body)) != (head.body_bytes, head.body_crc32):
         raise _Damaged("its length or checksum is wrong")
     taken = Moment(boot_id=head.boot_id, boottime_s=head.boottime_s, wall_s=head.wall_s)
-    return WaitingDump(id=head.id, job=head.job, taken=taken, body=body)
+    return WaitingDump(id=head.id, job=head.job, taken=taken, body=body, owner=head.owner)

@@ -35,7 +35,7 @@ class Discovery:
     ) -> None:
         """`host` tells this machine from others; `own_pid` and what it starts are no ranks."""
         self._clock = clock
-        self._proc, self._table, self._memory = proc, table, MemoryReader(proc)
+        self._proc, self._table = proc, table
         self._match, self._host, self._own_pid = dict(match), host, own_pid
         self._unseen: dict[int, Process] = {}
         """Processes not considered yet, in the order in which they came."""
@@ -43,6 +43,7 @@ class Discovery:
         self._schedule = LookSchedule()
         self._changed = False
         self.owners = Owners(proc, clock)
+        self._memory = MemoryReader(proc, self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()

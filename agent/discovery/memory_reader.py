@@ -3,7 +3,8 @@
 For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
 (mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
 nobody gets it: the well-known ps that hangs too. So a thread reads, and whoever asks waits for it
-only so long. A thread that does not come back is left behind, until the kernel lets it go.
+only so long. A thread that does not come back is left behind, until the kernel lets it go. The
+owners of processes share the time for such waits, and the number of such threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +24,7 @@ from agent.config import (
     MEMORY_WAIT_SHARE,
 )
 from agent.procfs import Proc
+from watchtower.fair_places import has_share
 
 log = logging.getLogger(__name__)
 
@@ -39,34 +42,56 @@ class StartedWith:
 class MemoryReader:
     """Reads under a deadline, one process at a time, with one thread that may be left behind."""
 
-    def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc, self._clock = proc, clock
+    def __init__(
+        self,
+        proc: Proc,
+        find_owner: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`find_owner` returns whose a process is. It is called only while some do not answer."""
+        self._proc, self._find_owner, self._clock = proc, find_owner, clock
         self._lock = threading.Lock()
-        self._stuck: set[int] = set()
+        self._stuck: dict[int, str] = {}
+        """Processes that have not answered, with their owners."""
         self._thread: _Thread | None = None
-        self._patience_s, self._refilled_at = MEMORY_WAIT_BURST_S, clock()
+        self._waited_s: dict[str, float] = {}
+        """By owner, less what was earned since."""
+        self._refilled_at = clock()
 
     def read(self, pid: int) -> StartedWith | None:
         """Return what a process was started with; None when that does not come in time.
 
-        None comes at once for a process that has not answered before, and when others have used up
-        the time there is for such waits: who asks asks again later.
+        None comes at once for a process that has not answered before, and when its owner's
+        processes have used up their share of the time for such waits. Ask again later then.
         """
         with self._lock:
             self._refill()
-            if pid in self._stuck or len(self._stuck) >= MAX_STUCK_READS or self._patience_s <= 0:
+            if pid in self._stuck or not self._has_share(pid):
                 return None
             if self._thread is None:
-                self._thread = _Thread(self._proc, self._stuck.discard)
+                self._thread = _Thread(self._proc, self._came_back)
             answer = self._thread.read(pid)
             if answer is None:
                 self._leave_behind(self._thread, pid)
             return answer
 
+    def _has_share(self, pid: int) -> bool:
+        stuck = list(self._stuck.values())
+        if not (stuck or self._waited_s):
+            return True
+        owner = self._find_owner(pid)
+        return has_share(Counter(stuck), owner, MAX_STUCK_READS) and has_share(
+            self._waited_s, owner, MEMORY_WAIT_BURST_S
+        )
+
+    def _came_back(self, pid: int) -> None:
+        self._stuck.pop(pid, None)
+
     def _leave_behind(self, thread: _Thread, pid: int) -> None:
         self._thread = None
-        self._patience_s -= MEMORY_WAIT_S
-        self._stuck.add(pid)
+        owner = self._find_owner(pid)
+        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + MEMORY_WAIT_S
+        self._stuck[pid] = owner
         thread.end()
         log.warning(
             "pid %d does not let its command line be read: it holds its memory map, as while it "
@@ -77,9 +102,10 @@ class MemoryReader:
 
     def _refill(self) -> None:
         now = self._clock()
-        earned = (now - self._refilled_at) * MEMORY_WAIT_SHARE
-        self._patience_s = min(MEMORY_WAIT_BURST_S, self._patience_s + earned)
+        earned_s = (now - self._refilled_at) * MEMORY_WAIT_SHARE
         self._refilled_at = now
+        left = 1.0 - earned_s / max(sum(self._waited_s.values()), 1e-9)
+        self._waited_s = {owner: s * left for owner, s in self._waited_s.items() if left > 0}
 
 
 class _Thread:

@@ -61,18 +61,19 @@ class Owners:
         """Processes of pods of which the namespace is not known."""
 
     def find(self, pid: int) -> str:
-        """Return "namespace:NAME" or "uid:NUMBER"; empty if the process is gone."""
-        user = find_user(self._proc, pid)
-        if user is None:
-            return ""
+        """Return "namespace:NAME" or "uid:NUMBER"; empty if the process is gone.
+
+        If the namespace of its pod is not known, `trouble` says so until the process is forgotten.
+        """
+        owner, is_known = self._find(pid)
         self.forget(pid)
-        pod = self._pod_of(pid)
-        namespace = self._namespace_of(pod) if pod else ""
-        if namespace:
-            return f"namespace:{namespace}"
-        if pod is None or pod:
+        if not is_known:
             self._troubled.add(pid)
-        return f"uid:{user}"
+        return owner
+
+    def find_quietly(self, pid: int) -> str:
+        """Return the same of a process that need not be a rank; `trouble` stays as it is."""
+        return self._find(pid)[0]
 
     def forget(self, pid: int) -> None:
         """Forget a process that is gone."""
@@ -81,6 +82,17 @@ class Owners:
     def trouble(self) -> str:
         """Return why the owner of a pod is not its namespace; empty if each one is."""
         return UNKNOWN_POD if self._troubled else ""
+
+    def _find(self, pid: int) -> tuple[str, bool]:
+        """Return the owner, and False if it should be the namespace of a pod and is not."""
+        user = find_user(self._proc, pid)
+        if user is None:
+            return "", True
+        pod = self._pod_of(pid)
+        namespace = self._namespace_of(pod) if pod else ""
+        if namespace:
+            return f"namespace:{namespace}", True
+        return f"uid:{user}", pod == ""
 
     def _pod_of(self, pid: int) -> str | None:
         """Return the UID of the process's pod, "" without one, None if that cannot be seen."""

@@ -7,9 +7,9 @@ share, a job of thousands on one node is a mistake or an attack: the other jobs 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.config import MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
@@ -71,9 +71,14 @@ def make_room(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[Found
     return [rank for rank in every if rank.pid in kept], left_out
 
 
-def by_turns(items: Iterable[tuple[Hashable, _T]]) -> Iterator[_T]:
-    """Yield items by turns: the first one of each key, then the second one of each, and so on."""
-    places: Counter[Hashable] = Counter()
+def by_turns(
+    items: Iterable[tuple[Hashable, _T]], had: Mapping[Any, int] | None = None
+) -> Iterator[_T]:
+    """Yield items by turns: the first one of each key, then the second one of each, and so on.
+
+    A key that `had` some turns before waits until the others have had as many.
+    """
+    places: Counter[Hashable] = Counter(had)
     turns = []
     for key, item in items:
         turns.append((places[key], item))

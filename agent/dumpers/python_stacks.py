@@ -6,6 +6,7 @@ cgroup they do not come back.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -19,11 +20,14 @@ from agent.config import (
     PY_SPY_TRIES,
 )
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
+from agent.dumpers.quiet_child import quiet_child
 from agent.dumpers.stack_trouble import StackTrouble
 from agent.dumpers.tool_backoff import ToolBackoff
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
+
+log = logging.getLogger(__name__)
 
 MISSING_HELP = (
     "py-spy is not installed beside the agent nor on its PATH: pip install 'gpu-watchtower[agent]'"
@@ -43,6 +47,9 @@ _ENDED_HELP = {
     Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
     Ended.SIGNAL: "py-spy was ended by a signal, as when there is no memory left",
 }
+AGENT = "agent"
+"""The owner of the agent's own processes; owners of jobs have a colon in their names."""
+
 TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
 
 _SIGNS = (
@@ -78,24 +85,35 @@ class PythonStacks:
 
     def __init__(self, runner: ChildRunner, tool: str) -> None:
         self._runner, self._tool = runner, tool
-        self._trouble = StackTrouble()
+        self._trouble = StackTrouble(self._dump_own)
         self._backoff = ToolBackoff()
 
     def trouble(self) -> str:
-        """Say why py-spy seems to be of no use here; empty when it is."""
+        """Return why py-spy does not work on this node; empty if it works."""
         return self._trouble.sentence()
 
-    def dump(self, pid: int, start_time: int = 0) -> StackDump:
-        """Dump a process: again while torn, until whole or the same twice."""
+    def dump(self, pid: int, start_time: int = 0, owner: str = "") -> StackDump:
+        """Dump a process of this owner: again while torn, until whole or the same twice."""
         if not self._tool:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         if refused := self.refuse(pid, start_time):
             return refused
-        dump = self._dump_until_whole(pid)
+        dump = self._dump_until_whole(pid, owner)
         was_ended = dump.failure if dump.was_ended else None
         self._backoff.note((pid, start_time), was_ended, time.monotonic())
-        self._trouble.note(dump.failure)
+        self._trouble.note(owner, dump.failure, time.monotonic())
         return dump
+
+    def _dump_own(self) -> DumpFailure | None:
+        """Dump a process of the agent, which no user can make hang or forge; return why that
+        failed. None also if that process was not ready in time: the node is busy."""
+        try:
+            with quiet_child() as pid:
+                dump = self._dump_until_whole(pid, AGENT) if pid is not None else StackDump()
+        except OSError as error:
+            log.warning("py-spy cannot be checked: %s", error)
+            return None
+        return dump.failure if dump.threads is None else None
 
     def refuse(self, pid: int, start_time: int) -> StackDump | None:
         """Return why a process is not dumped now: py-spy had to be ended. None if it may be."""
@@ -106,11 +124,11 @@ class PythonStacks:
         """Return how often in a row py-spy had to be ended on a process."""
         return self._backoff.times((pid, start_time))
 
-    def _dump_until_whole(self, pid: int) -> StackDump:
+    def _dump_until_whole(self, pid: int, owner: str) -> StackDump:
         torn: Threads | None = None
         last = failed(FailureKind.OTHER, "py-spy was not run")
         for _ in range(PY_SPY_TRIES):
-            last = self._dump_once(pid)
+            last = self._dump_once(pid, owner)
             threads = last.threads
             if threads is None:
                 is_other = last.failure is not None and last.failure.kind is FailureKind.OTHER
@@ -127,10 +145,10 @@ class PythonStacks:
         failure = DumpFailure(kind=FailureKind.TORN, help_text=TORN_HELP)
         return StackDump(threads=torn, failure=failure)
 
-    def _dump_once(self, pid: int) -> StackDump:
+    def _dump_once(self, pid: int, owner: str) -> StackDump:
         command = [self._tool, "dump", "--json", "--nonblocking", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(command, PY_SPY_DEADLINE_S)
+            outcome = self._runner.run(command, PY_SPY_DEADLINE_S, owner)
         except FileNotFoundError:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         except OSError as error:

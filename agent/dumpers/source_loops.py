@@ -83,8 +83,11 @@ class SourceLoops:
         self._known: OrderedDict[_File, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def fill(self, stacks: Sequence[tuple[Stack, int]], deadline: float) -> tuple[Stack, ...]:
-        """Return the stacks with the loops that could be told; each comes with its process."""
+    def fill(
+        self, stacks: Sequence[tuple[Stack, int]], deadline: float, owner: str = ""
+    ) -> tuple[Stack, ...]:
+        """Return the stacks with the loops that could be found; each comes with its process. All
+        processes are of this owner."""
         started = {pid: stat.start_time for _, pid in stacks if (stat := self._proc.stat(pid))}
         wanted: dict[_File, set[int]] = {}
         for stack, pid in stacks:
@@ -92,7 +95,7 @@ class SourceLoops:
                 if pid in started and has_own_lines(frame):
                     file = _File(pid, started[pid], frame.file)
                     wanted.setdefault(file, set()).add(frame.line)
-        self._learn(wanted, deadline)
+        self._learn(wanted, deadline, owner)
         return tuple(self._fill_stack(stack, pid, started.get(pid)) for stack, pid in stacks)
 
     def _fill_stack(self, stack: Stack, pid: int, start_time: int | None) -> Stack:
@@ -109,7 +112,7 @@ class SourceLoops:
             loops = known.loops.get(frame.line) if known is not None else None
         return frame if loops is None else replace(frame, loops=loops, has_source=True)
 
-    def _learn(self, wanted: dict[_File, set[int]], deadline: float) -> None:
+    def _learn(self, wanted: dict[_File, set[int]], deadline: float, owner: str) -> None:
         """Ask for what is not known yet, all files of a round in one child."""
         asked: list[tuple[_File, list[int]]] = []
         with self._lock:
@@ -122,7 +125,7 @@ class SourceLoops:
         if not asked or left <= 0:
             return
         try:
-            began, answers = self._ask(asked, left)
+            began, answers = self._ask(asked, left, owner)
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("no source is read, because the child for it failed: %s", error)
             return
@@ -137,7 +140,7 @@ class SourceLoops:
                 self._known.popitem(last=False)
 
     def _ask(
-        self, asked: Iterable[tuple[_File, list[int]]], left_s: float
+        self, asked: Iterable[tuple[_File, list[int]]], left_s: float, owner: str
     ) -> tuple[bool, list[_Answer]]:
         """Return whether the child got as far as the first file, and its answers."""
         questions = [
@@ -151,7 +154,7 @@ class SourceLoops:
             for file, lines in asked
         ]
         command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, *questions]
-        outcome = self._runner.run(command, left_s)
+        outcome = self._runner.run(command, left_s, owner)
         if outcome.errors:
             said = outcome.errors.decode("utf-8", "replace").strip()
             log.warning("the child that reads source says: %s", said.rpartition("\n")[2])

@@ -1,9 +1,16 @@
-"""Notices a py-spy that gives no stacks at all: blocked, or older than the Python it is to read."""
+"""Notices a py-spy that gives no stacks at all: blocked, or older than the Python it is to read.
+
+A process can make py-spy fail: it can stop it, hold its own memory, or forge its program. So
+failures are counted by owner, and an owner's processes are never evidence about the node. The agent
+dumps a process of its own instead. Only if that fails, too, py-spy does not work on this node.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
+from collections.abc import Callable
 
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
@@ -11,47 +18,97 @@ from watchtower.wire.dumps import DumpFailure, FailureKind
 log = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW = 4
-"""One process may be at fault itself: it ended, or hangs in a place where nobody can read it. After
-two rounds over two processes without one stack the tool is likelier."""
+"""Of one owner. After two rounds over two processes without one stack py-spy is checked."""
+
+CHECK_EVERY_S = 60.0
+"""How often py-spy is tried on the agent's own process while failures go on. One check takes 6 s if
+py-spy hangs."""
+
+MAX_OWNERS = 1024
+"""Owners whose failures are counted, the newest ones."""
 
 _NO_SIGN = (FailureKind.GONE, FailureKind.TORN)
-"""The process ended, or was read, but ran on meanwhile: nothing is said of py-spy."""
+"""The process ended, or was read, but ran on meanwhile: nothing follows for py-spy."""
+
+
+def start_thread(step: Callable[[], None]) -> None:
+    """Run a step in a thread of its own."""
+    threading.Thread(target=step, name="check", daemon=True).start()
 
 
 class StackTrouble:
-    """Counts failures in a row, says once when they begin to mean something and once when they are
-    over. For several threads."""
+    """Counts the failures in a row of each owner; logs when they begin to mean something and when
+    they are over. For several threads."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        dump_own: Callable[[], DumpFailure | None],
+        start: Callable[[Callable[[], None]], None] = start_thread,
+    ) -> None:
+        """`dump_own` dumps a process of the agent's own and returns why that failed. `start` runs
+        this beside the dumps, as it may take long."""
+        self._dump_own, self._start = dump_own, start
         self._lock = threading.Lock()
-        self._in_a_row = 0
-        self._last: DumpFailure | None = None
+        self._in_a_row: OrderedDict[str, int] = OrderedDict()
+        self._checked_at = float("-inf")
+        self._on_node: DumpFailure | None = None
 
-    def note(self, failure: DumpFailure | None) -> None:
-        """Take in how a dump ended; None: with stacks."""
-        if failure is not None and failure.kind in _NO_SIGN:
-            return
-        with self._lock:
-            before = self._sentence()
-            self._in_a_row = 0 if failure is None else self._in_a_row + 1
-            self._last = failure
-            now = self._sentence()
-        if now and not before:
-            log.warning("limit: %s", now)
-        elif before and not now:
-            log.info("py-spy gives stacks again")
+    def note(self, owner: str, failure: DumpFailure | None, now: float) -> None:
+        """Take in how the dump of a process of this owner ended at `now`; None: with stacks."""
+        if failure is None:
+            self._note_success(owner)
+        elif failure.kind not in _NO_SIGN:
+            self._note_failure(owner, failure, now)
 
     def sentence(self) -> str:
-        """Say what is wrong with py-spy here; empty when it works, or has not been asked enough."""
-        with self._lock:
-            return self._sentence()
-
-    def _sentence(self) -> str:
-        if self._last is None or self._in_a_row < FAILURES_IN_A_ROW:
+        """Return why py-spy does not work on this node; empty if it works or was not checked."""
+        failure = self._on_node
+        if failure is None:
             return ""
-        kind = self._last.kind.value.replace("_", " ")
         said = (
-            f"no Python stacks: py-spy failed {self._in_a_row} times in a row, last ({kind}): "
-            f"{self._last.help_text}; try it by hand: `py-spy dump --pid PID`"
+            f"no Python stacks: py-spy fails on a process of the agent too ({_kind(failure)}): "
+            f"{failure.help_text}; try it by hand: `py-spy dump --pid PID`"
         )
         return said[:MAX_TEXT]
+
+    def _note_success(self, owner: str) -> None:
+        with self._lock:
+            times = self._in_a_row.pop(owner, 0)
+            was_on_node, self._on_node = self._on_node, None
+        if was_on_node is not None:
+            log.info("py-spy gives stacks again")
+        elif times >= FAILURES_IN_A_ROW:
+            log.info("py-spy gives stacks of a process of %s again", owner)
+
+    def _note_failure(self, owner: str, failure: DumpFailure, now: float) -> None:
+        with self._lock:
+            times = self._in_a_row.pop(owner, 0) + 1
+            self._in_a_row[owner] = times
+            if len(self._in_a_row) > MAX_OWNERS:
+                self._in_a_row.popitem(last=False)
+            is_due = times >= FAILURES_IN_A_ROW and now - self._checked_at >= CHECK_EVERY_S
+            if is_due:
+                self._checked_at = now
+        if is_due:
+            self._start(self._check)
+        if times == FAILURES_IN_A_ROW and not self.sentence():
+            log.warning(
+                "py-spy failed %d times in a row on processes of %s, last (%s): %s",
+                times,
+                owner,
+                _kind(failure),
+                failure.help_text,
+            )
+
+    def _check(self) -> None:
+        failure = self._dump_own() and self._dump_own()  # once is chance: the node may be busy
+        with self._lock:
+            before, self._on_node = self._on_node, failure
+        if failure is not None and before is None:
+            log.warning("limit: %s", self.sentence())
+        elif failure is None and before is not None:
+            log.info("py-spy gives stacks again")
+
+
+def _kind(failure: DumpFailure) -> str:
+    return failure.kind.value.replace("_", " ")

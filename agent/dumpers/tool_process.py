@@ -13,23 +13,26 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from agent.dumpers.tool_limits import confine
+from watchtower.fair_places import has_share
 
 REAP_S = 0.5
 """A killed child is gone in milliseconds, unless the kernel holds it."""
 
 CHUNK_BYTES = 65536
 
-MAX_LEFT_BEHIND = 4
-"""Killed tools that the kernel still holds; with more of them, no further one is started."""
+MAX_LEFT_BEHIND = 8
+"""Killed tools that the kernel still holds. Owners share this number: an owner that has used its
+share gets no further tool, the others do."""
 
 
 class ToolsHang(OSError):
-    """Earlier tools were killed and are not gone: another one would only join them."""
+    """Earlier tools on an owner's processes were killed and are not gone: no further one starts."""
 
 
 class Ended(Enum):
@@ -64,13 +67,15 @@ class ChildRunner:
     def __init__(self, max_output_bytes: int) -> None:
         self._max_output_bytes = max_output_bytes
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._left_behind: set[subprocess.Popen[bytes]] = set()
+        self._left_behind: dict[subprocess.Popen[bytes], str] = {}
+        """With the owner of the process that each one worked on."""
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, command: Sequence[str], deadline_s: float) -> Outcome:
-        """Run a tool; kill it and its children at the deadline. OSError: it cannot be started."""
-        self._check_left_behind()
+    def run(self, command: Sequence[str], deadline_s: float, owner: str = "") -> Outcome:
+        """Run a tool on a process of this owner; kill the tool and its children at the deadline.
+        OSError: it cannot be started."""
+        self._check_left_behind(owner)
         deadline = time.monotonic() + deadline_s
         child = subprocess.Popen(
             command,
@@ -97,7 +102,7 @@ class ChildRunner:
             with self._lock:
                 self._running.discard(child)
                 if child.returncode is None:
-                    self._left_behind.add(child)
+                    self._left_behind[child] = owner
             for pipe in (child.stdout, child.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -109,11 +114,13 @@ class ChildRunner:
             for child in self._running:
                 _kill(child)
 
-    def _check_left_behind(self) -> None:
+    def _check_left_behind(self, owner: str) -> None:
         with self._lock:
-            self._left_behind = {each for each in self._left_behind if each.poll() is None}
-            if len(self._left_behind) >= MAX_LEFT_BEHIND:
-                raise ToolsHang(f"{len(self._left_behind)} earlier ones hang and cannot be killed")
+            hanging = {each: of for each, of in self._left_behind.items() if each.poll() is None}
+            self._left_behind = hanging
+            held = Counter(hanging.values())
+            if not has_share(held, owner, MAX_LEFT_BEHIND):
+                raise ToolsHang(f"{held.total()} earlier ones hang and cannot be killed")
 
     def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
         """Read both pipes until they end, the deadline passes or there is too much."""

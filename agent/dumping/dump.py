@@ -77,7 +77,12 @@ class Dumping:
     def _take(self, request: DumpRequest, number: int) -> None:
         taken = read_moment()
         deadline = time.monotonic() + ROUND_DEADLINE_S
-        found = self._taker.take(request.targets, deadline=deadline, children=not request.glance)
+        found = self._taker.take(
+            request.targets,
+            deadline=deadline,
+            owner=request.job.owner,
+            children=not request.glance,
+        )
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
             id=uuid.uuid4().hex,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,12 +23,15 @@ from agent.config import (
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.discovery.memory_reader import MemoryReader
+from agent.discovery.owners import Owners
 from agent.dumpers.collectives import RankRecords, look_at_collectives
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
 from agent.dumpers.source_loops import SourceLoops
+from agent.dumping.tool_turns import ToolTurns
 from agent.procfs import Proc, parse_command, printable
+from watchtower.fair_places import has_share
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
@@ -76,6 +79,8 @@ class _Process:
 
     pid: int
     start_time: int = 0
+    owner: str
+    is_child: bool = False
     kernel: KernelWait
     command: list[str] = field(default_factory=list)
     stacks: StackDump = field(default_factory=StackDump)
@@ -91,7 +96,8 @@ class _Tree:
 
 
 class RoundTaker:
-    """Takes rounds, of several jobs at once if need be, with two py-spy at a time in all."""
+    """Takes rounds, of several jobs at once if need be. Their owners share what is scarce: turns
+    at py-spy, and what may hang."""
 
     def __init__(
         self,
@@ -103,16 +109,25 @@ class RoundTaker:
         """Without `loops` no source is read."""
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops = loops
-        self._turns = threading.Semaphore(PY_SPY_AT_ONCE)
-        self._memory = MemoryReader(proc)
-        self._left_behind: set[threading.Thread] = set()
+        self._turns = ToolTurns()
+        self._memory = MemoryReader(proc, Owners(proc).find_quietly)
+        self._left_behind: dict[threading.Thread, str] = {}
+        """Rounds that hang, with their owners."""
+        self._lock = threading.Lock()
 
-    def take(self, targets: Sequence[Target], *, deadline: float, children: bool = True) -> Round:
-        """Dump all targets, with their child processes; what is not reached by the deadline is a
-        timeout."""
+    def take(
+        self,
+        targets: Sequence[Target],
+        *,
+        deadline: float,
+        owner: str = "",
+        children: bool = True,
+    ) -> Round:
+        """Dump all targets, which are of one owner, with their child processes; what is not reached
+        by the deadline is a timeout."""
         trees: list[_Tree] = []
-        self._fill_in_time(trees, targets, deadline, children)
-        trees += [_unreached(target) for target in targets[len(trees) :]]
+        self._fill_in_time(trees, targets, owner, deadline, children)
+        trees += [_unreached(target, owner) for target in targets[len(trees) :]]
         stacks, groups = StackSet(), GroupSet()
         dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
         for dump in dumps:
@@ -120,44 +135,64 @@ class RoundTaker:
         owned = stacks.owned()
         return Round(
             ranks=dumps,
-            stacks=self._loops.fill(owned, deadline) if self._loops else tuple(s for s, _ in owned),
+            stacks=(
+                self._loops.fill(owned, deadline, owner)
+                if self._loops
+                else tuple(stack for stack, _ in owned)
+            ),
             groups=groups.groups(),
             group_logs=groups.logs(),
         )
 
     def _fill_in_time(
-        self, into: list[_Tree], targets: Sequence[Target], deadline: float, children: bool
+        self,
+        into: list[_Tree],
+        targets: Sequence[Target],
+        owner: str,
+        deadline: float,
+        children: bool,
     ) -> None:
         """Fill in what is found until the deadline; a thread that hangs in /proc is left behind."""
         trees: list[_Tree] = []
         thread = threading.Thread(
-            target=self._fill, args=(trees, targets, deadline, children), name="round", daemon=True
+            target=self._fill,
+            args=(trees, targets, owner, deadline, children),
+            name="round",
+            daemon=True,
         )
-        self._left_behind = {each for each in self._left_behind if each.is_alive()}
-        if len(self._left_behind) < MAX_ROUNDS_LEFT_BEHIND:
+        if self._may_begin(owner):
             thread.start()
             thread.join(max(0.0, deadline - time.monotonic()) + ROUND_GRACE_S)
             if thread.is_alive():
                 log.warning("a round of dumps hangs in /proc: what there is of it is sent")
-                self._left_behind.add(thread)
+                with self._lock:
+                    self._left_behind[thread] = owner
         into.extend(trees[: len(targets)])
 
+    def _may_begin(self, owner: str) -> bool:
+        """Return whether an owner may begin a round, although others of its rounds may hang."""
+        with self._lock:
+            hanging = {each: of for each, of in self._left_behind.items() if each.is_alive()}
+            self._left_behind = hanging
+        return has_share(Counter(hanging.values()), owner, MAX_ROUNDS_LEFT_BEHIND)
+
     def _fill(
-        self, trees: list[_Tree], targets: Sequence[Target], deadline: float, children: bool
+        self,
+        trees: list[_Tree],
+        targets: Sequence[Target],
+        owner: str,
+        deadline: float,
+        children: bool,
     ) -> None:
         parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
         tables = SocketTables(self._proc)
         room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
-            trees.append(self._look(target, parents, ranks, tables, room))
-        # Ranks come first, so that children never cost a rank its turn; and of each those last on
-        # which py-spy had to be ended.
-        beside = [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
-        wanted = [
-            *sorted((tree.process for tree in trees), key=self._times_ended),
-            *sorted(beside, key=self._times_ended),
-        ]
+            trees.append(self._look(target, owner, parents, ranks, tables, room))
+        wanted = [tree.process for tree in trees]
+        wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
+        wanted.sort(key=self._order)
         asking = _start(
             "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
         )
@@ -172,6 +207,7 @@ class RoundTaker:
     def _look(
         self,
         target: Target,
+        owner: str,
         children: dict[int, list[int]],
         ranks: set[int],
         tables: SocketTables,
@@ -181,6 +217,7 @@ class RoundTaker:
         process = _Process(
             pid=target.pid,
             start_time=target.start_time,
+            owner=owner,
             kernel=KernelWait(state=ProcessState.GONE),
         )
         if stat is None or stat.start_time != target.start_time:
@@ -191,22 +228,31 @@ class RoundTaker:
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
-        found = [self._look_at_child(pid, tables) for pid in pids[:room]]
+        found = [self._look_at_child(pid, owner, tables) for pid in pids[:room]]
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
-    def _look_at_child(self, pid: int, tables: SocketTables) -> _Process:
+    def _look_at_child(self, pid: int, owner: str, tables: SocketTables) -> _Process:
         stat = self._proc.stat(pid)
         kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
         if started is not None:
             return _Process(
                 pid=pid,
                 start_time=stat.start_time if stat is not None else 0,
+                owner=owner,
+                is_child=True,
                 kernel=kernel,
                 command=parse_command(started.command),
             )
         stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang where we did
-        return _Process(pid=pid, kernel=kernel, command=[self._proc.name(pid)], stacks=stacks)
+        return _Process(
+            pid=pid,
+            owner=owner,
+            is_child=True,
+            kernel=kernel,
+            command=[self._proc.name(pid)],
+            stacks=stacks,
+        )
 
     def _ask(self, tree: _Tree, deadline: float) -> None:
         process = tree.process
@@ -215,8 +261,11 @@ class RoundTaker:
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )
 
-    def _times_ended(self, process: _Process) -> int:
-        return self._python_stacks.times_ended(process.pid, process.start_time)
+    def _order(self, process: _Process) -> tuple[int, bool]:
+        """Return when it is a process's turn: after those on which py-spy had to be ended less
+        often, and a child after the ranks."""
+        ended = self._python_stacks.times_ended(process.pid, process.start_time)
+        return ended, process.is_child
 
     def _dump(self, process: _Process, deadline: float) -> None:
         # Without a turn: what is not dumped now does not hold up the others.
@@ -224,19 +273,15 @@ class RoundTaker:
         process.stacks = refused or self._dump_in_turn(process, deadline)
 
     def _dump_in_turn(self, process: _Process, deadline: float) -> StackDump:
-        if not self._turns.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return failed(FailureKind.TIMEOUT, LATE_HELP)
-        try:
-            if time.monotonic() >= deadline:
+        with self._turns.take(process.owner, self._order(process), deadline) as has_turn:
+            if not has_turn or time.monotonic() >= deadline:
                 return failed(FailureKind.TIMEOUT, LATE_HELP)
-            return self._python_stacks.dump(process.pid, process.start_time)
-        finally:
-            self._turns.release()
+            return self._python_stacks.dump(process.pid, process.start_time, process.owner)
 
 
-def _unreached(target: Target) -> _Tree:
+def _unreached(target: Target, owner: str) -> _Tree:
     late = failed(FailureKind.TIMEOUT, LATE_HELP)
-    process = _Process(pid=target.pid, kernel=KernelWait(), stacks=late)
+    process = _Process(pid=target.pid, owner=owner, kernel=KernelWait(), stacks=late)
     return _Tree(target=target, view=target.read_page(), process=process, children=[])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +16,8 @@ from agent.config import (
     SATISFIED_BY_S,
 )
 from agent.discovery.found_rank import JobKey
+from agent.dumping.dump_slots import DumpSlots
+from watchtower.fair_places import has_share
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 STRANGERS_SHOWN = 5
@@ -44,9 +46,10 @@ class _Fired:
 class DeadlineWatch:
     """Knows each rank's deadline and whether it was acted on already: once per stall."""
 
-    def __init__(self, share: float = 0.0) -> None:
-        """Of the jitter that the tower asks for, this agent waits `share`, between 0 and 1."""
-        self._share = share
+    def __init__(self, jitter_share: float = 0.0) -> None:
+        """Of the jitter that the tower asks for, this agent waits `jitter_share`, between 0
+        and 1."""
+        self._jitter_share = jitter_share
         self._deadlines: dict[tuple[JobKey, int], Deadline] = {}
         self._fired: dict[tuple[int, int], _Fired] = {}
 
@@ -60,7 +63,7 @@ class DeadlineWatch:
         deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
         if deadline is None or deadline.phase != beat.phase:
             return None
-        due = beat.beaten_at + deadline.after_s + jitter_of(deadline, self._share)
+        due = beat.beaten_at + deadline.after_s + jitter_of(deadline, self._jitter_share)
         fired = self._fired.get(beat.key)
         if fired is not None and fired.beaten_at == beat.beaten_at:
             return max(due, fired.again_at)
@@ -70,18 +73,23 @@ class DeadlineWatch:
         """Return when the first of them is overdue."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
-    def fire(self, beats: Iterable[RankBeat], now: float, *, limit: int) -> dict[JobKey, RankBeat]:
-        """Return up to `limit` jobs to dump now, each with a rank that is the reason.
+    def fire(
+        self, beats: Iterable[RankBeat], now: float, slots: DumpSlots
+    ) -> dict[JobKey, RankBeat]:
+        """Return the jobs to dump now, each with a rank that is the reason.
 
-        The others stay due: a node whose jobs all lose one file system dumps them by turns.
+        Jobs without a slot stay due: a node whose jobs all lose one file system dumps them by
+        turns.
         """
-        jobs: dict[JobKey, RankBeat] = {}
-        for beat in beats:
-            due = self.due_at(beat)
-            if due is not None and due <= now and (beat.job in jobs or len(jobs) < limit):
-                jobs.setdefault(beat.job, beat)
+        overdue = [beat for beat in beats if (due := self.due_at(beat)) is not None and due <= now]
+        jobs = dict.fromkeys(beat.job for beat in overdue)
+        chosen = set(slots.choose((job.owner, job) for job in jobs))
+        fired: dict[JobKey, RankBeat] = {}
+        for beat in overdue:
+            if beat.job in chosen:
+                fired.setdefault(beat.job, beat)
                 self._fired[beat.key] = self._note(beat, now)
-        return jobs
+        return fired
 
     def keep_only(self, keys: set[tuple[int, int]]) -> None:
         """Forget processes that are gone."""
@@ -123,9 +131,9 @@ class DumpLedger:
         recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
         self._ended_at = {**recent, job: now}
 
-    def count(self, now: float) -> int:
-        """Return how many jobs are being dumped now."""
-        return sum(self.is_running(job, now) for job in self._running)
+    def running(self, now: float) -> list[JobKey]:
+        """Return the jobs that are being dumped now."""
+        return [job for job in self._running if self.is_running(job, now)]
 
     def satisfies(self, job: JobKey, now: float) -> bool:
         """Say whether a dump of the job is under way or just ended."""
@@ -148,11 +156,13 @@ class _Waiting:
 
 
 class OrderInbox:
-    """Orders that wait to be carried out; each id once, none after its expiry."""
+    """Orders that wait to be carried out; each id once, none after its expiry. Owners share the
+    room."""
 
-    def __init__(self, share: float = 0.0) -> None:
-        """Of the jitter that the tower asks for, this agent waits `share`, between 0 and 1."""
-        self._share = share
+    def __init__(self, jitter_share: float = 0.0) -> None:
+        """Of the jitter that the tower asks for, this agent waits `jitter_share`, between 0
+        and 1."""
+        self._jitter_share = jitter_share
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._waiting: list[_Waiting] = []
 
@@ -163,8 +173,9 @@ class OrderInbox:
             if order.id in self._seen:
                 continue
             self._seen[order.id] = None
-            if len(self._waiting) < MAX_ORDERS:
-                from_at = now + jitter_of(order, self._share)
+            held = Counter(each.order.owner for each in self._waiting)
+            if has_share(held, order.owner, MAX_ORDERS):
+                from_at = now + jitter_of(order, self._jitter_share)
                 self._waiting.append(_Waiting(order, from_at, from_at + order.expires_s))
             else:
                 refused.append(order)
@@ -172,17 +183,21 @@ class OrderInbox:
             self._seen.popitem(last=False)
         return refused
 
-    def take(self, now: float, *, limit: int) -> tuple[list[Order], list[Order]]:
-        """Return up to `limit` orders to carry out now, and those that expired while waiting."""
+    def take(self, now: float, slots: DumpSlots) -> tuple[list[Order], list[Order]]:
+        """Return the orders to carry out now, and those that expired while waiting."""
         expired = [each.order for each in self._waiting if each.until <= now]
-        valid = [each for each in self._waiting if each.until > now]
-        taken = [each for each in valid if each.from_at <= now][:limit]
-        self._waiting = [each for each in valid if each not in taken]
-        return [each.order for each in taken], expired
+        valid = {each.order.id: each for each in self._waiting if each.until > now}
+        due = [each.order for each in valid.values() if each.from_at <= now]
+        chosen = slots.choose((order.owner, order) for order in due)
+        for order in chosen:
+            del valid[order.id]
+        self._waiting = list(valid.values())
+        return chosen, expired
 
-    def next_due(self) -> float | None:
-        """Return when the first of them may be carried out."""
-        return min((each.from_at for each in self._waiting), default=None)
+    def next_due(self, slots: DumpSlots) -> float | None:
+        """Return when the first of those may be carried out for which there is room."""
+        waiting = [each.from_at for each in self._waiting if slots.has_room(each.order.owner)]
+        return min(waiting, default=None)
 
 
 def jitter_of(asked: Deadline | Order, share: float) -> float:

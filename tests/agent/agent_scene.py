@@ -143,9 +143,9 @@ class RecordingTower:
         self._thread.join(PATIENCE_S)
 
 
-def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9) -> WaitingDump:
+def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9, owner: str = "") -> WaitingDump:
     taken = Moment(boot_id="b", boottime_s=5.0, wall_s=at)
-    return WaitingDump(id=uuid.uuid4().hex, job="llama", taken=taken, body=body)
+    return WaitingDump(id=uuid.uuid4().hex, job="llama", taken=taken, body=body, owner=owner)
 
 
 class Losses(Counter[Loss]):

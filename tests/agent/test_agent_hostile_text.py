@@ -41,6 +41,7 @@ from agent.dumpers.collectives import look_at_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
+from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
 from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat, printable
 from agent.watching.heartbeats import Heartbeat
@@ -299,7 +300,7 @@ def test_whatever_deadlines_come_dumps_stay_rare(replies: list[list[Deadline]], 
     for step in range(200):
         if replies:
             watch.replace(replies[step % len(replies)])
-        fired += len(watch.fire(beats, now + step, limit=4))
+        fired += len(watch.fire(beats, now + step, DumpSlots([])))
         due = watch.next_due(beats)
         assert due is None or due > now + step
     assert fired <= 2 * 2 * 4
@@ -325,7 +326,7 @@ def test_each_order_is_taken_at_most_once_and_none_for_strangers(
     taken: list[str] = []
     for now, orders in enumerate(replies):
         book.receive(orders, float(now))
-        due, expired = book.take(float(now), limit=DUMPS_AT_ONCE)
+        due, expired = book.take(float(now), DumpSlots([]))
         assert len(due) <= DUMPS_AT_ONCE
         for order in due:
             refused = bool(refuse(order, {JobKey("a"): {0, 1}, JobKey("b"): {2}}))
@@ -340,7 +341,7 @@ def test_orders_without_end_are_bounded() -> None:
     for number in range(100):
         orders = [Order(id=f"{number}.{n}", job="nobody", expires_s=1e9) for n in range(64)]
         book.receive(orders, float(number))
-        book.take(float(number), limit=1)
+        book.take(float(number), DumpSlots([]))
     assert len(book._seen) <= REMEMBERED_ORDERS
     assert len(book._waiting) <= REMEMBERED_ORDERS
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from agent.config import MEMORY_WAIT_BURST_S, MEMORY_WAIT_S, MEMORY_WAIT_SHARE
 from agent.discovery.discovery import Discovery
 from agent.discovery.memory_reader import MemoryReader, StartedWith
+from agent.discovery.owners import Owners
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
@@ -35,7 +36,7 @@ class Node:
         self._hanging: list[Path] = []
         self.proc = Proc(str(path))
 
-    def start(self, pid: int, parent: int = 1, hangs: str = "") -> None:
+    def start(self, pid: int, parent: int = 1, hangs: str = "", user: int = 1000) -> None:
         """Have a rank; the file `hangs` of it does."""
         folder = self._path / "proc" / str(pid)
         folder.mkdir(parents=True)
@@ -43,7 +44,7 @@ class Node:
             "environ": f"RANK={pid}\0",
             "cmdline": "python\0train.py\0",
             "comm": "pt_data_worker\n",
-            "status": "Name:\tpython\nUid:\t1000\t1000\t1000\t1000\n",
+            "status": f"Name:\tpython\nUid:\t{user}\n",
             "syscall": "running\n",
             "stat": f"{pid} (python) S {parent} {'0 ' * 17}{pid} {'0 ' * 30}",
         }.items():
@@ -71,19 +72,21 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.let_go()
 
 
+def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> MemoryReader:
+    return MemoryReader(node.proc, Owners(node.proc).find_quietly, clock)
+
+
 def test_what_a_process_was_started_with_is_read(node: Node) -> None:
     node.start(7)
-    assert MemoryReader(node.proc).read(7) == StartedWith(
-        environ=b"RANK=7\0", command=b"python\0train.py\0"
-    )
-    assert MemoryReader(node.proc).read(8) == StartedWith(environ=b"", command=b"")
+    assert a_reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
+    assert a_reader(node).read(8) == StartedWith(environ=b"", command=b"")
 
 
 @pytest.mark.parametrize("file", ["environ", "cmdline"])
 def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, file: str) -> None:
     node.start(7, hangs=file)
     node.start(8)
-    reader = MemoryReader(node.proc)
+    reader = a_reader(node)
     assert reader.read(7) is None
     began = time.monotonic()
     assert [reader.read(7) for _ in range(100)] == [None] * 100
@@ -95,7 +98,7 @@ def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, f
 
 def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> None:
     now = [0.0]
-    reader = MemoryReader(node.proc, lambda: now[0])
+    reader = a_reader(node, lambda: now[0])
     for pid in range(10, 30):
         node.start(pid, hangs="environ")
     node.start(9)
@@ -107,6 +110,21 @@ def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> Non
     assert reader.read(9) is None  # not asked: there is no time left to wait for it
     now[0] += MEMORY_WAIT_S / MEMORY_WAIT_SHARE
     assert reader.read(9) is not None
+
+
+def test_many_of_one_user_that_hang_cost_another_user_no_answer(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.discovery.memory_reader.MAX_STUCK_READS", 6)
+    now = [0.0]
+    reader = a_reader(node, lambda: now[0])
+    node.start(9, user=2000)
+    for pid in range(10, 40):
+        node.start(pid, hangs="environ")
+        now[0] += MEMORY_WAIT_S
+        assert reader.read(pid) is None
+        assert reader.read(9) is not None
+    assert len(reader._stuck) == 3
 
 
 def test_a_rank_that_hangs_stops_no_look_at_the_others(node: Node) -> None:

@@ -165,6 +165,38 @@ def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
     assert queue.all()[-1].id == "19"
 
 
+def test_an_owner_of_many_dumps_neither_delays_nor_pushes_out_those_of_others() -> None:
+    lost: list[Loss] = []
+    queue = DumpQueue(lost.append)
+    for _ in range(MAX_WAITING_BATCHES):
+        queue.put(a_dump(owner="uid:1"))
+    mine = [a_dump(owner="uid:2") for _ in range(2)]
+    order = []
+    for dump in [*mine, *(a_dump(owner="uid:1") for _ in range(MAX_WAITING_BATCHES))]:
+        queue.put(dump)
+    while (first := queue.first()) is not None:
+        order.append(first)
+        if first is mine[0] and order.count(first) == 1:
+            queue.postpone(first.id)  # costs a turn
+        else:
+            queue.remove(first.id)
+            if len(order) < 10:  # one that always has a new one is no newcomer
+                queue.put(a_dump(owner="uid:3"))
+    assert [each.owner for each in order[:8]].count("uid:2") >= 2
+    assert {mine[0].id, mine[1].id} <= {each.id for each in order[:8]}
+    assert len(lost) == MAX_WAITING_BATCHES + 2
+
+
+def test_dumps_of_one_owner_are_sent_in_their_order() -> None:
+    queue = DumpQueue(LOST.append)
+    dumps = [a_dump(owner="uid:1") for _ in range(5)]
+    for dump in dumps:
+        queue.put(dump)
+    for dump in dumps:
+        assert queue.first() is dump
+        queue.remove(dump.id)
+
+
 def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:
     tower.orders = [{"id": "o1", "job": "j", "expires_s": 5.0, "newer_field": 1}]
     replies.sender.offer(a_report())

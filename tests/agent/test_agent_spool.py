@@ -69,6 +69,19 @@ def test_the_oldest_comes_first_and_goes_first(
     assert caplog.text.count("the spool is full") == 2
 
 
+def test_an_owner_of_many_dumps_pushes_out_its_own(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, losses: Losses
+) -> None:
+    monkeypatch.setattr("agent.delivery.spool.MAX_SPOOL_BATCHES", 3)
+    mine = a_dump(owner="uid:1")
+    spool.put(mine)
+    for number in range(9):
+        spool.put(a_dump(at=1.8e9 + number, owner="uid:2"))
+    assert mine.id in spool.ids()
+    assert losses == {Loss.FULL: 7}
+    assert reopened(spool, tmp_path, losses).first() == mine
+
+
 def test_it_is_bounded_in_bytes(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, losses: Losses
 ) -> None:

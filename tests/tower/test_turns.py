@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from watchtower.tower import turns as module
+from watchtower.fair_places import HALF_LIFE_S
 from watchtower.tower.clock import Clock
-from watchtower.tower.turns import HALF_LIFE_S, Turns
+from watchtower.tower.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -132,18 +132,5 @@ def test_an_error_inside_hands_the_turn_on():
                 _ = 1 // 0
         async with turns.take("b"):
             pass
-
-    tell(story)
-
-
-def test_what_is_remembered_of_owners_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "MAX_USERS", 10)
-
-    async def story() -> None:
-        scene = Scene(1)
-        for number in range(50):
-            await scene.ask(f"o{number}")
-        await scene.done()
-        assert len(scene.turns._used) <= 10
 
     tell(story)

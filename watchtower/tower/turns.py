@@ -1,6 +1,6 @@
-"""Turns at something that few can use at once: whoever has used it least is next.
+"""Turns at something that few can use at once, for coroutines: see `watchtower/fair_places.py`.
 
-One owner holds one place at a time, so that one who asks for much waits for himself, and a place is
+Of two places one owner holds one, so that one who asks for much waits for himself, and a place is
 left for others.
 """
 
@@ -8,84 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-from collections import deque
 from collections.abc import AsyncIterator
 
+from watchtower.fair_places import FairPlaces, Ticket
 from watchtower.tower.clock import Clock
-
-HALF_LIFE_S = 60.0
-"""What an owner has used counts half after this long."""
-
-FORGOTTEN_S = 0.001
-"""An owner who has used less than this counts as new."""
-
-MAX_USERS = 4096
-"""Owners whose use is remembered; those who used least make room."""
 
 
 class Turns:
     """A number of places, handed on from owner to owner. Not thread-safe: for one event loop."""
 
     def __init__(self, places: int, clock: Clock) -> None:
-        self._free = places
-        self._clock = clock
-        self._holders: set[str] = set()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By owner, in the order in which they began to wait. Each one's own are served in turn."""
-        self._used: dict[str, tuple[float, float]] = {}
-        """Seconds that an owner has used, and as of when."""
+        self._places, self._clock = FairPlaces(places), clock
+        self._turns: dict[Ticket, asyncio.Future[None]] = {}
 
     @contextlib.asynccontextmanager
     async def take(self, owner: str) -> AsyncIterator[None]:
         """Wait for a place, and hold it for the length of the block."""
-        await self._wait(owner)
-        began_at = self._clock.now()
+        ticket = self._places.ask(owner)
+        turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
         try:
+            self._hand_out()
+            await turn
             yield
         finally:
-            self._note_use(owner, self._clock.now() - began_at)
-            self._give_back(owner)
-
-    async def _wait(self, owner: str) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
-        self._hand_out()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was ours already
-                self._give_back(owner)
-            raise
-
-    def _give_back(self, owner: str) -> None:
-        self._holders.discard(owner)
-        self._free += 1
-        self._hand_out()
+            del self._turns[ticket]
+            self._places.leave(ticket, self._clock.now())
+            self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._free:
-            owners = [owner for owner in self._waiting if owner not in self._holders]
-            if not owners:
-                return
-            owner = min(owners, key=self._use_of)
-            turns = self._waiting[owner]
-            turn = turns.popleft()
-            if not turns:
-                del self._waiting[owner]
-            if not turn.done():  # else it was cancelled
-                self._free -= 1
-                self._holders.add(owner)
+        for ticket in self._places.hand_out(self._clock.now()):
+            turn = self._turns[ticket]
+            if not turn.done():  # else it was cancelled, and leaves
                 turn.set_result(None)
-
-    def _use_of(self, owner: str) -> float:
-        used_s, at = self._used.get(owner, (0.0, 0.0))
-        return used_s * math.pow(0.5, (self._clock.now() - at) / HALF_LIFE_S)
-
-    def _note_use(self, owner: str, took_s: float) -> None:
-        now = self._clock.now()
-        self._used[owner] = (self._use_of(owner) + took_s, now)
-        if len(self._used) > MAX_USERS:
-            left = {each: self._use_of(each) for each in self._used}
-            most = sorted(left, key=left.__getitem__)[-MAX_USERS // 2 :]
-            self._used = {each: (left[each], now) for each in most if left[each] > FORGOTTEN_S}

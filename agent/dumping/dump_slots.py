@@ -1,0 +1,37 @@
+"""Which jobs are dumped at the same time: owners share the slots. Decided by value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from agent.config import DUMPS_AT_ONCE
+from agent.discovery.room import by_turns
+from watchtower.fair_places import has_share
+
+_T = TypeVar("_T")
+
+
+class DumpSlots:
+    """The slots at one moment, given the owners of the dumps that run."""
+
+    def __init__(self, running: Iterable[str]) -> None:
+        self._held = Counter(running)
+
+    def has_room(self, owner: str) -> bool:
+        """Return whether one more dump of this owner may begin."""
+        return has_share(self._held, owner, DUMPS_AT_ONCE)
+
+    def choose(self, wanted: Iterable[tuple[str, _T]]) -> list[_T]:
+        """Return the dumps that may begin, of pairs of owner and dump; their slots are taken.
+
+        Owners with the fewest dumps come first, each owner's dumps in the order given.
+        """
+        pairs = [(owner, (owner, each)) for owner, each in wanted]
+        chosen = []
+        for owner, each in by_turns(pairs, had=self._held):
+            if self.has_room(owner):
+                self._held[owner] += 1
+                chosen.append(each)
+        return chosen
