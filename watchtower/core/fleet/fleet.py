@@ -52,8 +52,8 @@ MAX_PAST = 20_000
 their own. The oldest make room."""
 
 HOLD_S, HOLD_INTERVALS = 3.0, 3.0
-"""So long, or so many intervals, after an agent's last report its ranks are no other agent's of that
-node's name. One that was restarted has them after that."""
+"""So long, or so many intervals, after an agent's last report, no other agent of that node's name
+has its ranks. An agent that was restarted has them after that."""
 
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
