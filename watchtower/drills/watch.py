@@ -81,6 +81,14 @@ class Watch:
         if incidents is not None:
             self.sight.incidents = incidents
 
+    def make_twin(self, job: str) -> Watch:
+        """Watch another job of the same tower."""
+        return Watch(self._client, job, self.sight.final_statuses, alone=False)
+
+    def count_jobs(self, owner: str) -> int:
+        """How many live jobs of this owner the tower knows."""
+        return sum(summary.get("owner") == owner for summary in self._client.jobs() or [])
+
     def find_job(self, pids: set[int]) -> str | None:
         """The name under which the tower knows the job of these processes; None while it does not.
 
