@@ -214,6 +214,11 @@ class Scene:
         """How many live jobs of this owner the tower knows."""
         return self._watch.count_jobs(owner)
 
+    def check_series(self) -> None:
+        """Complain if the metrics do not show the job's open incident."""
+        if not self._watch.has_series():
+            self.complain("the open incident has no series on /metrics")
+
     def compare(self, usual: Sight) -> None:
         """Complain if the verdict took longer than the usual one, by more than is allowed."""
         taken_s, usual_s = self.sight.fault_to_verdict_s, usual.fault_to_verdict_s

@@ -51,7 +51,7 @@ def test_they_are_another_user_s_claim_ranks_and_end_with_the_prop(tmp_path: Pat
         until(lambda: all(users_of(pid) == {str(USER)} for pid in stay))
         proc = Proc()
         discovery = Discovery(
-            proc, ProcessTable(proc), match={MARK: str(tmp_path)}, host="n", own_pid=os.getpid()
+            proc, ProcessTable(proc), match={MARK: str(tmp_path)}, host="n", own_pid=0
         )
         found: dict[str, list[PageView | None]] = {}
 

@@ -44,6 +44,7 @@ def _attack(scene: Scene) -> None:
     if jobs < FEWEST_JOBS:
         raise DrillError(f"there was no attack: the tower knows {jobs} jobs of user {USER}")
     scene.note(f"the tower knows {jobs} jobs of user {USER}")
+    scene.check_series()
     scene.compare(usual)
 
 

@@ -1,4 +1,4 @@
-"""A process of another user that does its worst to whoever watches it.
+"""A process of another user that attacks the agent and the tower that watch it.
 
 Run by path: python -I neighbour.py PLAN, as root. It gives its rights up before it shows itself.
 """
@@ -107,11 +107,11 @@ class Neighbour:
         build_descent(name, depth)(self.attack)
 
     def hang(self, number, frame):
-        """Take no further step: whoever has a dump to ask for asks for it now."""
+        """Take no further step, so that all attackers are dumped at the same time."""
         self.hangs = True
 
     def attack(self):
-        """Step for a while, then stop for a while, so that each stop is worth a dump."""
+        """Step for some seconds, then stop for some, again and again: each stop asks for a dump."""
         for step in itertools.count():
             while self.hangs:
                 self.stay(BEAT_S)

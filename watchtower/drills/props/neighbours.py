@@ -65,10 +65,10 @@ class Sleeper:
         )
 
     def hang(self) -> None:
-        """It does nothing else."""
+        """Do nothing: it never takes a step."""
 
     def start_again(self) -> None:
-        """It never ends."""
+        """Do nothing: it never ends."""
 
 
 def plans(user: int, job: str, ranks: int) -> Iterator[Plan]:
