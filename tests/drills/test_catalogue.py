@@ -56,6 +56,7 @@ FAULTS = {
     "hung_then_core": "dataloader_stall",
     "terminated_rank": "process_died",
     "launcher_kills_rest": "process_died",
+    "hostile_neighbour": "dataloader_stall",
     "dataloader_sleep_unbeaten": "dataloader_stall",
     "sigstop_unbeaten": "process_stopped",
     "conditional_collective_unbeaten": "conditional_collective",
@@ -179,6 +180,12 @@ def test_training_programs_know_nothing_of_the_product():
         assert "import watchtower\n" not in text, path
         assert "from watchtower." not in text, path
         assert "import agent" not in text, path
+
+
+def test_without_root_nothing_is_started_for_an_attack(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(DrillError, match="only root can start them"):
+        find_drill("hostile_neighbour").act(None)
 
 
 def test_a_drill_nobody_knows_is_refused_with_a_way_on():

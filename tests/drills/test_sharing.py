@@ -23,6 +23,7 @@ ALONE = {
     "agent_dies",
     "clock_step",
     "co_located_jobs",
+    "hostile_neighbour",
     "node_lost",
     "symmetric",
     "tower_restart",
@@ -30,7 +31,7 @@ ALONE = {
     "tower_restart_suspect",
     "tower_unreachable",
 }
-"""Drills that end a part, set its clock, cut links or have a job without a name."""
+"""Drills that end a part, set its clock, cut links, have a job without a name or many others."""
 
 
 def test_drills_that_leave_tower_and_agents_as_they_are_can_share_them() -> None:

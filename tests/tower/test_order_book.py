@@ -5,18 +5,19 @@ from __future__ import annotations
 from watchtower.tower.order_book import EXPIRES_S, OrderBook
 from watchtower.wire.orders import MAX_ORDERS
 
-NODES = {"n0": ("llama", "uid:1")}
+AGENT = ("n0", "agent-0")
+AGENTS = {AGENT: ("llama", "uid:1")}
 
 
 def placed(*orders: tuple[str, float, bool]) -> OrderBook:
     book = OrderBook()
     for ident, at, glance in orders:
-        book.place(NODES, "llama", ident, at, glance=glance)
+        book.place(AGENTS, "llama", ident, at, glance=glance)
     return book
 
 
 def collected(book: OrderBook, now: float) -> list[str]:
-    return [order.id for order in book.collect("n0", now)]
+    return [order.id for order in book.collect(AGENT, now)]
 
 
 def test_a_newer_order_replaces_an_older_one():
@@ -32,24 +33,24 @@ def test_a_glance_replaces_no_whole_dump_that_still_counts():
 
 def test_an_order_is_handed_out_once_with_the_time_it_has_left():
     book = OrderBook()
-    book.place(NODES, "llama", "o1", now=100.0, glance=False)
-    (order,) = book.collect("n0", now=103.0)
+    book.place(AGENTS, "llama", "o1", now=100.0, glance=False)
+    (order,) = book.collect(AGENT, now=103.0)
     assert (order.id, order.job, order.owner) == ("o1", "llama", "uid:1")
     assert order.expires_s == EXPIRES_S - 3.0
-    assert book.collect("n0", now=103.0) == ()
+    assert book.collect(AGENT, now=103.0) == ()
 
 
-def test_orders_of_nodes_that_never_report_again_are_forgotten():
+def test_orders_of_agents_that_never_report_again_are_forgotten():
     book = OrderBook()
     book.place(
-        {f"n{number}": ("llama", "") for number in range(1000)},
+        {(f"n{number}", "a"): ("llama", "") for number in range(1000)},
         "llama",
         "o1",
         now=100.0,
         glance=False,
     )
-    book.place(NODES, "llama", "o2", now=100.0 + EXPIRES_S, glance=False)
-    assert list(book._pending) == ["n0"]
+    book.place(AGENTS, "llama", "o2", now=100.0 + EXPIRES_S, glance=False)
+    assert list(book._pending) == [AGENT]
     book.drop("llama")
     book.place({}, "gpt", "o3", now=101.0 + EXPIRES_S, glance=False)
     assert book._pending == {}
@@ -59,8 +60,14 @@ def test_one_owner_s_orders_leave_room_for_those_of_others():
     book = OrderBook()
     for number in range(2 * MAX_ORDERS):
         job = f"sweep{number}"
-        book.place({"n0": (job, "uid:2")}, job, job, now=100.0, glance=False)
-    book.place(NODES, "llama", "o1", now=100.0, glance=False)
-    orders = book.collect("n0", now=101.0)
+        book.place({AGENT: (job, "uid:2")}, job, job, now=100.0, glance=False)
+    book.place(AGENTS, "llama", "o1", now=100.0, glance=False)
+    orders = book.collect(AGENT, now=101.0)
     assert len(orders) == MAX_ORDERS // 2 + 1
     assert orders[-1].id == "o1"
+
+
+def test_another_agent_under_the_node_s_name_gets_no_order_of_it():
+    book = placed(("a", 0.0, False))
+    assert book.collect(("n0", "intruder"), now=1.0) == ()
+    assert collected(book, now=1.0) == ["a"]

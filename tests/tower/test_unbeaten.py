@@ -60,7 +60,7 @@ class Watching:
     def orders(self) -> dict:
         book = self.sim.tower._orders
         now = self.sim.world.now
-        return {node: found for node in ("n0", "n1") if (found := book.collect(node, now))}
+        return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
 
     async def work(self, seconds: int) -> None:
         """Let time pass in a job that trains: every look finds another line."""

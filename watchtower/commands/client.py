@@ -111,6 +111,10 @@ class TowerClient:
         """Everything one incident was concluded from, as a JSON document."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
 
+    def metrics(self) -> str:
+        """The tower's metrics as Prometheus reads them."""
+        return self._get("/metrics")
+
     def mutes(self) -> list[dict[str, Any]]:
         """Muted jobs."""
         return self._items("/api/v1/mutes", "job", "until", "reason")

@@ -40,6 +40,10 @@ class PatientClient:
         """One incident with its verdict and stacks."""
         return _answer(lambda: self._client.incident(incident))
 
+    def metrics(self) -> str | None:
+        """The tower's metrics."""
+        return _answer(self._client.metrics)
+
 
 def json_list(value: object) -> list[Json]:
     """The objects in what should be a list of objects."""

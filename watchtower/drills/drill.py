@@ -88,6 +88,8 @@ class Drill:
     """What the ranks share among them: "data", "grid" (pairs share layers) or "pipeline"."""
     breaks_parts: bool = False
     """Whether the story kills the tower or an agent."""
+    attacked: bool = False
+    """Whether processes of another user attack: their jobs are on the same tower."""
     own_clock: bool = False
     """Whether everything reads a wall clock that the drill can set."""
     whole_node: bool = False
@@ -109,4 +111,5 @@ class Drill:
     def needs_own_stage(self, backend: str) -> bool:
         """Whether tower and agents must be there for this drill alone."""
         apart = backend in self.networked or not self.named
-        return apart or self.breaks_parts or self.forwarded or self.own_clock
+        changed = self.breaks_parts or self.forwarded or self.own_clock
+        return apart or changed or self.attacked

@@ -140,7 +140,8 @@ def _set_scene(
     )
     job.stage = stage.folder
     client = PatientClient(stage.tower_url)
-    watch = Watch(client, name, drill.expected.statuses, alone=not stage.shared)
+    alone = not stage.shared and not drill.attacked
+    watch = Watch(client, name, drill.expected.statuses, alone=alone)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return Scene(drill, variables, stage, job, watch, display), watch
 

@@ -19,7 +19,7 @@ from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
 from watchtower.drills.parts import Part, first_words, start_prop
 from watchtower.drills.stage import Stage
-from watchtower.drills.watch import Watch
+from watchtower.drills.watch import Sight, Watch
 
 PROP_DEADLINE_S = 10.0
 """How long a prop may take to start: it is a small script."""
@@ -80,6 +80,21 @@ class Scene:
         job.launch(self._plan())
         return job
 
+    def see_beside(self) -> Sight:
+        """Let a second job of the same kind come to its final verdict; return what was seen."""
+        job = self.launch_beside()
+        watch = self._watch.make_twin(job.name)
+
+        def is_final() -> bool:
+            watch.look()
+            watch.sight.fault_at = job.log.fault_at
+            return watch.sight.final_since is not None
+
+        self._wait_for_pace(is_final, self.variables.step, "verdict on the job beside")
+        self._beside.remove(job)
+        job.end()
+        return watch.sight
+
     def warm_up(self) -> None:
         """Wait until the job has trained long enough for its pace to be known."""
         self.wait_for_step(self.variables.step)
@@ -138,6 +153,11 @@ class Scene:
         self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
         return first_words(prop) or {}
 
+    def signal_props(self, number: Signals) -> None:
+        """Send a signal to everything that was set up."""
+        for prop in self._props:
+            prop.signal(number)
+
     def step_clock(self, seconds: float) -> None:
         """Set the wall clock of everything in the drill."""
         self.note(f"the wall clock jumps by {seconds:+g} s")
@@ -189,6 +209,22 @@ class Scene:
     def wait_for_training(self, job: TrainingJob) -> None:
         """Wait until a job beside the first has trained as long as the first has to."""
         self._wait_for_pace(lambda: (job.log.step or 0) >= self.variables.step, 0, "second job")
+
+    def count_jobs(self, owner: str) -> int:
+        """How many live jobs of this owner the tower knows."""
+        return self._watch.count_jobs(owner)
+
+    def check_series(self) -> None:
+        """Complain if the metrics do not show the job's open incident."""
+        if not self._watch.has_series():
+            self.complain("the open incident has no series on /metrics")
+
+    def compare(self, usual: Sight) -> None:
+        """Complain if the verdict took longer than the usual one, by more than is allowed."""
+        taken_s, usual_s = self.sight.fault_to_verdict_s, usual.fault_to_verdict_s
+        allowed_s = (usual_s or 0.0) + self.settings.neighbour_delay_s
+        if taken_s is not None and taken_s > allowed_s:
+            self.complain(f"the verdict took {taken_s} s, at most {allowed_s:.1f} s are right")
 
     def incidents(self) -> list[dict[str, object]]:
         """The incidents of the job in full, newest first, as the tower tells them now."""

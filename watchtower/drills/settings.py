@@ -81,6 +81,8 @@ class DrillSettings:
     """How long after a hung job was killed its incident is judged."""
     core_after_s: float = 30.0
     """How long after the incident opened the suspect dumps core in hung_then_core."""
+    neighbour_delay_s: float = 2.0
+    """How much later than without the attack the verdict may come in hostile_neighbour."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -81,6 +81,20 @@ class Watch:
         if incidents is not None:
             self.sight.incidents = incidents
 
+    def make_twin(self, job: str) -> Watch:
+        """Watch another job of the same tower."""
+        return Watch(self._client, job, self.sight.final_statuses, alone=False)
+
+    def count_jobs(self, owner: str) -> int:
+        """How many live jobs of this owner the tower knows."""
+        return sum(summary.get("owner") == owner for summary in self._client.jobs() or [])
+
+    def has_series(self) -> bool:
+        """Whether the metrics show the job's open incident."""
+        label = f'training_job="{self.sight.job}"'
+        lines = (self._client.metrics() or "").splitlines()
+        return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
+
     def find_job(self, pids: set[int]) -> str | None:
         """The name under which the tower knows the job of these processes; None while it does not.
 

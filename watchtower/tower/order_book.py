@@ -1,4 +1,4 @@
-"""Orders waiting for their node's next report, which is the only way they reach it."""
+"""Orders waiting for an agent's next report, which is the only way they reach it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ EXPIRES_S = 10.0
 """A dump ordered longer ago than this answers a question nobody asks any more."""
 
 
+Agent = tuple[str, str]
+"""A node and the id of its agent: no other agent under the node's name gets the orders."""
+
+
 class OrderBook:
-    """Pending orders by node. An order is handed out once: what it asks for is worth one try, and
+    """Pending orders by agent. An order is handed out once: what it asks for is worth one try, and
     the next look at the stall orders again."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, dict[str, tuple[float, Order]]] = {}
+        self._pending: dict[Agent, dict[str, tuple[float, Order]]] = {}
 
     def place(
         self,
-        nodes: Mapping[str, tuple[str, str]],
+        agents: Mapping[Agent, tuple[str, str]],
         job: str,
         order_id: str,
         now: float,
@@ -28,14 +32,14 @@ class OrderBook:
         glance: bool,
         jitter_s: float = 0.0,
     ) -> None:
-        """Order dumps of a job's ranks on `nodes`; a newer order of a job replaces an older one,
-        but a glance no whole dump. The nodes spread their dumps over `jitter_s`.
+        """Order dumps of a job's ranks from `agents`; a newer order of a job replaces an older
+        one, but a glance no whole dump. The agents spread their dumps over `jitter_s`.
 
-        With each node comes what its agent calls the job: its name and owner.
+        With each agent comes what it calls the job: its name and owner.
         """
         self._expire(now)
-        for node, (name, owner) in nodes.items():
-            pending = self._pending.setdefault(node, {})
+        for agent, (name, owner) in agents.items():
+            pending = self._pending.setdefault(agent, {})
             if glance and _holds_whole(pending.get(job), now):
                 continue
             if job in pending or _has_room(pending, owner):
@@ -49,9 +53,9 @@ class OrderBook:
                 )
                 pending[job] = (now, order)
 
-    def collect(self, node: str, now: float) -> tuple[Order, ...]:
-        """Take what waits for `node`, less what has expired."""
-        waiting = self._pending.pop(node, {})
+    def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
+        """Take what waits for `agent`, less what has expired."""
+        waiting = self._pending.pop(agent, {})
         return tuple(
             replace(order, expires_s=EXPIRES_S - (now - placed_at))
             for placed_at, order in waiting.values()
@@ -64,10 +68,10 @@ class OrderBook:
             pending.pop(job, None)
 
     def _expire(self, now: float) -> None:
-        """Forget nodes that nobody hears of any more; what still waits there has expired."""
+        """Forget agents that report no more; what still waits for them has expired."""
         self._pending = {
-            node: pending
-            for node, pending in self._pending.items()
+            agent: pending
+            for agent, pending in self._pending.items()
             if any(now - placed_at < EXPIRES_S for placed_at, _ in pending.values())
         }
 

@@ -131,7 +131,7 @@ class Tower:
             version=PROTOCOL_VERSION,
             tower_id=self.id,
             deadlines=tuple(deadlines),
-            orders=self._orders.collect(report.node, now),
+            orders=self._orders.collect((report.node, report.agent_id), now),
         )
 
     def _begin_to_watch(self, name: str, error: Exception | None) -> None:
@@ -313,13 +313,13 @@ class Tower:
 
     def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         since = live.watch.stall.since if live.watch.stall else now
-        nodes = {
-            record.key.node: (record.vitals.job, record.vitals.owner)
+        agents = {
+            (record.key.node, record.reporter): (record.vitals.job, record.vitals.owner)
             for record in gen.live()
             if wanted.again or not is_dumped_since(record, since)
         }
         self._orders.place(
-            nodes,
+            agents,
             gen.job,
             make_id(self.clock.wall()),
             now,

@@ -42,6 +42,7 @@ class Rank:
     ended_at: float = 0.0
     has_page: bool = True
     owner: str = ""
+    launched: bool = False
     moves: dict[str, float] = field(default_factory=dict)
     """Bytes per second, by the field of `Movement`."""
 
@@ -60,6 +61,7 @@ class Rank:
             pid=self.pid,
             start_time=self.pid * 10,
             owner=self.owner,
+            launched=self.launched,
             world_size=world_size,
             found_age_s=now - self.started_at,
             beat=beat if self.has_page else None,

@@ -47,6 +47,7 @@ NEED_MORE = {
     "clock_step",
     "sigkill",
     "launcher_kills_rest",
+    "hostile_neighbour",
     "node_lost",
     "symmetric",
 }

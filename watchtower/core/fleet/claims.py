@@ -85,6 +85,14 @@ class Claim:
         comes_before = _standing(self.vitals) > _standing(record.vitals)
         return comes_before and self._is_held(record)
 
+    def is_of_another_agent(self, record: RankRecord) -> bool:
+        """Whether another agent than this report's has reported a rank just now.
+
+        A node's name is not a proof: whatever has an agent's token can report under it.
+        """
+        reporter = self.nodes[self.key.node].agent_id
+        return record.reporter not in ("", reporter) and self.now < record.held_until
+
     def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
         """Whether a launcher started the ranks `before` it, but not this process.
 
@@ -99,7 +107,7 @@ class Claim:
         if not record.is_live:
             return False
         if record.key.node == self.key.node:
-            return record.key in self.reported
+            return record.key in self.reported or self.is_of_another_agent(record)
         holder = self.nodes.get(record.key.node)
         return holder is not None and self.now - holder.seen_at <= self.policy.silence_s
 

@@ -51,6 +51,10 @@ MAX_PAST = 20_000
 """Jobs that are over and of which the number of generations is remembered: many have a name of
 their own. The oldest make room."""
 
+HOLD_S, HOLD_INTERVALS = 3.0, 3.0
+"""So long, or so many intervals, after an agent's last report, no other agent of that node's name
+has its ranks. An agent that was restarted has them after that."""
+
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
 
@@ -96,6 +100,7 @@ class Fleet:
             seen_at=now,
             interval_s=report.interval_s,
             limits=report.limits,
+            hold_s=min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), self._policy.silence_s),
         )
         if previous is not None:
             _compare_agents(node, previous, now)
@@ -223,7 +228,8 @@ class Fleet:
         gen = job.generation
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
-            self._update(gen, record, vitals, claim.now)
+            if not claim.is_of_another_agent(record):
+                self._update(gen, record, vitals, claim.now)
         elif key in job.retired:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
@@ -314,7 +320,8 @@ class Fleet:
         interval_s = self._believed_interval_s(record, vitals, now)
         record.vitals = vitals
         record.seen_at = now
-        record.reporter = self.nodes[record.key.node].agent_id
+        reporter = self.nodes[record.key.node]
+        record.reporter, record.held_until = reporter.agent_id, now + reporter.hold_s
         record.missing_since = None
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement

@@ -76,6 +76,8 @@ class RankRecord:
     ended_at: float | None = None
     reporter: str = ""
     """Agent that reported it last."""
+    held_until: float = float("-inf")
+    """Until then no other agent may report it, under the same node's name."""
     missing_since: float | None = None
     """When its node first reported without it."""
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
@@ -92,6 +94,7 @@ class RankRecord:
             self.moved_at,
             self.ended_at,
             self.reporter,
+            self.held_until,
             self.missing_since,
             self.dumps,
         )
@@ -116,6 +119,8 @@ class NodeRecord:
     seen_at: float
     interval_s: float
     limits: AgentLimits
+    hold_s: float = 0.0
+    """How long after its last report this agent's ranks are no other agent's."""
     shared_at: float = float("-inf")
     """When two agents were last seen to report under this name by turns."""
     previous_agent: str = ""

@@ -1,0 +1,72 @@
+"""A usual hang while processes of another user attack: names, clocks, claims, floods, dumps.
+
+The same job hangs twice: first alone, then beside the attack. The second verdict may be later by
+`neighbour_delay_s` at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from watchtower.drills.catalogue.stalls import event
+from watchtower.drills.drill import Drill, names
+from watchtower.drills.errors import DrillError
+from watchtower.drills.launching import JOB_MARK, MARK, node_mark
+from watchtower.drills.scene import Scene
+
+USER = 65534
+"""The attackers' user: nobody. The job belongs to root, who runs the drill."""
+KNOWN_S = 30.0
+"""How long the tower may take to know the job."""
+FEWEST_JOBS = 8
+"""Jobs of the attackers that the tower must know, or it was never attacked."""
+
+
+def _attack(scene: Scene) -> None:
+    if os.geteuid() != 0:
+        raise DrillError("another user's processes attack in this drill: only root can start them")
+    usual = scene.see_beside()
+    scene.note(
+        f"alone: {usual.fault_to_verdict_s} s from the fault to the verdict, "
+        f"{usual.fault_to_hung_s} s to the incident"
+    )
+    scene.launch()
+    # The first one to use a name has it: that is not the attack of this drill.
+    scene.wait_until(lambda: scene.find_job(scene.job) is not None, KNOWN_S, "job in the tower")
+    found = scene.set_up("neighbours.py", json.dumps(_plan(scene)))
+    scene.note(f"{len(found['pids'])} processes of user {USER} attack")
+    scene.wait_for_fault()
+    scene.signal_props(signal.SIGUSR1)
+    scene.wait_for_final()
+    jobs = scene.count_jobs(f"uid:{USER}")
+    if jobs < FEWEST_JOBS:
+        raise DrillError(f"there was no attack: the tower knows {jobs} jobs of user {USER}")
+    scene.note(f"the tower knows {jobs} jobs of user {USER}")
+    scene.check_series()
+    scene.compare(usual)
+
+
+def _plan(scene: Scene) -> dict[str, object]:
+    """What the attackers know: anything that a local user can see."""
+    job = scene.job
+    environments = [
+        {MARK: node_mark(scene.stage.folder, node), JOB_MARK: job.name}
+        for node in range(job.layout.nodes)
+    ]
+    words = {"user": USER, "job": job.name, "ranks": job.layout.ranks}
+    return {**words, "environments": environments}
+
+
+HOSTILE_NEIGHBOUR = Drill(
+    name="hostile_neighbour",
+    shows="one rank sleeps while it fetches a batch, while another user's processes attack"
+    " (needs root)",
+    expected=names("dataloader_stall"),
+    plan=event("slow_storage"),
+    # So that the attack is in full swing.
+    warmups=2,
+    attacked=True,
+    act=_attack,
+)
