@@ -1,9 +1,15 @@
-"""The type of the file system on which an open file is, told by the kernel's list of mounts.
+"""The file system on which an open file is, read from the kernel's list of mounts.
 
 Nothing here touches the file system itself, which may hang. Standard library only.
 """
 
 from __future__ import annotations
+
+import re
+
+from agent.procfs import Proc, printable
+from watchtower.wire.bounds import MAX_MOUNTS, MAX_NAME
+from watchtower.wire.dumps import Mount
 
 PSEUDO_FILE_SYSTEMS = frozenset(
     {
@@ -33,6 +39,64 @@ PSEUDO_FILE_SYSTEMS = frozenset(
     }
 )
 """Their files are questions to the kernel: to read one may take what it holds from its reader."""
+
+NO_STORAGE = PSEUDO_FILE_SYSTEMS | {"overlay", "ramfs", "squashfs", "tmpfs"}
+"""No file of these waits for storage of their own."""
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_CREDENTIALS = re.compile(r"(?<=://)[^/]*@|\?.*", re.DOTALL)
+"""Parts of a URL that may have a password in them."""
+
+
+class MountTables:
+    """The mounts that processes see, read once for each mount namespace."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._tables: dict[str, dict[str, Mount]] = {}
+
+    def find(self, pid: int, descriptor: int) -> tuple[Mount, ...]:
+        """Return the mount of a descriptor of a process. For -1, return each file system with
+        storage that the process sees; none if there are more than a message has room for."""
+        table = self._table(pid)
+        if descriptor >= 0:
+            found = table.get(mount_of(self._proc.try_read(pid, f"fdinfo/{descriptor}", 4096)))
+            return (found,) if found else ()
+        distinct = {(each.kind, each.source): each for each in table.values()}
+        storage = tuple(each for each in distinct.values() if each.kind not in NO_STORAGE)
+        return storage if len(storage) <= MAX_MOUNTS else ()
+
+    def _table(self, pid: int) -> dict[str, Mount]:
+        namespace = self._proc.link(pid, "ns/mnt") or str(pid)
+        if namespace not in self._tables:
+            self._tables[namespace] = parse_mounts(self._proc.try_read(pid, "mountinfo"))
+        return self._tables[namespace]
+
+
+def parse_mounts(mountinfo: bytes) -> dict[str, Mount]:
+    """Return the mounts in a /proc/PID/mountinfo by id.
+
+    A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
+    """
+    mounts = {}
+    for line in mountinfo.split(b"\n"):
+        fields = line.split(b" ")
+        if b"-" not in fields[:-2]:
+            continue
+        kind, source = fields[fields.index(b"-") + 1 :][:2]
+        source_text = _read_name(source)
+        if "://" in source_text:
+            source_text = _CREDENTIALS.sub("", source_text)
+        mounts[fields[0].decode("ascii", "replace")] = Mount(
+            kind=_read_name(kind), source=source_text, point=_read_name(fields[4])
+        )
+    return mounts
+
+
+def _read_name(field: bytes) -> str:
+    """Return a field as text. The kernel escapes white space and backslashes in octal."""
+    text = _ESCAPED.sub(lambda found: chr(int(found[1], 8) & 0xFF), field.decode("latin-1"))
+    return printable(text.encode("latin-1").decode("utf-8", "replace"), MAX_NAME)
 
 
 def mount_of(fdinfo: bytes) -> str:
