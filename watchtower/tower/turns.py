@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import deque
 from collections.abc import AsyncIterator
+from heapq import heappop, heappush
 
 from watchtower.tower.clock import Clock
 
@@ -31,15 +31,19 @@ class Turns:
         self._free = places
         self._clock = clock
         self._holders: set[str] = set()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By owner, in the order in which they began to wait. Each one's own are served in turn."""
+        self._waiting: dict[str, list[tuple[bool, int, asyncio.Future[None]]]] = {}
+        """By owner, a heap: first what is asked for the first time, each in the order it came."""
+        self._asked = 0
         self._used: dict[str, tuple[float, float]] = {}
         """Seconds that an owner has used, and as of when."""
 
     @contextlib.asynccontextmanager
-    async def take(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for the length of the block."""
-        await self._wait(owner)
+    async def take(self, owner: str, *, again: bool = False) -> AsyncIterator[None]:
+        """Wait for a place, and hold it for the length of the block.
+
+        `again`: everything that this owner asks for the first time goes before it.
+        """
+        await self._wait(owner, again)
         began_at = self._clock.now()
         try:
             yield
@@ -47,9 +51,10 @@ class Turns:
             self._note_use(owner, self._clock.now() - began_at)
             self._give_back(owner)
 
-    async def _wait(self, owner: str) -> None:
+    async def _wait(self, owner: str, again: bool) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
+        self._asked += 1
+        heappush(self._waiting.setdefault(owner, []), (again, self._asked, turn))
         self._hand_out()
         try:
             await turn
@@ -70,7 +75,7 @@ class Turns:
                 return
             owner = min(owners, key=self._use_of)
             turns = self._waiting[owner]
-            turn = turns.popleft()
+            _, _, turn = heappop(turns)
             if not turns:
                 del self._waiting[owner]
             if not turn.done():  # else it was cancelled

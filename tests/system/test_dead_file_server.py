@@ -1,0 +1,68 @@
+"""300 jobs of 8 ranks hang at one moment, since their file server has died."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.file_server_jobs import FileServerJobs
+from tests.system.dead_file_server import FileServerOutage
+from tests.system.imagined_agents import get
+from tests.towers import running_tower, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+JOBS = 300
+LATER_S = 5.0
+"""The last of them may become hung so much later than one job alone. Their first diagnoses take 1 s
+of CPU time together; the rest is room for a busy machine."""
+
+CONFIG = """
+[detection]
+suspect_floor_s = 5.0
+hung_floor_s = 5.0
+moving_floor_s = 10.0
+"""
+
+
+def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
+    """Let one job of each of `owners` hang. Return the seconds until the last one is hung, and what
+    the tower lists of all incidents then."""
+    folder.mkdir()
+    config = folder / "watchtower.toml"
+    config.write_text(CONFIG)
+    with (
+        running_tower(folder, "--config", str(config)) as tower,
+        FileServerOutage(tower.url, FileServerJobs(owners)) as outage,
+    ):
+
+        def have_stepped() -> bool:
+            listed = outage.listed().values()
+            return len(listed) == len(owners) and all((job["step"] or 0) >= 12 for job in listed)
+
+        wait_until(have_stepped, "every job has stepped", 90)
+        outage.jobs.hang()
+        while sum(job["status"] == "hung" for job in outage.listed().values()) < len(owners):
+            assert time.monotonic() < outage.jobs.hung_at + 90, "not every job is hung"
+            time.sleep(0.1)
+        took_s = time.monotonic() - outage.jobs.hung_at
+        return took_s, get(tower.url, "/api/v1/incidents?limit=1000")["items"]
+
+
+@pytest.fixture(scope="module")
+def alone_s(tmp_path_factory) -> float:
+    """Seconds after which a job that hangs alone is hung."""
+    took_s, _ = time_outage(tmp_path_factory.mktemp("one") / "tower", ["uid:1000"])
+    return took_s
+
+
+@pytest.mark.parametrize("owners", [1, JOBS], ids=["one owner", "an owner each"])
+def test_each_of_300_jobs_becomes_hung_in_time_and_names_the_mount(tmp_path, alone_s, owners):
+    users = [f"uid:{1000 + number % owners}" for number in range(JOBS)]
+    took_s, incidents = time_outage(tmp_path / "tower", users)
+    assert {(one["cause"], one["suspects"]) for one in incidents} == {("uninterruptible_io", "3,5")}
+    shared = [one["shared_cause"] for one in incidents]
+    assert shared == [{"kind": "mount", "name": "nfs1:/data"}] * JOBS
+    assert took_s < alone_s + LATER_S
