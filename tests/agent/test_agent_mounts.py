@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.dumpers.kernel_state import read_kernel_wait
-from agent.mounts import MountTables, parse_mounts
+from agent.mounts import MAX_LINES, MountTables, find_storage, parse_mount
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_MOUNTS
 from watchtower.wire.dumps import Mount
@@ -43,23 +43,24 @@ class OneProcess(Proc):
         (process / "fdinfo" / str(number)).write_text(f"pos:\t0\nmnt_id:\t{mount}\n")
 
 
-def test_a_mount_is_parsed_as_the_kernel_writes_it():
-    mounts = parse_mounts(NFS + DISK + UNNAMED)
-    assert mounts == {
-        "40": Mount(kind="nfs4", source="nfs1:/data", point="/mnt/my data"),
-        "30": Mount(kind="ext4", source="/dev/sda1", point="/"),
-        "33": Mount(kind="fuse.x", source="", point="/mnt/a"),
-    }
-
-
-def test_a_password_in_a_source_stays_on_the_node():
-    (mount,) = parse_mounts(URL).values()
-    assert mount.source == "https://host/dav"
+@pytest.mark.parametrize(
+    ("line", "mount"),
+    [
+        (NFS, Mount(kind="nfs4", source="nfs1:/data", point="/mnt/my data")),
+        (DISK, Mount(kind="ext4", source="/dev/sda1", point="/")),
+        (UNNAMED, Mount(kind="fuse.x", source="", point="/mnt/a")),
+        # A password in the source stays on the node.
+        (URL, Mount(kind="fuse", source="https://host/dav", point="/mnt/b")),
+        (b"", None),
+    ],
+)
+def test_a_mount_is_parsed_as_the_kernel_writes_it(line: bytes, mount: Mount | None):
+    assert parse_mount(line.rstrip(b"\n")) == mount
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_mounts_or_none(raw: bytes):
-    parse_mounts(raw)
+    find_storage(raw)
 
 
 def test_what_the_kernel_says_of_this_process_is_parsed():
@@ -124,3 +125,14 @@ def test_of_more_mounts_than_a_message_has_room_for_none_is_named(tmp_path):
         for n in range(MAX_MOUNTS + 1)
     )
     assert sources(blocked(tmp_path, "D", PAGE_FAULT, many)) == []
+
+
+def test_a_namespace_with_more_mounts_than_are_parsed_still_names_that_of_a_descriptor(tmp_path):
+    many = MEMORY * MAX_LINES + NFS
+    assert sources(blocked(tmp_path / "a", "D", PAGE_FAULT, many)) == []
+    assert sources(blocked(tmp_path / "b", "D", PAGE_FAULT, MEMORY * (MAX_LINES - 1) + NFS)) == [
+        "nfs1:/data"
+    ]
+    proc = blocked(tmp_path / "c", "D", READ, many)
+    proc.point_descriptor(3, "/mnt/my data/0042.tar", 40)
+    assert sources(proc) == ["nfs1:/data"]

