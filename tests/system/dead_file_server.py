@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,7 +32,9 @@ class FileServerOutage:
     url: str
     jobs: FileServerJobs
     _stops: threading.Event = field(default_factory=threading.Event)
-    _connections: threading.local = field(default_factory=threading.local)
+    _mine: threading.local = field(default_factory=threading.local)
+    """The connection of each thread."""
+    _opened: list[http.client.HTTPConnection] = field(default_factory=list)
 
     def __enter__(self) -> FileServerOutage:
         self._threads = [
@@ -46,6 +49,8 @@ class FileServerOutage:
         self._stops.set()
         for thread in self._threads:
             thread.join(TIMEOUT_S)
+        for connection in self._opened:
+            connection.close()
 
     def listed(self) -> dict[str, dict]:
         """What the tower lists of these jobs, by name."""
@@ -69,16 +74,17 @@ class FileServerOutage:
             due = self.jobs.hung_at + DUMP_AFTER_S + (number - 1) * ROUND_GAP_S
             self._stops.wait(max(0.0, due - time.monotonic()))
             with ThreadPoolExecutor(SENDERS) as senders:
-                for batch in self.jobs.batches(number):
-                    senders.submit(self._post, "/ingest/v1/dumps", batch)
+                list(
+                    senders.map(partial(self._post, "/ingest/v1/dumps"), self.jobs.batches(number))
+                )
 
     def _post(self, path: str, message: object) -> None:
-        if not hasattr(self._connections, "one"):
+        if not hasattr(self._mine, "connection"):
             parts = urlsplit(self.url)
-            self._connections.one = http.client.HTTPConnection(
-                parts.hostname or "", parts.port, timeout=TIMEOUT_S
-            )
-        connection = self._connections.one
+            host, port = parts.hostname or "", parts.port
+            self._mine.connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+            self._opened.append(self._mine.connection)
+        connection = self._mine.connection
         body = msgspec.json.encode(message)
         while not self._stops.is_set():  # as an agent: it is sent until it is taken
             connection.request("POST", path, body, {"Content-Type": "application/json"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.system.dead_file_server import FileServerOutage
 from tests.system.imagined_agents import get
 from tests.towers import running_tower, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 JOBS = 300
 LATER_S = 10.0
@@ -25,9 +26,24 @@ BLOCKED = ("uninterruptible_io", "3,5")
 CONFIG = """
 [detection]
 suspect_floor_s = 5.0
-hung_floor_s = 5.0
-moving_floor_s = 10.0
+hung_floor_s = 12.0
+moving_floor_s = 12.0
 """
+"""Dumps have 12 s to arrive: what an incident shares is what is known when it opens."""
+
+
+ASK_EVERY_S = 0.5
+"""To list 300 jobs takes the tower some milliseconds."""
+
+
+def wait_for(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for a condition that is dear to check."""
+
+    def is_so_now() -> bool:
+        time.sleep(ASK_EVERY_S)
+        return is_so()
+
+    wait_until(is_so_now, what, 120)
 
 
 def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
@@ -45,11 +61,13 @@ def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
             listed = outage.listed().values()
             return len(listed) == len(owners) and all((job["step"] or 0) >= 12 for job in listed)
 
-        wait_until(have_stepped, "every job has stepped", 90)
+        wait_for(have_stepped, "every job has stepped")
         outage.jobs.hang()
-        while sum(job["status"] == "hung" for job in outage.listed().values()) < len(owners):
-            assert time.monotonic() < outage.jobs.hung_at + 90, "not every job is hung"
-            time.sleep(0.1)
+
+        def are_hung() -> bool:
+            return all(job["status"] == "hung" for job in outage.listed().values())
+
+        wait_for(are_hung, "every job is hung")
         took_s = time.monotonic() - outage.jobs.hung_at
 
         def incidents() -> list[dict]:
@@ -59,7 +77,7 @@ def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
         def are_right() -> bool:
             return {(one["cause"], one["suspects"]) for one in incidents()} == {BLOCKED}
 
-        wait_until(are_right, "each job has its cause", 60)
+        wait_for(are_right, "each job has its cause")
         return took_s, incidents()
 
 
