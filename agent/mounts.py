@@ -47,6 +47,8 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 _CREDENTIALS = re.compile(r"(?<=://)[^/]*@|\?.*", re.DOTALL)
 """Parts of a URL that may have a password in them."""
 
+SEPARATOR = b" - "
+"""Between what a line says of the place and of the file system. White space in names is escaped."""
 
 MAX_LINES = 1024
 """Mounts of one namespace that are parsed. A user can make 100,000 in a namespace of their own."""
@@ -54,29 +56,35 @@ MAX_LINES = 1024
 MAX_LINE_BYTES = 8192
 """Used of one line: paths have up to 4096, and what is longer are the options at its end."""
 
+MAX_TABLES = 8
+"""Namespaces whose table, of up to 1 MB each, is kept for the next process. A rank and its children
+come one after another."""
+
 
 class MountTables:
-    """The mounts that processes see, read once for each mount namespace."""
+    """The mounts that processes see, read once for each of the last mount namespaces."""
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._tables: dict[str, bytes] = {}
-        self._storage: dict[str, tuple[Mount, ...]] = {}
 
     def find(self, pid: int, descriptor: int) -> tuple[Mount, ...]:
         """Return the mount of a descriptor of a process. For -1, return each file system with
         storage that the process sees; none if there are more than a message has room for."""
+        table = self._table(pid)
+        if descriptor < 0:
+            return find_storage(table)
+        number = mount_of(self._proc.try_read(pid, f"fdinfo/{descriptor}", 4096))
+        found = parse_mount(_find_line(table, number.encode()))
+        return (found,) if found else ()
+
+    def _table(self, pid: int) -> bytes:
         namespace = self._proc.link(pid, "ns/mnt") or str(pid)
         if namespace not in self._tables:
+            if len(self._tables) >= MAX_TABLES:
+                del self._tables[next(iter(self._tables))]
             self._tables[namespace] = self._proc.try_read(pid, "mountinfo")
-        table = self._tables[namespace]
-        if descriptor >= 0:
-            number = mount_of(self._proc.try_read(pid, f"fdinfo/{descriptor}", 4096))
-            found = parse_mount(_find_line(table, number.encode()))
-            return (found,) if found else ()
-        if namespace not in self._storage:
-            self._storage[namespace] = find_storage(table)
-        return self._storage[namespace]
+        return self._tables[namespace]
 
 
 def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
@@ -84,10 +92,14 @@ def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
     lines = mountinfo.split(b"\n", MAX_LINES)
     if len(lines) > MAX_LINES and lines[-1]:
         return ()
-    mounts = [mount for line in lines if (mount := parse_mount(line))]
-    distinct = {(each.kind, each.source): each for each in reversed(mounts)}
-    storage = tuple(each for each in distinct.values() if each.kind not in NO_STORAGE)
-    return storage[::-1] if len(storage) <= MAX_MOUNTS else ()
+    found: dict[tuple[bytes, ...], bytes] = {}
+    for line in lines:
+        kind, source, *_ = (*line.partition(SEPARATOR)[2].split(b" ", 2), b"", b"")
+        if kind and kind.decode("latin-1") not in NO_STORAGE:
+            found.setdefault((kind, source), line)
+        if len(found) > MAX_MOUNTS:
+            return ()
+    return tuple(mount for line in found.values() if (mount := parse_mount(line)))
 
 
 def parse_mount(line: bytes) -> Mount | None:
@@ -95,14 +107,14 @@ def parse_mount(line: bytes) -> Mount | None:
 
     A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
     """
-    fields = line.split(b" ")
-    if b"-" not in fields[:-2]:
+    place, _, system = line.partition(SEPARATOR)
+    of_place, of_system = place.split(b" "), system.split(b" ", 2)
+    if len(of_place) < 6 or len(of_system) < 2:
         return None
-    kind, source = fields[fields.index(b"-") + 1 :][:2]
-    source_text = _read_name(source)
-    if "://" in source_text:
-        source_text = _CREDENTIALS.sub("", source_text)
-    return Mount(kind=_read_name(kind), source=source_text, point=_read_name(fields[4]))
+    source = _read_name(of_system[1])
+    if "://" in source:
+        source = _CREDENTIALS.sub("", source)
+    return Mount(kind=_read_name(of_system[0]), source=source, point=_read_name(of_place[4]))
 
 
 def _find_line(mountinfo: bytes, number: bytes) -> bytes:
