@@ -26,10 +26,9 @@ BLOCKED = ("uninterruptible_io", "3,5")
 CONFIG = """
 [detection]
 suspect_floor_s = 5.0
-hung_floor_s = 12.0
-moving_floor_s = 12.0
+hung_floor_s = 8.0
+moving_floor_s = 8.0
 """
-"""Dumps have 12 s to arrive: what an incident shares is what is known when it opens."""
 
 
 ASK_EVERY_S = 0.5
