@@ -16,8 +16,8 @@ from tests.file_server_jobs import INTERVAL_S, FileServerJobs
 from tests.system.imagined_agents import get
 
 DUMP_AFTER_S = 3.0
-"""Seconds from the last step to the first round. Both are sent before the jobs are suspect: on a busy
-machine, later ones may come after an incident has opened, too late for its shared cause."""
+"""Seconds from the last step to the first round. Both are sent before the jobs are suspect: later
+ones may come after an incident has opened on a busy machine, too late for its shared cause."""
 
 ROUND_GAP_S = 1.0
 TIMEOUT_S = 60.0
