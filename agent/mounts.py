@@ -1,9 +1,15 @@
-"""The type of the file system on which an open file is, told by the kernel's list of mounts.
+"""The file system on which an open file is, read from the kernel's list of mounts.
 
 Nothing here touches the file system itself, which may hang. Standard library only.
 """
 
 from __future__ import annotations
+
+import re
+
+from agent.procfs import Proc, printable
+from watchtower.wire.bounds import MAX_MOUNTS, MAX_NAME
+from watchtower.wire.dumps import Mount
 
 PSEUDO_FILE_SYSTEMS = frozenset(
     {
@@ -33,6 +39,95 @@ PSEUDO_FILE_SYSTEMS = frozenset(
     }
 )
 """Their files are questions to the kernel: to read one may take what it holds from its reader."""
+
+NO_STORAGE = PSEUDO_FILE_SYSTEMS | {"overlay", "ramfs", "squashfs", "tmpfs"}
+"""No file of these waits for storage of their own."""
+
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_CREDENTIALS = re.compile(r"(?<=://)[^/]*@|\?.*", re.DOTALL)
+"""Parts of a URL that may have a password in them."""
+
+SEPARATOR = b" - "
+"""Between what a line says of the place and of the file system. White space in names is escaped."""
+
+MAX_LINES = 1024
+"""Mounts of one namespace that are parsed. A user can make 100,000 in a namespace of their own."""
+
+MAX_LINE_BYTES = 8192
+"""Used of one line: paths have up to 4096, and what is longer are the options at its end."""
+
+MAX_TABLES = 8
+"""Namespaces whose table, of up to 1 MB each, is kept for the next process. A rank and its children
+come one after another."""
+
+
+class MountTables:
+    """The mounts that processes see, read once for each of the last mount namespaces."""
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._tables: dict[str, bytes] = {}
+
+    def find(self, pid: int, descriptor: int) -> tuple[Mount, ...]:
+        """Return the mount of a descriptor of a process. For -1, return each file system with
+        storage that the process sees; none if there are more than a message has room for."""
+        table = self._table(pid)
+        if descriptor < 0:
+            return find_storage(table)
+        number = mount_of(self._proc.try_read(pid, f"fdinfo/{descriptor}", 4096))
+        found = parse_mount(_find_line(table, number.encode()))
+        return (found,) if found else ()
+
+    def _table(self, pid: int) -> bytes:
+        namespace = self._proc.link(pid, "ns/mnt") or str(pid)
+        if namespace not in self._tables:
+            if len(self._tables) >= MAX_TABLES:
+                del self._tables[next(iter(self._tables))]
+            self._tables[namespace] = self._proc.try_read(pid, "mountinfo")
+        return self._tables[namespace]
+
+
+def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
+    """Return one mount of each file system with storage; none if there are too many to name all."""
+    lines = mountinfo.split(b"\n", MAX_LINES)
+    if len(lines) > MAX_LINES and lines[-1]:
+        return ()
+    found: dict[tuple[bytes, ...], bytes] = {}
+    for line in lines:
+        kind, source, *_ = (*line.partition(SEPARATOR)[2].split(b" ", 2), b"", b"")
+        if kind and kind.decode("latin-1") not in NO_STORAGE:
+            found.setdefault((kind, source), line)
+        if len(found) > MAX_MOUNTS:
+            return ()
+    return tuple(mount for line in found.values() if (mount := parse_mount(line)))
+
+
+def parse_mount(line: bytes) -> Mount | None:
+    """Return the mount in a line of a /proc/PID/mountinfo; null if there is none in it.
+
+    A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
+    """
+    place, _, system = line.partition(SEPARATOR)
+    of_place, of_system = place.split(b" "), system.split(b" ", 2)
+    if len(of_place) < 6 or len(of_system) < 2:
+        return None
+    source = _read_name(of_system[1])
+    if "://" in source:
+        source = _CREDENTIALS.sub("", source)
+    return Mount(kind=_read_name(of_system[0]), source=source, point=_read_name(of_place[4]))
+
+
+def _find_line(mountinfo: bytes, number: bytes) -> bytes:
+    """Return the line of a mount, empty if it is not there."""
+    table = b"\n" + mountinfo
+    at = table.find(b"\n" + number + b" ") + 1 if number else 0
+    return table[at : at + MAX_LINE_BYTES].partition(b"\n")[0] if at else b""
+
+
+def _read_name(field: bytes) -> str:
+    """Return a field as text. The kernel escapes white space and backslashes in octal."""
+    text = _ESCAPED.sub(lambda found: chr(int(found[1], 8) & 0xFF), field.decode("latin-1"))
+    return printable(text.encode("latin-1").decode("utf-8", "replace"), MAX_NAME)
 
 
 def mount_of(fdinfo: bytes) -> str:

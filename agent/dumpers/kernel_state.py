@@ -9,6 +9,7 @@ from importlib import resources
 
 from agent.dumpers.freezer import is_frozen
 from agent.dumpers.sockets import SocketTables
+from agent.mounts import MountTables
 from agent.procfs import Proc, parse_fields, parse_stat, printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
@@ -21,8 +22,11 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 class SystemCalls:
     """Names of the system calls a thread can block in."""
 
-    def __init__(self, names: dict[int, str], with_descriptor: frozenset[str]) -> None:
-        self._names, self._with_descriptor = names, with_descriptor
+    def __init__(
+        self, names: dict[int, str], with_descriptor: frozenset[str], with_path: frozenset[str]
+    ) -> None:
+        self._names = names
+        self._with_descriptor, self._with_path = with_descriptor, with_path
 
     def name(self, number: int) -> str:
         """Return the call's name, or its number in words when the table lacks it."""
@@ -31,6 +35,10 @@ class SystemCalls:
     def has_descriptor(self, name: str) -> bool:
         """Say whether the first argument of the call is a file descriptor."""
         return name in self._with_descriptor
+
+    def has_path(self, name: str) -> bool:
+        """Say whether the call takes a path."""
+        return name in self._with_path
 
 
 @cache
@@ -41,6 +49,7 @@ def load_system_calls(machine: str) -> SystemCalls:
     return SystemCalls(
         {number: name for name, number in names.items()},
         frozenset(table["first_argument_is_descriptor"]),
+        frozenset(table["takes_path"]),
     )
 
 
@@ -65,12 +74,20 @@ def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
     return name, descriptor
 
 
-def read_kernel_wait(proc: Proc, pid: int, tables: SocketTables | None = None) -> KernelWait:
-    """Read state, kernel function, system call, its target and the tracer of a process.
+class KernelTables:
+    """Tables of the kernel that all processes of one round of dumps share."""
+
+    def __init__(self, proc: Proc) -> None:
+        self.sockets = SocketTables(proc)
+        self.mounts = MountTables(proc)
+
+
+def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -> KernelWait:
+    """Read state, kernel function, system call, its target and mount, and the tracer of a process.
 
     `tables` are shared by the looks of one round.
     """
-    tables = tables or SocketTables(proc)
+    tables = tables or KernelTables(proc)
     stat = parse_stat(proc.try_read(pid, "stat", 4096))
     if stat is None:
         return KernelWait(state=ProcessState.GONE)
@@ -78,14 +95,20 @@ def read_kernel_wait(proc: Proc, pid: int, tables: SocketTables | None = None) -
     calls = load_system_calls(platform.machine())
     name, descriptor = parse_syscall(proc.try_read(pid, "syscall", 256), calls)
     tracer = _tracer_of(proc, pid)
+    state = ProcessState(stat.state)
+    target = describe_target(proc, pid, descriptor, tables.sockets)
+    # A page fault of a mapped file is in no system call.
+    may_lack_descriptor = state is ProcessState.UNINTERRUPTIBLE or calls.has_path(name)
+    is_file_call = target.startswith("/") or (descriptor < 0 and may_lack_descriptor)
     return KernelWait(
-        state=ProcessState(stat.state),
+        state=state,
         wchan="" if wchan == "0" else wchan[:MAX_NAME],
         syscall=name,
-        target=printable(describe_target(proc, pid, descriptor, tables), MAX_TEXT),
+        target=printable(target, MAX_TEXT),
         tracer_pid=tracer,
         tracer_name=_name_of(proc, tracer),
         frozen=is_frozen(proc, pid),
+        mounts=tables.mounts.find(pid, descriptor) if is_file_call else (),
     )
 
 

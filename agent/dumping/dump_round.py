@@ -25,9 +25,8 @@ from agent.discovery.launchers import is_python
 from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.owners import Owners
 from agent.dumpers.collectives import RankRecords, look_at_collectives
-from agent.dumpers.kernel_state import read_kernel_wait
+from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
-from agent.dumpers.sockets import SocketTables
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumping.tool_turns import ToolTurns
 from agent.procfs import Proc, parse_command, printable
@@ -186,7 +185,7 @@ class RoundTaker:
     ) -> None:
         parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
-        tables = SocketTables(self._proc)
+        tables = KernelTables(self._proc)
         room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
             trees.append(self._look(target, owner, parents, ranks, tables, room))
@@ -210,7 +209,7 @@ class RoundTaker:
         owner: str,
         children: dict[int, list[int]],
         ranks: set[int],
-        tables: SocketTables,
+        tables: KernelTables,
         room: int,
     ) -> _Tree:
         stat = self._proc.stat(target.pid)
@@ -232,7 +231,7 @@ class RoundTaker:
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
-    def _look_at_child(self, pid: int, owner: str, tables: SocketTables) -> _Process:
+    def _look_at_child(self, pid: int, owner: str, tables: KernelTables) -> _Process:
         stat = self._proc.stat(pid)
         kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
         if started is not None:

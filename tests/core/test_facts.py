@@ -6,6 +6,7 @@ TABLES = [
     ("frame_classes", "frame"),
     ("kernel_waits", "wait"),
     ("kernel_waits", "target"),
+    ("file_systems", "file_system"),
     ("wait_places", "frame"),
     ("wait_places", "call"),
     ("consequential_errors", "error"),

@@ -78,7 +78,12 @@ class Receiver:
     """What Alertmanager sent, oldest first."""
 
     address: str
-    alerts: list[dict[str, Any]] = field(default_factory=list)
+    notifications: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts in all notifications."""
+        return [alert for each in self.notifications for alert in each["alerts"]]
 
     def sent(self, status: str, job: str) -> list[dict[str, Any]]:
         """Alerts of one job in a notification of this status."""
@@ -97,7 +102,7 @@ def receiving() -> Iterator[Receiver]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.alerts += json.loads(body)["alerts"]
+            receiver.notifications.append(json.loads(body))
             self.send_response(200)
             self.end_headers()
 
@@ -155,18 +160,25 @@ def watching(folder: Path, tower: str, receiver: Receiver, extra: str = "") -> I
         if name == "prometheus.yml":
             text = text.replace("    static_configs:", f"{extra}    static_configs:", 1)
         (folder / name).write_text(text)
-    alerting = (
-        "prometheus-alertmanager",
-        "--config.file=alertmanager.yml",
-        "--storage.path=alertmanager",
-        f"--web.listen-address={alertmanager}",
-        "--cluster.listen-address=",
-    )
     scraping = (
         "prometheus",
         "--config.file=prometheus.yml",
         "--storage.tsdb.path=prometheus",
         f"--web.listen-address={prometheus}",
     )
-    with running(folder, alertmanager, *alerting), running(folder, prometheus, *scraping):
+    with alerting(folder, alertmanager), running(folder, prometheus, *scraping):
         yield Prometheus(prometheus)
+
+
+@contextlib.contextmanager
+def alerting(folder: Path, address: str) -> Iterator[None]:
+    """Alertmanager with the `alertmanager.yml` of a folder."""
+    command = (
+        "prometheus-alertmanager",
+        "--config.file=alertmanager.yml",
+        "--storage.path=alertmanager",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+    )
+    with running(folder, address, *command):
+        yield

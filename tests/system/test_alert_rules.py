@@ -162,6 +162,51 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
     check(tmp_path, series, alert_rule_test=expected)
 
 
+def test_an_incident_with_a_shared_cause_has_it_as_a_label_and_says_how_many_have_it(
+    tmp_path: Path,
+):
+    shared = 'shared_cause="mount nfs1:/data"'
+    # C was open and is over, D hangs on something else.
+    series = {
+        f"watchtower_incident_open{{{identity},{SCRAPED}}}": values
+        for identity, values in (
+            (f"{A},{shared}", "1x400"),
+            (f"{B},{shared}", "1x400"),
+            (f'incident="01C",training_job="llama-c",{shared}', "0x400"),
+            ('incident="01D",training_job="llama-d",shared_cause="node n7"', "1x400"),
+        )
+    }
+    expected = [
+        alert("llama-a", "01A", "mount nfs1:/data", 2),
+        alert("llama-b", "01B", "mount nfs1:/data", 2),
+        alert("llama-d", "01D", "node n7", 1),
+    ]
+    check(
+        tmp_path,
+        series,
+        alert_rule_test=[
+            {"eval_time": "60s", "alertname": "WatchtowerJobHung", "exp_alerts": expected}
+        ],
+    )
+
+
+def alert(job: str, incident: str, shared: str, count: int) -> dict[str, Any]:
+    """An alert of a job that no further series describes."""
+    labels = {"incident": incident, "training_job": job, "shared_cause": shared}
+    return {
+        "exp_labels": {"severity": "critical", **labels},
+        "exp_annotations": {
+            "summary": f"{job} is hung: the tower does not answer at present",
+            "description": (
+                f"Open incidents with the same {shared}: {count}. "
+                f"Details: watchtower incident {incident}. "
+                f"Acknowledge it: watchtower ack {incident} --by NAME."
+            ),
+            "url": "",
+        },
+    }
+
+
 def test_a_tower_that_is_down_for_a_minute_and_hidden_incidents_have_alerts(tmp_path: Path):
     def fires(alert: str, moment: str, count: int) -> dict[str, Any]:
         expr = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'

@@ -51,7 +51,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
         incident = sim.live.incident
         identity = {"incident": incident.id, "training_job": JOB}
         found = scrape(collector)
-        assert found["watchtower_incident_open"] == [(identity, 1.0)]
+        assert found["watchtower_incident_open"] == [(identity | {"shared_cause": ""}, 1.0)]
         assert found["watchtower_incident_acked"] == [(identity, 0.0)]
         opened = found["watchtower_incident_opened_timestamp_seconds"]
         assert opened == [(identity, incident.opened_at)]
@@ -70,7 +70,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
 
         await sim.step(4)
         found = scrape(collector)
-        assert found["watchtower_incident_open"] == [(identity, 0.0)]
+        assert found["watchtower_incident_open"] == [(identity | {"shared_cause": ""}, 0.0)]
         for name in ("acked", "opened_timestamp_seconds", "info"):
             assert f"watchtower_incident_{name}" not in found
         sim.world.now += incident_metrics.CLOSED_SHOWN_S

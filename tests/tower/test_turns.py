@@ -29,8 +29,10 @@ class Scene:
         self.inside: list[str] = []
         self.most: dict[str, int] = {}
 
-    async def ask(self, owner: str, takes_s: float = 1.0) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._work(owner, takes_s))
+    async def ask(
+        self, owner: str, takes_s: float = 1.0, again: bool = False
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._work(owner, takes_s, again))
         self.tasks.append(task)
         await asyncio.sleep(0)
         return task
@@ -39,9 +41,9 @@ class Scene:
         await asyncio.gather(*self.tasks)
         return self.served
 
-    async def _work(self, owner: str, takes_s: float) -> None:
-        async with self.turns.take(owner):
-            self.served.append(owner)
+    async def _work(self, owner: str, takes_s: float, again: bool) -> None:
+        async with self.turns.take(owner, again=again):
+            self.served.append(owner.upper() if again else owner)
             self.inside.append(owner)
             for name in {"", owner}:
                 count = sum(1 for each in self.inside if name in ("", each))
@@ -74,6 +76,18 @@ def test_one_who_takes_long_waits_for_all_who_take_little():
             await scene.ask("a", 2.0)
             await scene.ask("b", 0.1)
         assert await scene.done() == ["a", "b", "b", "b", "a", "a", "a"]
+
+    tell(story)
+
+
+def test_what_an_owner_asks_for_the_first_time_goes_before_what_it_asks_for_again():
+    async def story() -> None:
+        scene = Scene(1)
+        await scene.ask("a")
+        await scene.ask("b", again=True)
+        for again in (True, True, False):
+            await scene.ask("a", again=again)
+        assert await scene.done() == ["a", "B", "a", "A", "A"]
 
     tell(story)
 

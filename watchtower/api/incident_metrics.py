@@ -1,7 +1,7 @@
 """Metrics of open incidents: what alert rules select, and what the text of an alert names.
 
-The labels `incident` and `training_job` of a series never change, so an alert made from them stays
-one alert. What a later verdict may correct is on `watchtower_incident_info` alone.
+The labels `incident`, `training_job` and `shared_cause` of a series never change, so an alert made
+from them stays one alert. What a later verdict may correct is on `watchtower_incident_info` alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hashlib import sha256
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from watchtower.tower.live import LiveJob
+from watchtower.wire.verdict import SharedCause
 
 MAX_LABEL = 256
 """Characters of a label's value. Names have at most as many; escaped ones may have more."""
@@ -44,6 +45,11 @@ def label(text: str) -> str:
     return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
 
 
+def name_shared_cause(cause: SharedCause | None) -> str:
+    """Return "mount nfs1:/data" as a label value, empty if nothing shared is known."""
+    return label(f"{cause.kind} {cause.name}") if cause else ""
+
+
 def is_open(live: LiveJob) -> bool:
     """Whether the incident of a job is open."""
     return live.incident is not None and live.incident.closed_at is None
@@ -58,8 +64,8 @@ class IncidentMetrics:
 
     def __init__(self, public_url: str) -> None:
         self._public_url = public_url
-        self._scraped: dict[str, tuple[str, float]] = {}
-        """Job label and time of the last scrape as open, by incident, the oldest first."""
+        self._scraped: dict[str, tuple[list[str], float]] = {}
+        """Labels and time of the last scrape as open, by incident, the oldest first."""
 
     def collect(
         self, shown: Sequence[LiveJob], open_ids: Collection[str], now: float
@@ -71,7 +77,7 @@ class IncidentMetrics:
         opened = GaugeMetricFamily(
             "watchtower_incident_open",
             "1 while an incident is open, 0 for ten minutes after it was closed.",
-            labels=_IDENTITY,
+            labels=[*_IDENTITY, "shared_cause"],
         )
         opened_at = GaugeMetricFamily(
             "watchtower_incident_opened_timestamp_seconds",
@@ -93,15 +99,16 @@ class IncidentMetrics:
             if live.incident is None or live.incident.closed_at is not None:
                 continue
             identity = [live.incident.id, label(live.name)]
+            labels = [*identity, name_shared_cause(live.incident.verdict.shared_cause)]
             self._scraped.pop(live.incident.id, None)
-            self._scraped[live.incident.id] = (identity[1], now)
-            opened.add_metric(identity, 1)
+            self._scraped[live.incident.id] = (labels, now)
+            opened.add_metric(labels, 1)
             opened_at.add_metric(identity, live.incident.opened_at)
             acked.add_metric(identity, float(live.incident.ack is not None))
             info.add_metric([*identity, *self._named(live)], 1)
-        for ident, (job, _) in self._scraped.items():
+        for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
-                opened.add_metric([ident, job], 0)
+                opened.add_metric(labels, 0)
         yield from (opened, opened_at, acked, info)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:

@@ -123,7 +123,16 @@ def _facts(verdict: Verdict) -> list[str]:
         f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
     ]
     known = ", ".join(filter(None, parts))
-    return [*lines, known] if known else lines
+    return [*lines, *filter(None, [known, _say_shared(verdict)])]
+
+
+def _say_shared(verdict: Verdict) -> str:
+    """Say "12 other jobs hang on the same mount nfs1:/data", or nothing."""
+    cause, number = verdict.shared_cause, verdict.shared_with
+    if cause is None or not number:
+        return ""
+    others = "1 other job hangs" if number == 1 else f"{number} other jobs hang"
+    return _line(f"{others} on the same {clean(cause.kind, 24)} {clean(cause.name)}")
 
 
 def _describe_suspect(suspect: Suspect) -> str:

@@ -25,12 +25,15 @@ class Conclusion:
 
 
 async def conclude(
-    runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None
+    runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None, *, again: bool
 ) -> Conclusion:
-    """Make the case and its diagnosis off the event loop. An error is logged, never raised."""
+    """Make the case and its diagnosis off the event loop. An error is logged, never raised.
+
+    `again`: the job has a diagnosis already.
+    """
     evidence = None
     try:
-        answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier))
+        answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier), again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)

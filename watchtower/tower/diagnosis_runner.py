@@ -110,9 +110,12 @@ class DiagnosisRunner:
         """When each one that waits, or is diagnosed, was asked for."""
         self._deaths: dict[str, _Deaths] = {}
 
-    async def run(self, job: str, owner: str, write: Callable[[], Request]) -> Answer:
+    async def run(
+        self, job: str, owner: str, write: Callable[[], Request], *, again: bool = False
+    ) -> Answer:
         """Diagnose when it is the owner's turn; `write` runs off the event loop.
 
+        `again`: the job has a diagnosis, so that the owner's jobs that have none go before it.
         Raises NotDiagnosedError, and what `write` raises.
         """
         for lane in self._lanes:
@@ -120,7 +123,7 @@ class DiagnosisRunner:
         ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
-            async with self._turns.take(owner):
+            async with self._turns.take(owner, again=again):
                 return await self._run(job, write)
         finally:
             del self._asked_at[ticket]

@@ -14,7 +14,7 @@ from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.stacks import Frame
-from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class IncidentSummary:
     opened_at: str
     closed_at: str | None
     ack: AckView | None
+    shared_cause: SharedCause | None
+    """What other incidents may share; null if nothing such is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,7 @@ def _summarize(incident: Incident) -> IncidentSummary:
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
+        shared_cause=incident.verdict.shared_cause,
     )
 
 

@@ -233,7 +233,12 @@ class LiveJob:
         before = verdict = incident.verdict
         if diagnosis is not None:
             verdict = self._diagnosed(self.watch.status, diagnosis, now)
-            verdict = replace(verdict, incident=before.incident, opened_at=before.opened_at)
+            verdict = replace(
+                verdict,
+                incident=before.incident,
+                opened_at=before.opened_at,
+                shared_cause=before.shared_cause,
+            )
         verdict = self._standing_for(verdict, now)
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
         self.incident = replace(

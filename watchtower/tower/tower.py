@@ -344,9 +344,9 @@ class Tower:
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch, owner: str) -> None:
-        asked = live.question()
+        asked, again = live.question(), live.watch.diagnosis is not None
         try:
-            conclusion = await conclude(self.runner, sketch, owner, live.earlier)
+            conclusion = await conclude(self.runner, sketch, owner, live.earlier, again=again)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()

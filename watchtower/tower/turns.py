@@ -22,9 +22,12 @@ class Turns:
         self._turns: dict[Ticket, asyncio.Future[None]] = {}
 
     @contextlib.asynccontextmanager
-    async def take(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for the length of the block."""
-        ticket = self._places.ask(owner)
+    async def take(self, owner: str, *, again: bool = False) -> AsyncIterator[None]:
+        """Wait for a place, and hold it for the length of the block.
+
+        `again`: everything that this owner asks for the first time goes before it.
+        """
+        ticket = self._places.ask(owner, order=(int(again),))
         turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
         try:
             self._hand_out()

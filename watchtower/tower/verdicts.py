@@ -47,6 +47,7 @@ def diagnosed_verdict(
         alternatives=diagnosis.alternatives,
         next_steps=diagnosis.next_steps,
         diagnosed_at=rfc3339(diagnosed_at),
+        shared_cause=diagnosis.shared_cause,
     )
 
 

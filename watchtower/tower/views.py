@@ -11,7 +11,7 @@ from watchtower.tower.live import LiveJob
 from watchtower.tower.paging import MuteView, view_mute
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import Ending, RankVitals
-from watchtower.wire.verdict import Progress, Status, Verdict
+from watchtower.wire.verdict import Progress, SharedCause, Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
 """Ranks listed in one job view; larger jobs are asked for verdicts, not read rank by rank."""
@@ -139,7 +139,23 @@ def live_verdict(tower: Tower, name: str) -> Verdict | None:
 def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Verdict:
     view = _view_progress(tower, live, gen, now)
     verdict = live.verdict(_step(gen.step()), now)
-    return replace(verdict, progress=view.progress, progress_text=view.text)
+    return replace(
+        verdict,
+        progress=view.progress,
+        progress_text=view.text,
+        shared_with=_count_sharing(tower, live, verdict.shared_cause),
+    )
+
+
+def _count_sharing(tower: Tower, live: LiveJob, cause: SharedCause | None) -> int:
+    """Count the open incidents of other jobs with a shared cause."""
+    if cause is None:
+        return 0
+    others = (each.incident for each in tower.live.values() if each is not live)
+    return sum(
+        each is not None and each.closed_at is None and each.verdict.shared_cause == cause
+        for each in others
+    )
 
 
 def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> ProgressView:

@@ -18,6 +18,10 @@ MAX_THREADS = 256
 MAX_CHILDREN = 64
 """DataLoader workers and other children sent of one rank."""
 
+MAX_MOUNTS = 16
+"""Mounted file systems sent of one blocked process. Of a process that sees more, none is sent: the
+receiver would take the first ones for all."""
+
 MAX_STACKS = 4096
 """Distinct stacks in one batch of dumps."""
 

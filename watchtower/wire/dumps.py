@@ -12,6 +12,7 @@ from enum import Enum
 from watchtower.wire.bounds import (
     MAX_CHILDREN,
     MAX_GROUPS,
+    MAX_MOUNTS,
     MAX_RANKS_PER_NODE,
     MAX_STACKS,
     MAX_TEXT,
@@ -57,6 +58,24 @@ class DumpFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A mounted file system, as /proc/PID/mountinfo describes it."""
+
+    kind: str
+    """"nfs4", "fuse.sshfs", "ext4"."""
+    source: str
+    """"nfs1:/data", "/dev/nvme0n1p1"; a user-space file system names itself as it likes."""
+    point: str
+    """"/mnt/data", as the process sees it."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("kind", self.kind)
+        check_text("source", self.source)
+        check_text("point", self.point)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWait:
     """Where the main thread is in the kernel, from /proc/PID/{stat,wchan,syscall}."""
 
@@ -72,9 +91,13 @@ class KernelWait:
     tracer_name: str = ""
     frozen: bool = False
     """Its cgroup is frozen: no state or call of the process itself tells that for certain."""
+    mounts: tuple[Mount, ...] = ()
+    """Mounts that a blocked file call may be on: the one of its descriptor. Without a descriptor,
+    all mounts with storage that the process sees. Empty if the thread is not in a file call."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
+        check_count("mounts", len(self.mounts), MAX_MOUNTS)
         check_text("wchan", self.wchan)
         check_text("syscall", self.syscall)
         check_text("target", self.target, MAX_TEXT)

@@ -68,6 +68,20 @@ class Cause(Enum):
     UNKNOWN = "unknown"
 
 
+MOUNT, NODE = "mount", "node"
+"""Kinds of shared causes that this release finds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCause:
+    """What holds up this job and may hold up other jobs, too."""
+
+    kind: str
+    """"mount" or "node". Later releases may add kinds."""
+    name: str
+    """"nfs1:/data", "gpu-042:/dev/nvme0n1p1", "gpu-042"."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
     """One accused rank."""
@@ -163,3 +177,8 @@ class Verdict:
     """While suspect: seconds until the job counts as hung if nothing changes."""
     hung_because: str = ""
     """While suspect: why it is that long."""
+    shared_cause: SharedCause | None = None
+    """Null if nothing is known that other jobs may share. Of an incident: as it was known at the
+    opening, since alerts are grouped by it."""
+    shared_with: int = 0
+    """How many other open incidents have the same shared cause now."""

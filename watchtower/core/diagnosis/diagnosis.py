@@ -16,13 +16,14 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
 from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
+from watchtower.core.diagnosis.shared_cause import find_shared_cause
 from watchtower.core.diagnosis.slowness import explain_slow_job
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks
-from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
+from watchtower.wire.verdict import Alternative, Cause, Evidence, SharedCause, Suspect
 
 MAX_ALTERNATIVES = 4
 MAX_EVIDENCE = 24
@@ -59,6 +60,8 @@ class Diagnosis:
     """Reason if the case was not diagnosed, else empty."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
+    shared_cause: SharedCause | None = None
+    """What holds up the job and may hold up other jobs, too."""
 
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
@@ -182,6 +185,7 @@ def _write(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
         suspect_class=_name_class(finding, accused),
+        shared_cause=find_shared_cause(finding.suspects, accused or standings.live),
     )
 
 

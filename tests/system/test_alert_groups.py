@@ -1,0 +1,99 @@
+"""The documented Alertmanager route groups alerts by shared cause, and holds none of them back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.system.monitoring import (
+    Receiver,
+    alerting,
+    documented,
+    free_address,
+    needs_prometheus,
+    receiving,
+)
+from tests.towers import JSON
+from tests.towers import wait_until as wait_at_most
+
+pytestmark = [pytest.mark.e2e, needs_prometheus, pytest.mark.timeout(300)]
+
+MOUNT = "mount nfs1:/data"
+
+
+@dataclass
+class Route:
+    """An Alertmanager with the documented route, and what it sends."""
+
+    address: str
+    receiver: Receiver
+
+    def fire(self, *jobs: str, shared_cause: str = "") -> None:
+        """Let an alert fire for each job, as the documented rule makes it."""
+        alerts = [
+            {
+                "labels": {
+                    "alertname": "WatchtowerJobHung",
+                    "incident": f"incident-of-{job}",
+                    "training_job": job,
+                    **({"shared_cause": shared_cause} if shared_cause else {}),
+                },
+                "annotations": {"summary": f"{job} is hung"},
+            }
+            for job in jobs
+        ]
+        request = urllib.request.Request(
+            f"http://{self.address}/api/v2/alerts", json.dumps(alerts).encode(), JSON
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def groups(self) -> list[set[str]]:
+        """The jobs of each notification, oldest first."""
+        return [
+            {alert["labels"]["training_job"] for alert in each["alerts"]}
+            for each in self.receiver.notifications
+        ]
+
+
+@contextlib.contextmanager
+def routing(folder: Path) -> Iterator[Route]:
+    with receiving() as receiver:
+        address = free_address()
+        text = documented("alertmanager.yml", {"on-call:8080": receiver.address})
+        (folder / "alertmanager.yml").write_text(text)
+        with alerting(folder, address):
+            yield Route(address, receiver)
+
+
+def wait_until(is_so, what: str) -> None:
+    """Wait for what takes up to 12 s where nothing else runs."""
+    wait_at_most(is_so, what, patience_s=90)
+
+
+def test_incidents_with_one_shared_cause_are_one_notification_others_one_each(tmp_path: Path):
+    many = [f"job-{number}" for number in range(300)]
+    with routing(tmp_path) as route:
+        route.fire(*many, shared_cause=MOUNT)
+        route.fire("alone-a", "alone-b")
+        wait_until(lambda: len(route.groups()) == 3, "three notifications came")
+        assert {frozenset(group) for group in route.groups()} == {
+            frozenset(many),
+            frozenset({"alone-a"}),
+            frozenset({"alone-b"}),
+        }
+
+
+def test_an_alert_that_joins_a_group_is_notified(tmp_path: Path):
+    """A user hangs a job of their own on the mount first: that holds no other job's alert back."""
+    with routing(tmp_path) as route:
+        route.fire("forged", shared_cause=MOUNT)
+        wait_until(lambda: route.groups() == [{"forged"}], "the first one was notified")
+        route.fire("victim", shared_cause=MOUNT)
+        wait_until(lambda: len(route.groups()) == 2, "the next one was notified")
+        assert "victim" in route.groups()[1]

@@ -1,0 +1,102 @@
+"""What holds up a job and may hold up other jobs, too: a mount, a node.
+
+It is read from the evidence of one job alone, so that it does not depend on which other jobs are
+there. Jobs with the same name for it can be grouped by comparing names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.diagnosis.kernel import classify_wait
+from watchtower.core.diagnosis.patterns import TextPattern, whole
+from watchtower.core.diagnosis.standing import MOVING_BYTES_PER_S, Standing
+from watchtower.core.phrases import clean
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.dumps import KernelWait, Mount, RankDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.verdict import MOUNT, NODE, Cause, SharedCause, Suspect
+
+OF_THE_NODE = frozenset({Cause.NODE_LOST, Cause.GPU_FAULT, Cause.GPU_DRIVER_STUCK})
+"""Causes that every job on the node of the suspect has a part in."""
+
+ANY_STORAGE = frozenset({"", "file", "io"})
+"""Classes of waits that fit each file system: a read of a network file system also waits for a page
+of memory (`folio_wait_bit`), as a read of a disk does."""
+
+WITHOUT_STATE = frozenset({"fuse", "nfs"})
+"""Classes of waits that suffice without state D: a thread may wait for FUSE in ordinary sleep."""
+
+
+class _FileSystem(NamedTuple):
+    kind: TextPattern
+    scope: str
+    wait: str
+
+
+_FILE_SYSTEMS = tuple(
+    _FileSystem(whole(entry["kind"]), entry["scope"], entry["wait"])
+    for entry in read_facts("file_systems")["file_system"]
+)
+_DISK = _FileSystem(whole(".*"), "node", "io")
+
+
+def find_shared_cause(
+    suspects: Sequence[Suspect], blocked: Sequence[Standing]
+) -> SharedCause | None:
+    """Return what the job may share with others; null if nothing such is known.
+
+    `blocked` are the ranks that hold up the job. Where they disagree, the name that most of them
+    have counts, the first one in alphabetical order among equals.
+    """
+    nodes = sorted(item.node for item in suspects if item.cause in OF_THE_NODE and item.node)
+    if nodes:
+        return SharedCause(kind=NODE, name=clean(nodes[0], MAX_NAME))
+    named = Counter(name for item in blocked for name in _dead_mounts(item))
+    if not named:
+        return None
+    name, _ = min(named.items(), key=lambda item: (-item[1], item[0]))
+    return SharedCause(kind=MOUNT, name=name)
+
+
+def _dead_mounts(standing: Standing) -> set[str]:
+    """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
+    movement, dumps = standing.evidence.movement, standing.evidence.dumps[-2:]
+    stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
+    if not dumps or stored >= MOVING_BYTES_PER_S:
+        return set()
+    found = set.intersection(*(set(_blocked_in(dump, standing.evidence.node)) for dump in dumps))
+    return {name for _, name in found}
+
+
+def _blocked_in(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
+    """Yield each process that is blocked on a mount, and the name of the mount."""
+    for pid, wait in [(dump.pid, dump.kernel), *((c.pid, c.kernel) for c in dump.children)]:
+        if name := name_mount(wait, node):
+            yield pid, name
+
+
+def name_mount(wait: KernelWait, node: str) -> str:
+    """Return the name of the only mount that a thread can be blocked on; empty if not known.
+
+    "nfs1:/data" is the same storage on every node. What only its node knows has the node's name:
+    "gpu-042:/dev/nvme0n1p1", or the mount point if the source is not a device.
+    """
+    wait_class = classify_wait(wait).wait_class
+    if wait.state is not ProcessState.UNINTERRUPTIBLE and wait_class not in WITHOUT_STATE:
+        return ""
+    fitting = {name: None for each in wait.mounts if (name := _name(each, wait_class, node))}
+    return next(iter(fitting)) if len(fitting) == 1 else ""
+
+
+def _name(mount: Mount, wait_class: str, node: str) -> str:
+    known = next((each for each in _FILE_SYSTEMS if each.kind.matches(mount.kind)), _DISK)
+    if known.scope == "none" or wait_class not in ANY_STORAGE | {known.wait}:
+        return ""
+    if known.scope == "cluster":
+        return clean(mount.source, MAX_NAME)
+    place = mount.source if mount.source.startswith("/dev/") else mount.point
+    return clean(f"{node}:{place}", MAX_NAME)
