@@ -20,7 +20,7 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
-from watchtower.core.fleet.generation import Job
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
     CALM,
     ENDED,

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from watchtower.core.fleet.generation import Generation, Job, PastGeneration
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation, PastGeneration
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import Ack, DumpRow, Incident, Memory
 from watchtower.store.sqlite import SqliteStore
@@ -68,7 +70,7 @@ class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
-async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
+async def recall_dumps(archive: Archive, clock: Clock, fleet: Fleet, gen: Generation) -> None:
     """Give a generation the dumps of its present stall that the store has and it does not.
 
     They came before their rank was first reported, or the tower's last run took them. Raises
@@ -79,7 +81,10 @@ async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
         return
     now, wall = clock.now(), clock.wall()
     async for stored in archive.read_dumps(gen.job, wall - (now - last_beat)):
-        gen.take_dumps(stored.sent, min(now, now - (wall - stored.taken_at)))
+        job = fleet.jobs.get(gen.job)
+        if job is None or job.generation is not gen:
+            return
+        fleet.recall_dumps(job, stored.sent, min(now, now - (wall - stored.taken_at)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ from watchtower.core.detection.snapshot import Sketch, is_dumped_since, sketch_c
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
-from watchtower.core.fleet.generation import Generation, Job
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Memory
@@ -122,7 +123,7 @@ class Tower:
         now = self.clock.now()
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
-        for name in {label for label, _ in self.fleet.nodes[report.node].ranks}:
+        for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
             begin = partial(self._begin_to_watch, name, failed.get(name))
             self.troubles.guard(name, "taking its ranks from a report", begin)
         deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
@@ -172,7 +173,7 @@ class Tower:
             self._guard(job, "taking its step times", job.generation.end_tick)
             self._tick_job(job, now)
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
-        self.fleet.drop_old_nodes(now)
+        self.fleet.drop_old(now)
         self._fade_pauses()
         self.archive.tick(now)
         self.counters.last_tick_at = now
@@ -256,7 +257,7 @@ class Tower:
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
         try:
-            await recall_dumps(self.archive, self.clock, gen)
+            await recall_dumps(self.archive, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
         finally:
