@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import a_stack, as_sent
+from watchtower.core.detection.looks import Looks
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
@@ -21,6 +22,7 @@ from watchtower.core.fleet.generation import RIVAL_MEMORY_S
 from watchtower.core.fleet.sizes import RANK_BYTES
 from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
+from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, SentBatch, ThreadDump
 from watchtower.wire.report import AgentLimits, Beat, Ending, EndingKind, RankVitals, Report
 
@@ -282,3 +284,17 @@ def test_a_job_that_is_forgotten_takes_nothing(fleet):
     assert fleet.account.total > before
     fleet.forget("bad")
     assert fleet.account.total == before
+
+
+def test_stack_samples_of_a_rank_are_small_whatever_its_records_say():
+    looks = Looks()
+    looks.begin({0}, 0.0)
+    logs = tuple(f"{n:016x}" for n in range(4096))
+    (dump,) = batch("bad", "b", {0: 7}, "n1").ranks
+    with traced() as grown:
+        for at in range(3):
+            records = RankCollectives(logs=tuple(f"{log}{at}" for log in logs))
+            looks.take([replace(dump, collectives=records)], [a_stack("f train.py:1")], float(at))
+            del records
+        assert grown() < 10_000
+    assert looks.seen[0].changed_at == 2.0

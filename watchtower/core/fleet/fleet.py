@@ -97,7 +97,7 @@ class Fleet:
             )
         previous, node = self.nodes.get(report.node), _record_of(report, now)
         if previous is not None:
-            _compare_agents(node, previous, now)
+            node.compare_agents(previous, now)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
         labels, failed = set[str](), dict[str, Exception]()
@@ -387,15 +387,6 @@ def _record_of(report: Report, now: float) -> NodeRecord:
     return NodeRecord(
         agent_id=report.agent_id, seen_at=now, interval_s=report.interval_s, limits=report.limits
     )
-
-
-def _compare_agents(node: NodeRecord, previous: NodeRecord, now: float) -> None:
-    """Notice two agents that report under one name; one that was restarted never comes back."""
-    node.previous_agent, node.shared_at = previous.previous_agent, previous.shared_at
-    if node.agent_id != previous.agent_id:
-        if node.agent_id == previous.previous_agent:
-            node.shared_at = now
-        node.previous_agent = previous.agent_id
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

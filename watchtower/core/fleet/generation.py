@@ -119,6 +119,14 @@ class NodeRecord:
     ranks: set[tuple[str, int]] = field(default_factory=set)
     """(job, rank) of the ranks on it that it reports, or stopped to report only just now."""
 
+    def compare_agents(self, previous: NodeRecord, now: float) -> None:
+        """Notice two agents that report under one name; one that was restarted never comes back."""
+        self.previous_agent, self.shared_at = previous.previous_agent, previous.shared_at
+        if self.agent_id != previous.agent_id:
+            if self.agent_id == previous.previous_agent:
+                self.shared_at = now
+            self.previous_agent = previous.agent_id
+
     @property
     def droppable_bytes(self) -> int:
         """Bytes of what the agent says of itself."""
