@@ -28,7 +28,8 @@ from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.sockets import SocketTables
 from agent.dumpers.source_loops import SourceLoops
-from agent.procfs import Proc, parse_command, printable
+from agent.procfs import Proc, parse_command
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump

@@ -14,6 +14,10 @@ from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 log = logging.getLogger("watchtower.tower")
 
 
+class DiagnosisError(Exception):
+    """A diagnosis failed in its process; the message is the traceback from there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
     """What became of one diagnosis."""
@@ -28,7 +32,7 @@ async def conclude(
     runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None
 ) -> Conclusion:
     """Make the case and its diagnosis off the event loop. An error is logged, never raised."""
-    evidence = None
+    evidence, extra = None, {"sharer": owner}
     try:
         answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier))
         evidence = answer.evidence
@@ -36,13 +40,15 @@ async def conclude(
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
         why = "it failed, its traceback is in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
-        log.error("job %s: %s\n%s", sketch.job, part, answer.error)
+        log.error(
+            "job %s: %s", sketch.job, part, exc_info=DiagnosisError(answer.error), extra=extra
+        )
     except NotDiagnosedError as error:
         why = str(error)
-        log.warning("job %s is not diagnosed: %s", sketch.job, why)
+        log.warning("job %s is not diagnosed: %s", sketch.job, why, extra=extra)
     except Exception:
         why = "it failed, its traceback is in the tower's log"
-        log.exception("job %s: the diagnosis could not be started", sketch.job)
+        log.exception("job %s: the diagnosis could not be started", sketch.job, extra=extra)
     return Conclusion(diagnosis=not_diagnosed(sketch.stalled_for_s, why), evidence=evidence)
 
 

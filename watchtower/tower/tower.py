@@ -156,9 +156,11 @@ class Tower:
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(name)
-        await self.archive.keep_dumps(name, sent)
+        saving, receipt = self.archive.begin_dumps(name, sent), DumpReceipt(id=batch.id)
+        del sent, batch, taken  # a decoded batch is many times as large as its message
+        await self.archive.wait(saving, "the dumps")
         self.counters.dumps += 1
-        return DumpReceipt(id=batch.id)
+        return receipt
 
     def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
         live, job = self.live.get(name), self.fleet.jobs.get(name)
@@ -194,7 +196,7 @@ class Tower:
         self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
 
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
-        if not self.troubles.guard(job.name, what, work):
+        if not self.troubles.guard(job.name, what, work, job.sharer):
             self.counters.failed_ticks += 1
 
     def _live_job(self, job: Job) -> LiveJob:
@@ -212,7 +214,7 @@ class Tower:
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
-        log.info("job %s: generation %d seen", job.name, number)
+        log.info("job %s: attempt %d seen", job.name, number, extra={"sharer": job.sharer})
         self.archive.remember(job, begun)
         return begun
 
@@ -232,6 +234,7 @@ class Tower:
         if wants_look(gen, looks, self.policy, now):
             self._look(live, gen, now)
         live.note_condition(condition.kind, now)
+        self.fleet.count_kept(job, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
             self.archive.remember(job, live)
 
@@ -279,28 +282,30 @@ class Tower:
         for effect in effects:
             match effect:
                 case StatusChanged(before=before, after=after, reason=reason):
-                    log.info("job %s: %s -> %s, %s", live.name, before.value, after.value, reason)
+                    extra = {"sharer": self.fleet.jobs[live.name].sharer}
+                    words = (live.name, before.value, after.value, reason)
+                    log.info("job %s: %s -> %s, %s", *words, extra=extra)
                 case DumpsWanted() if gen is not None:
                     self._order_dumps(live, gen, effect, now)
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.archive.keep_pause(live.name, pause)
+                    self.archive.keep_pause(live.name, pause, self.fleet.jobs[live.name].sharer)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
                     self._keep_incident(live, effect, now)
 
     def _keep_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
     ) -> None:
-        wall = self.clock.wall()
+        wall, owner = self.clock.wall(), self.fleet.jobs[live.name].sharer
         match effect:
             case IncidentOpened():
                 self.counters.incidents += 1
-                self.archive.keep(live.open_incident(now, wall))
+                self.archive.keep(live.open_incident(now, wall), owner)
             case IncidentUpdated():
-                self.archive.keep(live.update_incident(now, wall))
+                self.archive.keep(live.update_incident(now, wall), owner)
             case IncidentClosed():
-                self.archive.keep(live.close_incident(live.watch.status, wall))
+                self.archive.keep(live.close_incident(live.watch.status, wall), owner)
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since the incident opened, or while its last deaths settled."""
@@ -363,7 +368,7 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall))
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)

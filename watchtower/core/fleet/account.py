@@ -108,11 +108,11 @@ class Account:
                 order = orders.get((kind, name))
                 if order is None:
                     order = orders[kind, name] = iter(self._order(items[kind, name]))
-                key = next(order, None)
-                if key is None:
+                largest = next(order, None)
+                if largest is None:
                     continue
-                if key in self._entries:
-                    yield key
+                if largest in self._entries:
+                    yield largest
                 now = -shares[kind].count(name)
             if now:
                 heappush(most, (now, kind, name))

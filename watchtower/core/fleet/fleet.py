@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from watchtower.core.fleet.account import Account
+from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
     Generation,
@@ -134,6 +134,11 @@ class Fleet:
         self._count_bytes(job.name)
         return taken
 
+    def count_kept(self, job: Job, kept: Holder) -> None:
+        """Bring the account up to date with what the tower keeps of a job besides."""
+        self.account.note(("kept of", job.name), kept, job.sharer, job.founder)
+        self.account.keep_to(MAX_STORED_BYTES)
+
     def _count_bytes(self, *labels: str) -> None:
         """Bring the account of some jobs up to date, and keep to the bound."""
         for job in filter(None, map(self.jobs.get, labels)):
@@ -175,7 +180,8 @@ class Fleet:
         """Drop a job, remembering only how many generations it had, and whose it was."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
-        self.account.remove(("job", name))
+        for kind in ("job", "kept of"):
+            self.account.remove((kind, name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
         while len(self.past) > MAX_PAST:
             self.past.pop(next(iter(self.past)))
