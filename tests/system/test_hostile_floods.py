@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from tests.system.imagined_agents import ImaginedJob, get, post
 from tests.towers import RunningTower, running_tower, wait_until
-from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
+from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Beat, RankVitals, Report
 
 CONFIG = """
@@ -30,7 +31,7 @@ BATCHES = 16
 """Largest batches sent: as bodies the most that the account holds, decoded several gigabytes."""
 
 MOST_MB = 1100
-"""Resident memory of the tower: 256 MB of bodies, one decoded message, and SQLite."""
+"""The most resident memory of the tower: 256 MB of bodies, one decoded message, and SQLite."""
 
 STOPS_WITHIN_S = 3.0
 
@@ -102,6 +103,14 @@ def check_victim(tower: RunningTower) -> None:
         assert get(tower.url, "/api/v1/jobs/victim")["dumps"] == {"have": 4, "want": 4}
 
 
+def peak_bytes(tower: RunningTower) -> int:
+    """Return the most memory that the tower's process ever had."""
+    status = Path(f"/proc/{tower.process.pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    print(f"at most {int(line.split()[1]) // 1000} MB")
+    return int(line.split()[1]) * 1024
+
+
 def stop(tower: RunningTower) -> float:
     """Send SIGTERM; return the seconds until the tower is gone."""
     began = time.monotonic()
@@ -133,15 +142,19 @@ def test_the_largest_batches_and_rivals_of_one_user_stay_in_bounds(tower, tmp_pa
     bad = [vitals(f"bad{n}", rank, 1) for n in range(BATCHES) for rank in range(16)]
     send_report(tower, "n1", bad)
     wide = "\U0001f600" * (MAX_TEXT // 4)
-    for number in range(BATCHES):
-        with suppress(urllib.error.HTTPError):
+
+    def send(number: int) -> None:
+        with suppress(urllib.error.HTTPError):  # what one address may have on its way is bounded
             post(tower.url, "/ingest/v1/dumps", largest_batch(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, range(BATCHES)))
+    for number in range(BATCHES):
         name = "\U0001f600" * (MAX_NAME // 2)
         claims = [vitals(f"bad{number}", 0, n + 2, text=wide, wchan=name) for n in range(200)]
         for node in range(5):
             send_report(tower, f"m{number}-{node}", claims)
-    assert MAX_RANKS_PER_NODE >= 200
     check_victim(tower)
-    assert tower.resident_bytes < MOST_MB * MB
+    assert peak_bytes(tower) < MOST_MB * MB
     assert stop(tower) < STOPS_WITHIN_S
     assert count_stored(tmp_path) == (2, 1)

@@ -33,7 +33,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Memory
+from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
@@ -60,6 +60,9 @@ FORGET_LOST_AFTER_S = 6 * 3600.0
 
 FORGET_CROWDED_AFTER_S = 60.0
 """... and both are gone this soon when room for new jobs gets short."""
+
+CASES, PAUSES = "cases of", "pauses of"
+"""What is kept of a job besides its ranks, in the account of bytes."""
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
@@ -101,6 +104,8 @@ class Tower:
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        for job, known in self._pauses.items():
+            self.fleet.count_kept(PAUSES, job, known)
         self._faded_on = int(clock.wall() // DAY_S)
         self._orders = OrderBook()
         self.runner = DiagnosisRunner(clock, start_diagnoser)
@@ -234,7 +239,7 @@ class Tower:
         if wants_look(gen, looks, self.policy, now):
             self._look(live, gen, now)
         live.note_condition(condition.kind, now)
-        self.fleet.count_kept(job, live)
+        self.fleet.count_kept(CASES, job.name, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
             self.archive.remember(job, live)
 
@@ -279,33 +284,34 @@ class Tower:
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
     ) -> None:
+        sharer = self.fleet.jobs[live.name].sharer
         for effect in effects:
             match effect:
                 case StatusChanged(before=before, after=after, reason=reason):
-                    extra = {"sharer": self.fleet.jobs[live.name].sharer}
                     words = (live.name, before.value, after.value, reason)
-                    log.info("job %s: %s -> %s, %s", *words, extra=extra)
+                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": sharer})
                 case DumpsWanted() if gen is not None:
                     self._order_dumps(live, gen, effect, now)
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.archive.keep_pause(live.name, pause, self.fleet.jobs[live.name].sharer)
+                    self.archive.keep_pause(live.name, pause, sharer)
+                    self.fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._keep_incident(live, effect, now)
+                    self.archive.keep(self._write_incident(live, effect, now), sharer)
 
-    def _keep_incident(
+    def _write_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
-    ) -> None:
-        wall, owner = self.clock.wall(), self.fleet.jobs[live.name].sharer
+    ) -> Incident | None:
+        wall = self.clock.wall()
         match effect:
             case IncidentOpened():
                 self.counters.incidents += 1
-                self.archive.keep(live.open_incident(now, wall), owner)
+                return live.open_incident(now, wall)
             case IncidentUpdated():
-                self.archive.keep(live.update_incident(now, wall), owner)
+                return live.update_incident(now, wall)
             case IncidentClosed():
-                self.archive.keep(live.close_incident(live.watch.status, wall), owner)
+                return live.close_incident(live.watch.status, wall)
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since the incident opened, or while its last deaths settled."""
@@ -374,6 +380,7 @@ class Tower:
             self._orders.drop(job.name)
             self.runner.forget(job.name)
             self._keep_pauses(job.name)
+            self.fleet.account.remove((CASES, job.name))
             del self.live[job.name]
 
     def _fade_pauses(self) -> None:
@@ -390,5 +397,7 @@ class Tower:
         pauses = self._pauses.pop(name, None)
         if pauses:
             self._pauses[name] = pauses
+            self.fleet.count_kept(PAUSES, name, pauses)
         if len(self._pauses) > MAX_PAST + MAX_JOBS:
-            self._pauses.pop(next(iter(self._pauses)))
+            self._pauses.pop(oldest := next(iter(self._pauses)))
+            self.fleet.account.remove((PAUSES, oldest))

@@ -18,7 +18,8 @@ from watchtower.core.detection.looks import Looks
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import RIVAL_MEMORY_S
+from watchtower.core.fleet.generation import RIVAL_MEMORY_S, PastGeneration
+from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.fleet.sizes import RANK_BYTES
 from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
@@ -298,3 +299,21 @@ def test_stack_samples_of_a_rank_are_small_whatever_its_records_say():
             del records
         assert grown() < 10_000
     assert looks.seen[0].changed_at == 2.0
+
+
+def test_learned_pauses_count_and_the_shortest_are_dropped_first(fleet, monkeypatch):
+    monkeypatch.setattr(bounds, "MAX_STORED_BYTES", 1_000_000)
+    pauses = [Pauses() for _ in range(8)]
+    for number in range(8):
+        fleet.past[f"old{number}"] = PastGeneration(number=1, owner=OTHER)
+    with traced() as grown:
+        for number in range(800):
+            kept = pauses[number % 8]
+            kept.learn(Pause(phase=f"{number}{wide(250)}", frame_class="user", length_s=number))
+            fleet.count_kept("pauses of", f"old{number % 8}", kept)
+        assert fleet.account.total <= 1_000_000
+        assert grown() <= 600_000
+    check_victim(fleet)
+    left = [pause.length_s for kept in pauses for pause in kept.all()]
+    assert 300 < len(left) < 450
+    assert max(left) == 799

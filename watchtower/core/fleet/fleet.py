@@ -95,7 +95,7 @@ class Fleet:
             raise FleetFullError(
                 f"{self._max_nodes} nodes are known already, {report.node} is refused"
             )
-        previous, node = self.nodes.get(report.node), _record_of(report, now)
+        previous, node = self.nodes.get(report.node), NodeRecord.of(report, now)
         if previous is not None:
             node.compare_agents(previous, now)
         self.nodes[report.node] = node
@@ -134,9 +134,14 @@ class Fleet:
         self._count_bytes(job.name)
         return taken
 
-    def count_kept(self, job: Job, kept: Holder) -> None:
-        """Bring the account up to date with what the tower keeps of a job besides."""
-        self.account.note(("kept of", job.name), kept, job.sharer, job.founder)
+    def count_kept(self, what: str, label: str, kept: Holder) -> None:
+        """Bring the account up to date with what the tower keeps of a job besides.
+
+        Of a job that is over it counts until the tower removes it from the account.
+        """
+        job, past = self.jobs.get(label), self.past.get(label)
+        owner = job.sharer if job else past and past.owner
+        self.account.note((what, label), kept, owner or label, job.founder if job else "")
         self.account.keep_to(MAX_STORED_BYTES)
 
     def _count_bytes(self, *labels: str) -> None:
@@ -180,8 +185,7 @@ class Fleet:
         """Drop a job, remembering only how many generations it had, and whose it was."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
-        for kind in ("job", "kept of"):
-            self.account.remove((kind, name))
+        self.account.remove(("job", name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
         while len(self.past) > MAX_PAST:
             self.past.pop(next(iter(self.past)))
@@ -387,12 +391,6 @@ class Fleet:
         record.ended_at = record.missing_since
         record.vitals = _without_process(record.vitals, now - record.missing_since)
         return False
-
-
-def _record_of(report: Report, now: float) -> NodeRecord:
-    return NodeRecord(
-        agent_id=report.agent_id, seen_at=now, interval_s=report.interval_s, limits=report.limits
-    )
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

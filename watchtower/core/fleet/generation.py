@@ -11,7 +11,7 @@ from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.sizes import count_limits, count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
-from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, lowest_step
+from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, Report, lowest_step
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -118,6 +118,11 @@ class NodeRecord:
     previous_agent: str = ""
     ranks: set[tuple[str, int]] = field(default_factory=set)
     """(job, rank) of the ranks on it that it reports, or stopped to report only just now."""
+
+    @classmethod
+    def of(cls, report: Report, now: float) -> NodeRecord:
+        """Make the record of a node that has just reported."""
+        return cls(report.agent_id, now, report.interval_s, report.limits)
 
     def compare_agents(self, previous: NodeRecord, now: float) -> None:
         """Notice two agents that report under one name; one that was restarted never comes back."""

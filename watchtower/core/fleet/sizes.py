@@ -20,6 +20,9 @@ KEY_BYTES = 192
 PACE_BYTES = 7168
 """The step times of one phase."""
 
+PAUSE_BYTES = 384
+"""The longest pause of a kind."""
+
 UNCLAIMED_BYTES = 160
 """A rank of which dumps came before a report."""
 
@@ -65,6 +68,11 @@ def share_names(vitals: RankVitals, known: RankVitals) -> RankVitals:
     job = known.job if known.job == vitals.job else vitals.job
     owner = known.owner if known.owner == vitals.owner else vitals.owner
     return replace(vitals, job=job, owner=owner)
+
+
+def count_pause(kind: tuple[str, str]) -> int:
+    """Return the bytes of a learned pause in a phase and a class of frames."""
+    return PAUSE_BYTES + CHARACTER_BYTES * sum(map(len, kind))
 
 
 def count_limits(limits: AgentLimits) -> int:
