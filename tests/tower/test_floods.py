@@ -14,7 +14,7 @@ from tests.core.builders import as_sent
 from tests.core.detection.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.core.fleet.attempts import BURST, REFILL_S
-from watchtower.core.fleet.generation import PastGeneration
+from watchtower.core.fleet.generation import DumpBody, PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.records import GenerationRow
 from watchtower.tower import unsaved
@@ -188,3 +188,32 @@ def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, mo
         assert waiting.put(replace(one, id="bad9"), OTHER)
 
     tell(story)
+
+
+def test_a_job_that_waits_for_its_diagnosis_holds_no_dumps_that_were_dropped(tell):
+    """Two others are diagnosed for ever; meanwhile its owner has too much."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        async with sim.tower.runner._turns.take("x"), sim.tower.runner._turns.take("y"):
+            sim.world.now += 6
+            for node in ("n0", "n1"):
+                ranks = [r for r in sim.world.ranks.values() if r.node == node]
+                vitals = tuple(r.vitals(sim.world.size, sim.world.now) for r in ranks)
+                report = Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=vitals)
+                sim.tower.take_report(report)
+            sim.tower.tick()
+            await sim.dump(behind=2)
+            sim.tower.tick()
+            await asyncio.sleep(0)
+            assert sim.live.is_diagnosing
+            before = count_bodies()
+            sim.tower.fleet.jobs[JOB].drop(1 << 30)
+            assert count_bodies() == before - 4
+
+    tell(story)
+
+
+def count_bodies() -> int:
+    gc.collect()
+    return sum(isinstance(each, DumpBody) for each in gc.get_objects())

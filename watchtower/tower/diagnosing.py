@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,27 +30,28 @@ class Conclusion:
 
 
 async def conclude(
-    runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None
+    runner: DiagnosisRunner, job: str, owner: str, take: Callable[[], Sketch], earlier: bytes | None
 ) -> Conclusion:
-    """Make the case and its diagnosis off the event loop. An error is logged, never raised."""
+    """Make the case and its diagnosis off the event loop, once it is the owner's turn.
+
+    `take` makes the sketch of that moment. An error is logged, never raised.
+    """
     evidence, extra = None, {"sharer": owner}
     try:
-        answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier))
+        answer = await runner.run(job, owner, lambda: partial(_write, take(), earlier))
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
         why = "it failed, its traceback is in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
-        log.error(
-            "job %s: %s", sketch.job, part, exc_info=DiagnosisError(answer.error), extra=extra
-        )
+        log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)
     except NotDiagnosedError as error:
         why = str(error)
-        log.warning("job %s is not diagnosed: %s", sketch.job, why, extra=extra)
+        log.warning("job %s is not diagnosed: %s", job, why, extra=extra)
     except Exception:
         why = "it failed, its traceback is in the tower's log"
-        log.exception("job %s: the diagnosis could not be started", sketch.job, extra=extra)
-    return Conclusion(diagnosis=not_diagnosed(sketch.stalled_for_s, why), evidence=evidence)
+        log.exception("job %s: the diagnosis could not be started", job, extra=extra)
+    return Conclusion(diagnosis=not_diagnosed(take().stalled_for_s, why), evidence=evidence)
 
 
 def _write(sketch: Sketch, earlier: bytes | None) -> Request:

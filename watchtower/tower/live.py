@@ -27,6 +27,9 @@ from watchtower.tower.verdicts import (
 )
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
+CASES, PAUSES = "cases of", "pauses of"
+"""What is kept of a job besides its ranks, in the account of bytes."""
+
 CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
 """Statuses that no incident opens in: the next one begins with another diagnosis."""
 

@@ -40,7 +40,7 @@ from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosing import conclude
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
-from watchtower.tower.live import LiveJob
+from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
 from watchtower.tower.troubles import Troubles
@@ -60,9 +60,6 @@ FORGET_LOST_AFTER_S = 6 * 3600.0
 
 FORGET_CROWDED_AFTER_S = 60.0
 """... and both are gone this soon when room for new jobs gets short."""
-
-CASES, PAUSES = "cases of", "pauses of"
-"""What is kept of a job besides its ranks, in the account of bytes."""
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
@@ -337,20 +334,22 @@ class Tower:
             return
         if live.may_be_over(gen, now):
             return
-        watch = live.watch
-        sketch = sketch_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, sketch, self.fleet.jobs[live.name].sharer))
+        self._start(self._diagnose(live, gen, self.fleet.jobs[live.name].sharer))
+
+    def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
+        nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
+        return sketch_case(gen, nodes, self.detector, watch.stall, watch.census, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch, owner: str) -> None:
-        asked = live.question()
+    async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
+        asked, take = live.question(), partial(self._sketch, live, gen)
         try:
-            conclusion = await conclude(self.runner, sketch, owner, live.earlier)
+            conclusion = await conclude(self.runner, live.name, owner, take, live.earlier)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()

@@ -215,6 +215,8 @@ class Generation:
         """Give a record of this generation its latest vitals, and count their texts."""
         count = count_text(vitals)
         record.vitals = self._share(vitals) if count else vitals
+        if count == record.text_bytes:
+            return
         self.text_bytes += count - record.text_bytes
         record.text_bytes = count
 
