@@ -202,15 +202,13 @@ class Tower:
             self.counters.failed_ticks += 1
 
     def _live_job(self, job: Job) -> LiveJob:
-        live = self.live.get(job.name)
-        if live is not None and live.generation == job.generation.number:
+        live, number = self.live.get(job.name), job.generation.number
+        if live is not None and live.generation == number:
             return live
         if live is not None:
-            text = f"attempt {job.generation.number} began"
-            live.note_aftermath(text, self.clock.wall())
+            live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
-        number = job.generation.number
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         left = self.archive.claim_left(job.name, number)
         if left is not None:
@@ -242,9 +240,8 @@ class Tower:
 
     def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a glance at every rank of a job of which none beats."""
-        nodes = self.fleet.nodes
-        seen = {r.vitals.rank for r in gen.live() if self.detector.is_seen(r, nodes, now)}
-        live.watch.looks.begin(seen, now)
+        seen = self.detector.find_seen(gen.live(), self.fleet.nodes, now)
+        live.watch.looks.begin({record.vitals.rank for record in seen}, now)
         self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
 
     def _is_returning(self, live: LiveJob, gen: Generation, now: float) -> bool:
