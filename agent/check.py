@@ -15,7 +15,8 @@ from agent.delivery.tower_connection import TowerAddress, TowerConnection, Tower
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.limits import look_at_limits, read_ptrace_scope
-from agent.procfs import Proc, printable
+from agent.procfs import Proc
+from watchtower.printable import printable
 from watchtower.wire import PROTOCOL_VERSION
 
 MAX_VERSION = 64

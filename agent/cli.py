@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from agent import __version__, config
-from agent.log_limit import LogLimit
 from watchtower.access.tls import CA_VARIABLE, SHOWN_TOKEN, TlsError, trust, would_show_token
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
+from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
 LOG_LEVELS = ("debug", "info", "warning", "error")

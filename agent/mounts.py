@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from agent.procfs import Proc, printable
+from agent.procfs import Proc
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_MOUNTS, MAX_NAME
 from watchtower.wire.dumps import Mount
 

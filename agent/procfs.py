@@ -87,12 +87,6 @@ def parse_fields(raw: bytes) -> dict[str, str]:
     return result
 
 
-def printable(text: str, limit: int) -> str:
-    """Cut a name that somebody else chose, and take out what would play tricks on a terminal."""
-    # As the heartbeat page does it: the same name from both must stay the same name.
-    return "".join(char if char.isprintable() else " " for char in text[:limit]).strip()
-
-
 class Proc:
     """One /proc, perhaps of another root (a host's, mounted into the agent's container)."""
 

@@ -22,6 +22,7 @@ from watchtower.access.tokens import (
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.config import DEFAULT_PORT, ConfigError, TowerConfig, load_config
+from watchtower.log_limit import LogLimit
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -98,6 +99,8 @@ def _serve(args: argparse.Namespace) -> int:
     flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
     try:
         serve(config)
     except StoreError as error:

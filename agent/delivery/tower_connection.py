@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agent.config import HTTP_TIMEOUT_S, MAX_REPLY_BYTES
-from agent.procfs import printable
 from watchtower.access.bounded_reply import bounded_reply
 from watchtower.access.tls import TlsError, explain, trust
 from watchtower.access.tokens import ClientToken, TokenError
+from watchtower.printable import printable
 
 UNAUTHORIZED = 401
 

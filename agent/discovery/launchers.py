@@ -12,7 +12,7 @@ from importlib import resources
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
-from agent.procfs import printable
+from watchtower.printable import printable
 from watchtower.wire import programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 

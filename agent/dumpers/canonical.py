@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agent.procfs import printable
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack

@@ -11,7 +11,8 @@ from agent.config import MAX_RANK_RECORDS
 from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
 from agent.dumpers.torch_records import GroupCalls, TorchCall, TorchRecords, order_of_name
-from agent.procfs import Proc, printable
+from agent.procfs import Proc
+from watchtower.printable import printable
 from watchtower.wire.bounds import (
     MAX_GROUP_RECORDS,
     MAX_MEMBERS_TEXT,

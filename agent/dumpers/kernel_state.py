@@ -10,7 +10,8 @@ from importlib import resources
 from agent.dumpers.freezer import is_frozen
 from agent.dumpers.sockets import SocketTables
 from agent.mounts import MountTables
-from agent.procfs import Proc, parse_fields, parse_stat, printable
+from agent.procfs import Proc, parse_fields, parse_stat
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState

@@ -23,7 +23,8 @@ from watchtower_heartbeat.layout import (
 
 from agent.discovery.pages import leads_to_memory
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
-from agent.procfs import Proc, printable
+from agent.procfs import Proc
+from watchtower.printable import printable
 from watchtower.wire.bounds import (
     MAX_GROUPS_PER_RANK,
     MAX_MEMBERS_TEXT,

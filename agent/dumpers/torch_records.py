@@ -31,7 +31,7 @@ from typing import Annotated
 
 import msgspec
 
-from agent.procfs import printable
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_INTEGER, MAX_NAME, MAX_RANK, MAX_TEXT, MAX_WORLD_SIZE
 from watchtower.wire.collectives import CollectiveRecord
 

@@ -29,8 +29,9 @@ from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumping.tool_turns import ToolTurns
-from agent.procfs import Proc, parse_command, printable
+from agent.procfs import Proc, parse_command
 from watchtower.fair_places import has_share
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump

@@ -21,10 +21,10 @@ from agent.discovery.look_schedule import LookSchedule
 from agent.discovery.pages import find_page
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.room import LARGE_JOB, MAX_LIVING, make_room
-from agent.log_limit import BURST, LogLimit
 from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
+from watchtower.log_limit import BURST, LogLimit
 from watchtower.wire.report import RankVitals, Report
 
 

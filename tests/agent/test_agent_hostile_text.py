@@ -43,10 +43,11 @@ from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
 from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
-from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat, printable
+from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat
 from agent.watching.heartbeats import Heartbeat
 from agent.watching.ranks import make_ending
 from tests.properties import examples
+from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump

@@ -12,7 +12,7 @@ import pytest
 from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
-from watchtower.store.records import Mute
+from watchtower.store.records import GenerationRow, Mute, PauseRow
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
 from watchtower.wire.stacks import Frame, make_stack
@@ -126,8 +126,9 @@ def test_jobs_are_bounded_with_their_pauses(keep, path):
     store = keep(jobs=3, job_days=30)
     for number in range(40):
         seen_at = NOW - 40 * DAY_S if number == 39 else NOW - 100 + number
-        store.save_generation(f"j{number:02}", PastGeneration(number=1), seen_at).result()
-        store.save_pause(f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)).result()
+        job, pause = f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)
+        past = PastGeneration(number=1)
+        store.save_rows([GenerationRow(job, past, seen_at), PauseRow(job, pause)]).result()
     prune_all(store)
     assert ids(path, "generations", "job") == ["j36", "j37", "j38"]
     assert ids(path, "pauses", "job") == ["j36", "j37", "j38"]
@@ -137,7 +138,7 @@ def test_the_longest_pauses_of_a_job_stay(keep, path):
     store = keep()
     for number in range(MAX_PAUSES + 50):
         pause = Pause(phase=f"step-{number}", frame_class="", length_s=float(number))
-        store.save_pause("llama", pause).result()
+        store.save_rows([PauseRow("llama", pause)]).result()
     prune_all(store)
     lengths = ids(path, "pauses", "length_s")
     assert (len(lengths), lengths[0]) == (MAX_PAUSES, 50.0)

@@ -16,7 +16,7 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.migrations import StoreError
-from watchtower.store.records import Incident
+from watchtower.store.records import GenerationRow, Incident, PauseRow
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
 from watchtower.wire.dumps import DumpBatch, SentBatch
@@ -108,15 +108,19 @@ def test_incidents_are_listed_newest_first_and_by_job(store):
 
 def test_what_was_saved_is_there_after_opening_again(path):
     store = SqliteStore(path)
-    store.save_pause("llama", Pause(phase="", frame_class="user", length_s=20.0)).result()
-    store.save_pause("llama", Pause(phase="", frame_class="user", length_s=30.0)).result()
+    store.save_rows(
+        [PauseRow("llama", Pause(phase="", frame_class="user", length_s=20.0))]
+    ).result()
+    store.save_rows(
+        [PauseRow("llama", Pause(phase="", frame_class="user", length_s=30.0))]
+    ).result()
     past = PastGeneration(
         number=3,
         typical_step_s=1.5,
         processes=frozenset({ProcessKey("n0", 4711, 99)}),
         owner="uid:1000",
     )
-    store.save_generation("llama", past, 5.0).result()
+    store.save_rows([GenerationRow("llama", past, 5.0)]).result()
     store.save_incident(an_incident()).result()
     store.save_incident(an_incident(id="02", closed_at=1.0)).result()
     store.close()
@@ -217,7 +221,7 @@ def test_an_update_of_an_incident_does_not_write_its_evidence_again(store, path)
 
 
 def test_processes_that_cannot_be_read_are_nobody(store):
-    store.save_generation("llama", PastGeneration(number=3), 5.0).result()
+    store.save_rows([GenerationRow("llama", PastGeneration(number=3), 5.0)]).result()
     change(store, "UPDATE generations SET processes = '[7]'")
     assert store.recall().generations == {"llama": PastGeneration(number=3)}
 

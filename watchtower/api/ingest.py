@@ -165,7 +165,9 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     async def post_dumps(request: Request) -> Response:
         try:
             async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as (batch, body):
-                receipt = await tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
+                taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
+                del batch, body  # what was decoded goes before the disk is waited for
+                receipt = await taking
         except RefusedError as error:
             return _answer(error)
         except StoreFailedError as error:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
-from watchtower.core.fleet.generation import Job
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
     CALM,
     ENDED,
@@ -124,6 +124,10 @@ class TowerCollector(Collector):
                 "1 if this tower began an empty store because the file was damaged.",
                 float(tower.archive.store.set_aside is not None),
             ),
+            "watchtower_stored_bytes": (
+                "Memory that jobs and nodes take beyond a record of each rank.",
+                tower.fleet.account.total,
+            ),
             "watchtower_tick_duration_seconds": (
                 "Time the last check of all jobs took.",
                 counters.last_tick_s,
@@ -140,6 +144,10 @@ class TowerCollector(Collector):
             "watchtower_refused_jobs": (
                 "Ranks left out: too many jobs or ranks.",
                 tower.fleet.refused_jobs,
+            ),
+            "watchtower_deferred_claims": (
+                "Processes left out for now: their job began too many attempts.",
+                tower.fleet.deferred_claims,
             ),
             "watchtower_failed_ticks": ("Checks of a job that failed.", counters.failed_ticks),
         }

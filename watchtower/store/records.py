@@ -57,6 +57,23 @@ class DumpRow:
     taken_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """The last generation of a job."""
+
+    job: str
+    past: PastGeneration
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRow:
+    """A learned pause of a job."""
+
+    job: str
+    pause: Pause
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a starting tower needs to know of the past."""

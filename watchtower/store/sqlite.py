@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,15 @@ from watchtower.store import rows
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
-from watchtower.store.records import Ack, DumpRow, Incident, Memory, Mute
+from watchtower.store.records import (
+    Ack,
+    DumpRow,
+    GenerationRow,
+    Incident,
+    Memory,
+    Mute,
+    PauseRow,
+)
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
 from watchtower.worker import Worker
@@ -46,6 +54,9 @@ PRUNE_AFTER_BYTES = 16 * MB
 
 PAGE = 64
 """Batches of dumps read at once, some 20 KB each: other writes get their turn in between."""
+
+PAGE_BYTES = 16 * MB
+"""... and no more than this of large ones, one at least: a decoded batch is many times as large."""
 
 
 class SqliteStore:
@@ -160,9 +171,10 @@ class SqliteStore:
 
         `job` is the tower's label: the agent's name for it may be another owner's job too.
         """
+        row = rows.DumpsToSave.of(job, sent, received_at)  # without what was decoded
 
         def save(db: sqlite3.Connection) -> None:
-            self._unpruned_bytes += rows.save_dumps(db, job, sent, received_at)
+            self._unpruned_bytes += rows.save_dumps(db, row)
             if self._unpruned_bytes > PRUNE_AFTER_BYTES:
                 self._unpruned_bytes = 0
                 with contextlib.suppress(RuntimeError):  # the tower stops
@@ -176,28 +188,26 @@ class SqliteStore:
         """Read dumps of a job taken since then, newest first, `PAGE` at most; `after` goes on."""
         at, ident = (after.taken_at, after.sent.batch.id) if after else (until or 1e12, "")
         row = (job, since, at, at, ident, PAGE)
-        return self._thread.submit(
-            lambda: [
-                DumpRow(sent=rows.read_batch(batch), taken_at=taken_at)
-                for batch, taken_at in self._db.execute(rows.DUMPS, row)
-            ]
-        )
 
-    def save_pause(self, job: str, pause: Pause) -> Future[None]:
-        """Remember the longest pause of a kind."""
-        row = (job, pause.phase, pause.frame_class, pause.length_s)
-        return self._write(lambda db: db.execute(rows.SAVE_PAUSE, row))
+        def read() -> list[DumpRow]:
+            page, size = list[DumpRow](), 0
+            for batch, taken_at in self._db.execute(rows.DUMPS, row):
+                page.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
+                size += len(batch)
+                if size >= PAGE_BYTES:
+                    break
+            return page
+
+        return self._thread.submit(read)
+
+    def save_rows(self, learned: Sequence[GenerationRow | PauseRow]) -> Future[None]:
+        """Remember last generations and longest pauses of jobs, all in one transaction."""
+        return self._write(lambda db: rows.save_learned(db, learned))
 
     def fade_pauses(self, share: float) -> Future[None]:
         """Keep this share of the length of every pause."""
         fade = "UPDATE pauses SET length_s = length_s * ?"
         return self._write(lambda db: db.execute(fade, (share,)))
-
-    def save_generation(self, job: str, past: PastGeneration, seen_at: float) -> Future[None]:
-        """Remember a job's last generation."""
-        processes = rows.encode(sorted(past.processes))
-        row = (job, past.number, past.typical_step_s, processes, seen_at, past.owner)
-        return self._write(lambda db: db.execute(rows.SAVE_GENERATION, row))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
         """Note who looks after an incident; False when there is none of that id."""

@@ -6,16 +6,20 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from watchtower.core.fleet.generation import Generation, Job, PastGeneration
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation, PastGeneration
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Ack, DumpRow, Incident, Memory
+from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, Memory, PauseRow
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
+from watchtower.tower.pending_rows import PendingRows
+from watchtower.tower.unsaved import Unsaved
 from watchtower.tower.writes import STORE_HANGS_S, STORE_WAIT_S, Writes
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Status
@@ -33,9 +37,6 @@ READ_S = 10.0
 
 MAX_RECALLED = 8192
 """Batches read back of one job: two rounds of 4096 nodes."""
-
-MAX_UNSAVED = 1000
-"""Incidents that wait in memory while the store fails; of further ones only the log tells."""
 
 MAX_TOLD = 20
 """Incidents named at the end of a tower that could not store them."""
@@ -68,7 +69,7 @@ class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
-async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
+async def recall_dumps(archive: Archive, clock: Clock, fleet: Fleet, gen: Generation) -> None:
     """Give a generation the dumps of its present stall that the store has and it does not.
 
     They came before their rank was first reported, or the tower's last run took them. Raises
@@ -79,17 +80,18 @@ async def recall_dumps(archive: Archive, clock: Clock, gen: Generation) -> None:
         return
     now, wall = clock.now(), clock.wall()
     async for stored in archive.read_dumps(gen.job, wall - (now - last_beat)):
-        gen.take_dumps(stored.sent, min(now, now - (wall - stored.taken_at)))
+        job = fleet.jobs.get(gen.job)
+        if job is None or job.generation is not gen:
+            return
+        fleet.recall_dumps(job, stored.sent, min(now, now - (wall - stored.taken_at)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saving:
-    """The newest write of an incident that is under way."""
+    """The write of an incident that is under way."""
 
     incident: Incident
     future: Future[None]
-    since: float
-    """When the oldest write began of those that nobody has seen the end of."""
 
 
 class Archive:
@@ -108,7 +110,9 @@ class Archive:
         self._started_at = clock.now()
         self._failed_at = self._tried_at = self._pruned_at = self._looked_at = float("-inf")
         self._recoveries = 0
-        self._unsaved: dict[str, Incident] = {}
+        self._unsaved, self._rows = Unsaved(), PendingRows()
+        self._rows_saving: Future[None] = Future()
+        self._rows_saving.set_result(None)
         self._saving: dict[str, _Saving] = {}
         self._dump_writes, self._others = Writes(STORE_WAIT_S), Writes(STORE_HANGS_S)
         self._left: dict[str, Incident] = {}
@@ -120,14 +124,15 @@ class Archive:
         if store.failure is not None:
             self._note(store.failure)
 
-    async def keep_dumps(self, job: str, sent: SentBatch) -> None:
-        """Store a batch of a job. Raises StoreFailedError, at once while an earlier batch hangs."""
+    def begin_dumps(self, job: str, sent: SentBatch) -> Future[None]:
+        """Begin to store a batch of a job; `wait` for it. Raises StoreFailedError while an earlier
+        batch hangs."""
         self._dump_writes.take_done()
         save = partial(self.store.save_dumps, job, sent, self._clock.wall())
         future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
-        await self.wait(future, "the dumps")
+        return future
 
     async def wait(self, future: Future[_T], what: str) -> _T:
         """Wait until something is stored. Raises StoreFailedError, also when that takes too long:
@@ -153,57 +158,59 @@ class Archive:
 
     def unsaved(self, job: str | None) -> list[Incident]:
         """Incidents, of one job or of all, that the store does not have as they are now."""
-        return [one for one in self._unsaved.values() if job is None or one.job == job]
+        return [one for one in self._unsaved if job is None or one.job == job]
 
-    def keep(self, incident: Incident | None) -> None:
-        """Store an incident as it is now."""
+    def keep(self, incident: Incident | None, owner: str = "") -> None:
+        """Store an incident of an owner's job as it is now; while a write of it is under way, when
+        that is done."""
         if incident is None:
             return
-        earlier = self._unsaved.get(incident.id)
-        if earlier is not None and incident.evidence is None:
-            incident = replace(incident, evidence=earlier.evidence)
-        if earlier is None and len(self._unsaved) >= MAX_UNSAVED:
-            log.error("incident %s is not stored: too many wait for the store", incident.id)
-            return
         self._settle(incident.id)
-        self._unsaved[incident.id] = incident
-        saving = self._saving.get(incident.id)
-        if saving is None or self._clock.now() - saving.since < AGAIN_S:
-            self._save(incident)
+        if not self._unsaved.put(incident, owner):
+            log.error("incident %s is not stored: too many wait for the store", incident.id)
+        elif incident.id not in self._saving:
+            self._save(incident.id)
 
     def note_ack(self, ident: str, ack: Ack) -> None:
         """Add a stored ack to what waits to be written, which would be shown without it."""
-        if (waiting := self._unsaved.get(ident)) is not None:
-            self._unsaved[ident] = replace(waiting, ack=ack)
+        self._unsaved.note_ack(ident, ack)
 
-    def keep_pause(self, job: str, pause: Pause) -> None:
-        """Store a learned pause; one that fails is stored again when the store works."""
-        self._give(lambda: self.store.save_pause(job, pause))
+    def keep_pause(self, job: str, pause: Pause, owner: str = "") -> None:
+        """Store a learned pause with the next tick; one that fails is stored again when the store
+        works."""
+        key = f"{job}\0{pause.phase}\0{pause.frame_class}"
+        self._rows.put(key, owner, self._clock.now(), lambda: PauseRow(job, pause))
 
     def fade_pauses(self, share: float) -> None:
         """Let all learned pauses fade, those of jobs that are not live too."""
+        self._save_all_rows()  # else what was learned before would not fade
         self._give(lambda: self.store.fade_pauses(share))
 
     def remember(self, job: Job, live: LiveJob) -> None:
-        """Store whose a job is, who the ranks are and how fast they step, when that has changed,
-        and once a day."""
+        """Store with a tick whose a job is, who the ranks are and how fast they step, when that has
+        changed, and once a day."""
         gen = job.generation
         now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
         known = (len(gen.ranks), gen.is_paced, job.owner, int(wall // DAY_S), self._recoveries)
         differs = not 1 / PACE_DIFFERS <= step_s / (live.remembered_step_s or 1e-9) <= PACE_DIFFERS
         if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
-            past = gen.remember(job.owner)
-            if not self._give(lambda: self.store.save_generation(gen.job, past, wall)):
+            owner = job.owner
+            if not self._rows.put(
+                gen.job,
+                job.sharer,
+                now,
+                lambda: GenerationRow(gen.job, gen.remember(owner), wall),
+            ):
                 return
             if live.remembered is not None and live.remembered[-1] != self._recoveries:
                 for pause in live.pauses.all():
-                    self.keep_pause(gen.job, pause)
+                    self.keep_pause(gen.job, pause, job.sharer)
             live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
 
     def forget(self, job: str, past: PastGeneration) -> None:
-        """Store of a job that is over only how many generations it had."""
-        wall = self._clock.wall()
-        self._give(lambda: self.store.save_generation(job, past, wall))
+        """Store with a tick of a job that is over only how many generations it had."""
+        row = GenerationRow(job, past, self._clock.wall())
+        self._rows.put(job, past.owner or job, self._clock.now(), lambda: row)
 
     async def read_dumps(self, job: str, since: float) -> AsyncIterator[DumpRow]:
         """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
@@ -248,9 +255,21 @@ class Archive:
         elif self.failing_since is None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
             self._give(self.store.look)
+        self._save_rows()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
             self._give(lambda: self.store.prune(self._clock.wall()))
+
+    def _save_rows(self) -> None:
+        """Begin one transaction of the rows that wait, unless one is under way."""
+        if self._rows and self._rows_saving.done() and not self._others.hanging_s():
+            rows = self._rows.take()
+            begun = self._others.begin(object(), lambda: self.store.save_rows(rows))
+            self._rows_saving = begun or self._rows_saving
+
+    def _save_all_rows(self) -> None:
+        while self._rows:
+            self._give(partial(self.store.save_rows, self._rows.take()))
 
     def _give(self, save: Callable[[], Future[None]]) -> bool:
         """Begin a write that nobody waits for; False when the store hangs."""
@@ -266,9 +285,11 @@ class Archive:
         """Queue what waits to be written: there is no later."""
         for ident in list(self._saving):
             self._settle(ident)
-        for ident, incident in list(self._unsaved.items()):
-            if ident not in self._saving or self._saving[ident].incident is not incident:
-                self._save(incident)
+        for incident in self._unsaved:
+            saving = self._saving.get(incident.id)
+            if saving is None or saving.incident is not incident:
+                self._save(incident.id)
+        self._save_all_rows()
 
     def tell_lost(self) -> None:
         """Name the incidents that the store does not have; when it is closed nothing else has."""
@@ -277,7 +298,7 @@ class Archive:
             for saving in self._saving.values()
             if saving.future.done() and saving.future.exception() is None
         ]
-        unsaved = [one for one in self._unsaved.values() if one not in written]
+        unsaved = [one for one in self._unsaved if not any(one is each for each in written)]
         lost = [f"{one.id} (job {one.job})" for one in unsaved]
         if lost:
             more = f" and {len(lost) - MAX_TOLD} more" if len(lost) > MAX_TOLD else ""
@@ -285,16 +306,16 @@ class Archive:
             log.error("lost, for the store could not keep them: incident %s%s", shown, more)
 
     def _retry(self) -> None:
-        for ident, incident in self._unsaved.items():
-            if ident not in self._saving:
-                self._save(incident)
+        for incident in self._unsaved:
+            if incident.id not in self._saving:
+                self._save(incident.id)
 
-    def _save(self, incident: Incident) -> None:
+    def _save(self, ident: str) -> None:
         """Queue a write; an earlier one of this incident is done before it, whatever its end."""
-        before = self._saving.get(incident.id)
-        since = before.since if before else self._clock.now()
+        incident = self._unsaved.find(ident)
+        assert incident is not None, "what is written waits"
         future = self.store.save_incident(incident)
-        self._saving[incident.id] = _Saving(incident=incident, future=future, since=since)
+        self._saving[ident] = _Saving(incident=incident, future=future)
 
     def _settle(self, ident: str) -> None:
         """Look whether the write of an incident is done."""
@@ -304,10 +325,10 @@ class Archive:
         del self._saving[ident]
         error = saving.future.exception()
         self._note(error)
-        if error is None and self._unsaved.get(ident) is saving.incident:
-            del self._unsaved[ident]
+        if error is None and self._unsaved.find(ident) is saving.incident:
+            self._unsaved.remove(ident)
         elif error is None and ident in self._unsaved:
-            self._save(self._unsaved[ident])
+            self._save(ident)
 
     def _note(self, error: BaseException | None) -> None:
         """Note how a write went; say once that the store fails, and once that it works again."""

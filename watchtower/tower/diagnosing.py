@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +13,10 @@ from watchtower.diagnoser.messages import Request, limits_for
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 
 log = logging.getLogger("watchtower.tower")
+
+
+class DiagnosisError(Exception):
+    """A diagnosis failed in its process; the message is the traceback from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,28 +30,35 @@ class Conclusion:
 
 
 async def conclude(
-    runner: DiagnosisRunner, sketch: Sketch, owner: str, earlier: bytes | None, *, again: bool
+    runner: DiagnosisRunner,
+    job: str,
+    owner: str,
+    take: Callable[[], Sketch],
+    earlier: bytes | None,
+    *,
+    again: bool,
 ) -> Conclusion:
-    """Make the case and its diagnosis off the event loop. An error is logged, never raised.
+    """Make the case and its diagnosis off the event loop, once it is the owner's turn.
 
-    `again`: the job has a diagnosis already.
+    `take` makes the sketch of that moment. `again`: the job has a diagnosis already. An error is
+    logged, never raised.
     """
-    evidence = None
+    evidence, extra = None, {"sharer": owner}
     try:
-        answer = await runner.run(sketch.job, owner, partial(_write, sketch, earlier), again=again)
+        answer = await runner.run(job, owner, lambda: partial(_write, take(), earlier), again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
         why = "it failed, its traceback is in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
-        log.error("job %s: %s\n%s", sketch.job, part, answer.error)
+        log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)
     except NotDiagnosedError as error:
         why = str(error)
-        log.warning("job %s is not diagnosed: %s", sketch.job, why)
+        log.warning("job %s is not diagnosed: %s", job, why, extra=extra)
     except Exception:
         why = "it failed, its traceback is in the tower's log"
-        log.exception("job %s: the diagnosis could not be started", sketch.job)
-    return Conclusion(diagnosis=not_diagnosed(sketch.stalled_for_s, why), evidence=evidence)
+        log.exception("job %s: the diagnosis could not be started", job, extra=extra)
+    return Conclusion(diagnosis=not_diagnosed(take().stalled_for_s, why), evidence=evidence)
 
 
 def _write(sketch: Sketch, earlier: bytes | None) -> Request:

@@ -36,6 +36,10 @@ MAX_DEATHS = 1024
 """Jobs whose deaths are remembered; the oldest make room."""
 
 
+Freeze = Callable[[], Callable[[], Request]]
+"""Holds the evidence still, and returns what writes the request from it."""
+
+
 class Diagnoser(Protocol):
     """What answers requests: `DiagnoserProcess`, or the same work without a process in tests."""
 
@@ -110,13 +114,12 @@ class DiagnosisRunner:
         """When each one that waits, or is diagnosed, was asked for."""
         self._deaths: dict[str, _Deaths] = {}
 
-    async def run(
-        self, job: str, owner: str, write: Callable[[], Request], *, again: bool = False
-    ) -> Answer:
-        """Diagnose when it is the owner's turn; `write` runs off the event loop.
+    async def run(self, job: str, owner: str, freeze: Freeze, *, again: bool = False) -> Answer:
+        """Diagnose when it is the owner's turn. `freeze` is called then: while a job waits, it
+        holds no dumps that the fleet has dropped. What it returns runs off the event loop.
 
         `again`: the job has a diagnosis, so that the owner's jobs that have none go before it.
-        Raises NotDiagnosedError, and what `write` raises.
+        Raises NotDiagnosedError, and what both functions raise.
         """
         for lane in self._lanes:
             lane.warm_up()
@@ -124,7 +127,7 @@ class DiagnosisRunner:
         self._asked_at[ticket] = self._clock.now()
         try:
             async with self._turns.take(owner, again=again):
-                return await self._run(job, write)
+                return await self._run(job, freeze)
         finally:
             del self._asked_at[ticket]
 
@@ -146,7 +149,7 @@ class DiagnosisRunner:
         for lane in self._lanes:
             lane.stop()
 
-    async def _run(self, job: str, write: Callable[[], Request]) -> Answer:
+    async def _run(self, job: str, freeze: Freeze) -> Answer:
         deaths = self._deaths.get(job, _Deaths(0, 0.0))
         wait_s = deaths.again_at - self._clock.now()
         if wait_s > 0:
@@ -156,7 +159,7 @@ class DiagnosisRunner:
             )
         lane = self._free.pop()
         try:
-            answer = await lane.ask(write)
+            answer = await lane.ask(freeze())
         except DiagnoserDiedError as error:
             self._count_death(job, deaths)
             raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None

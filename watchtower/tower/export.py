@@ -8,7 +8,7 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.core.case import Case
-from watchtower.store.records import Incident
+from watchtower.store.records import DumpRow, Incident
 from watchtower.store.rows import read_case
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
@@ -23,6 +23,9 @@ BUNDLE_FORMAT = "watchtower-incident-1"
 MAX_BATCHES = 1024
 """Batches of dumps in one export, the newest of the stall: with 20 KB each it can be mailed. The
 case has the last two dumps of every rank in any event."""
+
+MAX_BYTES = 64_000_000
+"""... and about so many bytes of them."""
 
 MARGIN_S = 60.0
 """Dumps are looked for from this long before the stall: the wall clock may have been set since."""
@@ -69,7 +72,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
     incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
-    dumps = await _read_dumps(tower, incident)
+    dumps, are_all = await _read_dumps(tower, incident)
     bundle = Bundle(
         format=BUNDLE_FORMAT,
         watchtower=__version__,
@@ -85,19 +88,21 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
         verdicts=incident.verdicts,
         case=read_case(incident),
         dumps=tuple(dumps[:MAX_BATCHES]),
-        dumps_are_all=len(dumps) <= MAX_BATCHES,
+        dumps_are_all=are_all and len(dumps) <= MAX_BATCHES,
     )
     return msgspec.json.encode(bundle)
 
 
-async def _read_dumps(tower: Tower, incident: Incident) -> list[StoredDumps]:
-    archive, dumps, last = tower.archive, list[StoredDumps](), None
+async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDumps], bool]:
+    """Read the newest dumps of an incident; true with them if these are all."""
+    archive, dumps, last, size = tower.archive, list[StoredDumps](), None, 0
+    page: list[DumpRow] = []
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
     until = incident.closed_at or tower.clock.wall()
-    while len(dumps) <= MAX_BATCHES:
+    while len(dumps) <= MAX_BATCHES and size < MAX_BYTES:
         page = await archive.read(archive.store.dumps(incident.job, since, until, last))
         if not page:
             break
         dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in page]
-        last = page[-1]
-    return dumps
+        last, size = page[-1], size + sum(len(d.sent.body) for d in page)
+    return dumps, not page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
@@ -26,6 +26,12 @@ from watchtower.tower.verdicts import (
     read_aftermath,
 )
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
+
+CASES, PAUSES = "cases of", "pauses of"
+"""What is kept of a job besides its ranks, in the account of bytes."""
+
+CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
+"""Statuses that no incident opens in: the next one begins with another diagnosis."""
 
 
 @dataclass(slots=True)
@@ -78,6 +84,21 @@ class LiveJob:
         return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
 
     @property
+    def droppable_bytes(self) -> int:
+        """Bytes of the cases that it keeps."""
+        return sum(map(len, {id(case): case for case in self._cases()}.values()))
+
+    def drop(self, excess: int) -> None:
+        """Drop its cases. An incident that opens with this diagnosis has none."""
+        self.evidence = self.earlier = None
+        if self._made is not None:
+            self._made = replace(self._made, evidence=None)
+
+    def _cases(self) -> Iterator[bytes]:
+        made = self._made.evidence if self._made else None
+        return filter(None, (self.evidence, self.earlier, made))
+
+    @property
     def current_incident(self) -> Incident | None:
         """The open incident, or the one that the job ended in or has just recovered from."""
         incident, status = self.incident, self.watch.status
@@ -94,7 +115,7 @@ class LiveJob:
 
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Take over what the tower's last run said of this generation."""
-        self.incident = incident
+        self.incident = replace(incident, evidence=None)  # the store has it
         if incident.closed_at is not None:
             self.watch.status = Status.ENDED  # and what there was to say of its end was said
             return
@@ -129,7 +150,9 @@ class LiveJob:
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
     def note_condition(self, kind: Kind, now: float) -> None:
-        """Remember since when the job is over, or out of sight."""
+        """Remember since when the job is over, or out of sight; drop what no incident will need."""
+        if self.watch.status in CLEAR:
+            self.evidence = self._made = None
         self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
 
@@ -211,7 +234,7 @@ class LiveJob:
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
-        self.incident = Incident(
+        incident = Incident(
             id=ident,
             job=self.name,
             generation=self.generation,
@@ -223,7 +246,7 @@ class LiveJob:
             verdicts=self._history,
             evidence=self.evidence,
         )
-        return self.incident
+        return self._hand_over(incident)
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
         """Bring the open incident up to date; its evidence only where the conclusion changed."""
@@ -241,14 +264,20 @@ class LiveJob:
             )
         verdict = self._standing_for(verdict, now)
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
-        self.incident = replace(
-            incident,
-            verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
-            verdicts=self._history,
-            updated_at=wall,
-            evidence=None if is_same else self.evidence,
+        return self._hand_over(
+            replace(
+                incident,
+                verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
+                verdicts=self._history,
+                updated_at=wall,
+                evidence=None if is_same else self.evidence,
+            )
         )
-        return self.incident
+
+    def _hand_over(self, incident: Incident) -> Incident:
+        """Return an incident to store. Its case is the store's from now on."""
+        self.incident, self.evidence = replace(incident, evidence=None), None
+        return incident
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
         """Close the open incident as recovered or ended; its verdict keeps what was concluded."""

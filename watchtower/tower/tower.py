@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
@@ -30,17 +29,19 @@ from watchtower.core.detection.snapshot import Sketch, is_dumped_since, sketch_c
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
-from watchtower.core.fleet.generation import Generation, Job
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Memory
+from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosing import conclude
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
-from watchtower.tower.live import LiveJob
+from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
 from watchtower.tower.troubles import Troubles
@@ -63,19 +64,6 @@ FORGET_CROWDED_AFTER_S = 60.0
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Totals since the start, for /metrics."""
-
-    reports: int = 0
-    dumps: int = 0
-    diagnoses: int = 0
-    incidents: int = 0
-    failed_ticks: int = 0
-    last_tick_at: float = 0.0
-    last_tick_s: float = 0.0
 
 
 class Tower:
@@ -101,6 +89,8 @@ class Tower:
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        for job, known in self._pauses.items():
+            self.fleet.count_kept(PAUSES, job, known)
         self._faded_on = int(clock.wall() // DAY_S)
         self._orders = OrderBook()
         self.runner = DiagnosisRunner(clock, start_diagnoser)
@@ -123,7 +113,7 @@ class Tower:
         now = self.clock.now()
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
-        for name in {label for label, _ in self.fleet.nodes[report.node].ranks}:
+        for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
             begin = partial(self._begin_to_watch, name, failed.get(name))
             self.troubles.guard(name, "taking its ranks from a report", begin)
         deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
@@ -156,9 +146,11 @@ class Tower:
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(name)
-        await self.archive.keep_dumps(name, sent)
+        saving, receipt = self.archive.begin_dumps(name, sent), DumpReceipt(id=batch.id)
+        del sent, batch, taken  # a decoded batch is many times as large as its message
+        await self.archive.wait(saving, "the dumps")
         self.counters.dumps += 1
-        return DumpReceipt(id=batch.id)
+        return receipt
 
     def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
         live, job = self.live.get(name), self.fleet.jobs.get(name)
@@ -173,7 +165,7 @@ class Tower:
             self._guard(job, "taking its step times", job.generation.end_tick)
             self._tick_job(job, now)
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
-        self.fleet.drop_old_nodes(now)
+        self.fleet.drop_old(now)
         self._fade_pauses()
         self.archive.tick(now)
         self.counters.last_tick_at = now
@@ -194,25 +186,23 @@ class Tower:
         self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
 
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
-        if not self.troubles.guard(job.name, what, work):
+        if not self.troubles.guard(job.name, what, work, job.sharer):
             self.counters.failed_ticks += 1
 
     def _live_job(self, job: Job) -> LiveJob:
-        live = self.live.get(job.name)
-        if live is not None and live.generation == job.generation.number:
+        live, number = self.live.get(job.name), job.generation.number
+        if live is not None and live.generation == number:
             return live
         if live is not None:
-            text = f"attempt {job.generation.number} began"
-            live.note_aftermath(text, self.clock.wall())
+            live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
-        number = job.generation.number
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         left = self.archive.claim_left(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
-        log.info("job %s: generation %d seen", job.name, number)
+        log.info("job %s: attempt %d seen", job.name, number, extra={"sharer": job.sharer})
         self.archive.remember(job, begun)
         return begun
 
@@ -232,14 +222,14 @@ class Tower:
         if wants_look(gen, looks, self.policy, now):
             self._look(live, gen, now)
         live.note_condition(condition.kind, now)
+        self.fleet.count_kept(CASES, job.name, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
             self.archive.remember(job, live)
 
     def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a glance at every rank of a job of which none beats."""
-        nodes = self.fleet.nodes
-        seen = {r.vitals.rank for r in gen.live() if self.detector.is_seen(r, nodes, now)}
-        live.watch.looks.begin(seen, now)
+        seen = self.detector.find_seen(gen.live(), self.fleet.nodes, now)
+        live.watch.looks.begin({record.vitals.rank for record in seen}, now)
         self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
 
     def _is_returning(self, live: LiveJob, gen: Generation, now: float) -> bool:
@@ -257,7 +247,7 @@ class Tower:
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
         try:
-            await recall_dumps(self.archive, self.clock, gen)
+            await recall_dumps(self.archive, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
         finally:
@@ -276,31 +266,34 @@ class Tower:
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
     ) -> None:
+        sharer = self.fleet.jobs[live.name].sharer
         for effect in effects:
             match effect:
                 case StatusChanged(before=before, after=after, reason=reason):
-                    log.info("job %s: %s -> %s, %s", live.name, before.value, after.value, reason)
+                    words = (live.name, before.value, after.value, reason)
+                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": sharer})
                 case DumpsWanted() if gen is not None:
                     self._order_dumps(live, gen, effect, now)
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.archive.keep_pause(live.name, pause)
+                    self.archive.keep_pause(live.name, pause, sharer)
+                    self.fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._keep_incident(live, effect, now)
+                    self.archive.keep(self._write_incident(live, effect, now), sharer)
 
-    def _keep_incident(
+    def _write_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
-    ) -> None:
+    ) -> Incident | None:
         wall = self.clock.wall()
         match effect:
             case IncidentOpened():
                 self.counters.incidents += 1
-                self.archive.keep(live.open_incident(now, wall))
+                return live.open_incident(now, wall)
             case IncidentUpdated():
-                self.archive.keep(live.update_incident(now, wall))
+                return live.update_incident(now, wall)
             case IncidentClosed():
-                self.archive.keep(live.close_incident(live.watch.status, wall))
+                return live.close_incident(live.watch.status, wall)
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since the incident opened, or while its last deaths settled."""
@@ -333,20 +326,25 @@ class Tower:
             return
         if live.may_be_over(gen, now):
             return
-        watch = live.watch
-        sketch = sketch_case(gen, self.fleet.nodes, self.detector, watch.stall, watch.census, now)
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, sketch, self.fleet.jobs[live.name].sharer))
+        self._start(self._diagnose(live, gen, self.fleet.jobs[live.name].sharer))
+
+    def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
+        nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
+        return sketch_case(gen, nodes, self.detector, watch.stall, watch.census, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, sketch: Sketch, owner: str) -> None:
-        asked, again = live.question(), live.watch.diagnosis is not None
+    async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
+        asked, take = live.question(), partial(self._sketch, live, gen)
+        again = live.watch.diagnosis is not None
         try:
-            conclusion = await conclude(self.runner, sketch, owner, live.earlier, again=again)
+            conclusion = await conclude(
+                self.runner, live.name, owner, take, live.earlier, again=again
+            )
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
@@ -370,12 +368,13 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall))
+            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
             self.archive.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
             self.runner.forget(job.name)
             self._keep_pauses(job.name)
+            self.fleet.account.remove((CASES, job.name))
             del self.live[job.name]
 
     def _fade_pauses(self) -> None:
@@ -392,5 +391,7 @@ class Tower:
         pauses = self._pauses.pop(name, None)
         if pauses:
             self._pauses[name] = pauses
+            self.fleet.count_kept(PAUSES, name, pauses)
         if len(self._pauses) > MAX_PAST + MAX_JOBS:
-            self._pauses.pop(next(iter(self._pauses)))
+            self._pauses.pop(oldest := next(iter(self._pauses)))
+            self.fleet.account.remove((PAUSES, oldest))

@@ -17,22 +17,24 @@ class Troubles:
         self.jobs: dict[str, set[str]] = {}
         """What fails now, by job: `MAX_JOBS` at most, the oldest make room."""
 
-    def guard(self, job: str, what: str, work: Callable[[], object]) -> bool:
+    def guard(self, job: str, what: str, work: Callable[[], object], sharer: str = "") -> bool:
         """Do some work for one job; False when it failed, which stays its own."""
         try:
             work()
         except Exception as error:
-            self.note(job, what, error)
+            self.note(job, what, error, sharer)
             return False
         self.end(job, what)
         return True
 
-    def note(self, job: str, what: str, error: Exception) -> None:
+    def note(self, job: str, what: str, error: Exception, sharer: str = "") -> None:
         """Log that `what` failed for a job, unless it failed the last time too."""
         failing = self.jobs.setdefault(job, set())
         if what not in failing:
             failing.add(what)
-            log.error("job %s: %s failed; the other jobs go on", job, what, exc_info=error)
+            extra = {"sharer": sharer or job}
+            text = "job %s: %s failed; the other jobs go on"
+            log.error(text, job, what, exc_info=error, extra=extra)
         if len(self.jobs) > MAX_JOBS:
             del self.jobs[next(iter(self.jobs))]
 

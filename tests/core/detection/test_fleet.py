@@ -307,9 +307,9 @@ def test_a_node_that_is_gone_for_long_is_forgotten():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.take_report(a_report("n1"), 1.0)
-    fleet.drop_old_nodes(3000.0)
+    fleet.drop_old(3000.0)
     assert sorted(fleet.nodes) == ["n0", "n1"]
-    fleet.drop_old_nodes(4000.0)
+    fleet.drop_old(4000.0)
     assert sorted(fleet.nodes) == ["n0"]
 
 

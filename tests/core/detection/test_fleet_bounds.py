@@ -8,8 +8,10 @@ from tests.core.builders import a_stack, as_sent, case_of
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.snapshot import sketch_case
 from watchtower.core.fleet import fleet as bounds
+from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import MAX_RIVALS, MIN_MISSING, MIN_RETIRED
+from watchtower.core.fleet.generation import MAX_RIVALS, MIN_MISSING
+from watchtower.core.fleet.job import MIN_RETIRED
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -95,7 +97,7 @@ def test_rivals_are_bounded(fleet):
 
 def test_processes_of_earlier_generations_are_bounded(fleet):
     for number in range(3 * MIN_RETIRED):
-        fleet.take_report(report("n", vitals(pid=number + 1)), float(number))
+        fleet.take_report(report("n", vitals(pid=number + 1)), REFILL_S * number)
     assert fleet.jobs["j"].generation.number == 3 * MIN_RETIRED
     assert len(fleet.jobs["j"].retired) == MIN_RETIRED
 
@@ -145,16 +147,16 @@ def test_bodies_are_counted_as_long_as_a_rank_holds_them(fleet):
         fleet.take_dumps(each, number)
     assert gen.dumps_bytes == sum(len(each.body) for each in sent[-4:])
     fleet.take_report(report("n", vitals(rank=1, pid=2), vitals(pid=7, found_age_s=0.0)), 30.0)
-    gen.drop_dumps()
+    gen.drop_dumps(1 << 30)
     assert gen.dumps_bytes == 0
 
 
 def test_the_job_with_most_bytes_loses_its_dumps_when_there_are_too_many(fleet, monkeypatch):
     fleet.take_report(report("n", vitals("good"), vitals("bad", pid=2)), 0.0)
     frame = a_stack("f x.py:1").frames[0]
-    few = as_sent(dumps("good", 0, 1, make_stack((frame,) * 3)))
-    many = as_sent(dumps("bad", 0, 2, make_stack((frame,) * 9)))
-    monkeypatch.setattr(bounds, "MAX_DUMPS_BYTES", len(many.body) + 10)
+    few = as_sent(dumps("good", 0, 1, make_stack((frame,) * 100)))
+    many = as_sent(dumps("bad", 0, 2, make_stack((frame,) * 500)))
+    monkeypatch.setattr(bounds, "MAX_STORED_BYTES", len(many.body) + 2000)
     fleet.take_dumps(few, 1.0)
     fleet.take_dumps(many, 1.0)
     kept = {name: job.generation.dumps_bytes for name, job in fleet.jobs.items()}

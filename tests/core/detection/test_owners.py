@@ -186,14 +186,15 @@ def test_the_owner_with_most_bytes_loses_dumps_however_many_jobs_he_has(fleet, m
         as_sent(replace(dumps(f"j{n}", 0, 100 + n, STACKS[0], node="n0"), owner=OTHER))
         for n in range(8)
     ]
-    assert len(large.body) < sum(len(each.body) for each in small)
-    monkeypatch.setattr(bounds, "MAX_DUMPS_BYTES", len(large.body) + 3 * len(small[0].body))
+    assert len(large.body) < sum(len(each.body) for each in small[:6])
+    monkeypatch.setattr(bounds, "MAX_STORED_BYTES", len(large.body) + 7 * len(small[0].body))
     for sent in (large, *small):
         fleet.take_dumps(sent, 1.0)
     assert fleet.jobs["llama"].generation.dumps_bytes == len(large.body)
 
 
-STACKS = [a_stack(f"f train.py:{line}") for line in range(1, 6)]
+LONG = " < ".join(f"{'f' * 1000} lib.py:{line}" for line in range(1, 9))
+STACKS = [a_stack(f"{LONG} < f train.py:{line}") for line in range(1, 6)]
 
 
 def test_sixty_jobs_of_one_namespace_leave_room_for_every_other_owner(fleet, monkeypatch):

@@ -7,14 +7,16 @@ What follows from that is decided in `unbeaten`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from math import ceil, log
+from typing import NamedTuple
 
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import HELD
 from watchtower.core.diagnosis.threads import find_thread, index_stacks
-from watchtower.wire.collectives import PeerTransfers
+from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
@@ -31,16 +33,14 @@ BLIND_AFTER = 3
 """Looks that showed nobody, after which it is said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Sight(NamedTuple):
     """Where one process stood at one look."""
 
     pid: int
     start_time: int
-    stack: str
-    """Digest of the thread that trains; empty for a held process whose stack cannot be read."""
-    logs: tuple[str, ...]
-    peers: tuple[PeerTransfers, ...]
+    position: bytes
+    """A hash over the stack of the thread that trains, its collective records and its transfers:
+    these may be long, and are only compared."""
 
 
 @dataclass(slots=True)
@@ -119,13 +119,9 @@ class Looks:
             if (read is None or dump.failure is not None) and not is_held:
                 continue  # not seen: that is neither progress nor none
             records = dump.collectives
-            sight = Sight(
-                pid=dump.pid,
-                start_time=dump.start_time,
-                stack=read.stack.digest if read else "",
-                logs=records.logs if records else (),
-                peers=records.peers if records else (),
-            )
+            # Without a stack: a held process whose stack cannot be read.
+            stack = read.stack.digest if read else ""
+            sight = Sight(dump.pid, dump.start_time, _hash_position(stack, records))
             reading = read.reading if read else None
             self._note(dump.rank, sight, reading.frame_class if reading else FrameClass.NONE, at)
 
@@ -183,3 +179,8 @@ class Looks:
         self._longest_working = max(self._longest_working, self._agreed)
         self._longest_still = max(self._longest_still, self._still)
         self._agreed = self._still = 0
+
+
+def _hash_position(stack: str, records: RankCollectives | None) -> bytes:
+    text = repr((stack, records.logs, records.peers) if records else (stack, (), ()))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
     Generation,
-    Job,
     NodeRecord,
     PastGeneration,
     ProcessKey,
     RankRecord,
 )
+from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
@@ -37,9 +38,12 @@ MAX_RANKS = MAX_WORLD_SIZE
 """Ranks of all jobs in memory, some 2 KB each and looked at twice a second: twice the largest job
 designed for. Further ones are left out."""
 
-MAX_DUMPS_BYTES = 256 * 1024 * 1024
-"""Bodies of dumps in memory, of all jobs: two rounds of 131,072 ranks at 1 KB each. Beyond it the
-owner that has most loses the dumps of its largest job."""
+MAX_STORED_BYTES = 256 * 1024 * 1024
+"""What jobs and nodes have in memory beyond a record of each rank: two rounds of dumps of 131,072
+ranks at 1 KB each. Beyond it who has most loses some (see `account`)."""
+
+AGENTS = ""
+"""Owner of what agents say of themselves."""
 
 CROWDED = 0.5
 """Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
@@ -50,10 +54,6 @@ MAX_NODES = 65_536
 MAX_PAST = 20_000
 """Jobs that are over and of which the number of generations is remembered: many have a name of
 their own. The oldest make room."""
-
-HOLD_S, HOLD_INTERVALS = 3.0, 3.0
-"""So long, or so many intervals, after an agent's last report, no other agent of that node's name
-has its ranks. An agent that was restarted has them after that."""
 
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
@@ -82,8 +82,9 @@ class Fleet:
         self._ranks, self._jobs = Quota(), Quota()
         self._founded: defaultdict[str, Quota] = defaultdict(Quota)
         """Jobs in memory by the node that reported them first."""
-        self._dumps_bytes = 0
-        """At least the bytes of all bodies. They are counted anew when this reaches the bound."""
+        self.account = Account()
+        self.deferred_claims = 0
+        """Processes left out of a report because their job began too many attempts."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
@@ -95,32 +96,30 @@ class Fleet:
                 f"{self._max_nodes} nodes are known already, {report.node} is refused"
             )
         previous = self.nodes.get(report.node)
-        node = NodeRecord(
-            agent_id=report.agent_id,
-            seen_at=now,
-            interval_s=report.interval_s,
-            limits=report.limits,
-            hold_s=min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), self._policy.silence_s),
-        )
+        node = NodeRecord.of(report, now, self._policy.silence_s)
         if previous is not None:
-            _compare_agents(node, previous, now)
+            node.compare_agents(previous, now)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
-        failed: dict[str, Exception] = {}
+        labels, failed = set[str](), dict[str, Exception]()
         for vitals in sorted(report.ranks, key=precedence):
             key = ProcessKey(report.node, vitals.pid, vitals.start_time)
             label = self._label_of(vitals, key)
-            node.ranks.add((label, vitals.rank))
+            labels.add(label)
             try:
                 claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
                 self._take_vitals(label, claim)
             except Exception as error:
                 failed[label] = error
-        for name in {name for name, _ in node.ranks}:
+            if self._is_on(report.node, label, vitals.rank):
+                node.ranks.add((label, vitals.rank))
+        for name in labels:
             self._drop_rivals(name, report.node, reported)
-        for name, rank in (previous.ranks if previous else set()) - node.ranks:
-            if self._is_awaited(name, rank, report.node, now):
-                node.ranks.add((name, rank))
+        gone = previous.ranks - node.ranks if previous else set()
+        node.ranks |= {item for item in gone if self._is_awaited(*item, report.node, now)}
+        # All agents' sentences are one owner's: no number of node names makes them many.
+        self.account.note(("node", report.node), node, AGENTS, report.node)
+        self._count_bytes(*labels)
         return failed
 
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
@@ -128,12 +127,29 @@ class Fleet:
         job = self.jobs.get(self.labels.find(sent.batch.job, sent.batch.owner))
         if job is None:
             return []
-        before = job.generation.dumps_bytes
-        taken = job.generation.take_dumps(sent, now - sent.batch.held_s)
-        self._dumps_bytes += max(0, job.generation.dumps_bytes - before)
-        if self._dumps_bytes > MAX_DUMPS_BYTES:
-            self._dumps_bytes = self._drop_too_much()
+        return self.recall_dumps(job, sent, now - sent.batch.held_s)
+
+    def recall_dumps(self, job: Job, sent: SentBatch, taken_at: float) -> list[RankDump]:
+        """Attach dumps of a job that were taken at some time; returns as `take_dumps` does."""
+        taken = job.generation.take_dumps(sent, taken_at)
+        self._count_bytes(job.name)
         return taken
+
+    def count_kept(self, what: str, label: str, kept: Holder) -> None:
+        """Bring the account up to date with what the tower keeps of a job besides.
+
+        Of a job that is over it counts until the tower removes it from the account.
+        """
+        job, past = self.jobs.get(label), self.past.get(label)
+        owner = job.sharer if job else past and past.owner
+        self.account.note((what, label), kept, owner or label, job.founder if job else "")
+        self.account.keep_to(MAX_STORED_BYTES)
+
+    def _count_bytes(self, *labels: str) -> None:
+        """Bring the account of some jobs up to date, and keep to the bound."""
+        for job in filter(None, map(self.jobs.get, labels)):
+            self.account.note(("job", job.name), job, job.sharer, job.founder)
+        self.account.keep_to(MAX_STORED_BYTES)
 
     @property
     def rank_count(self) -> int:
@@ -151,38 +167,32 @@ class Fleet:
         """Whether room for new jobs gets short."""
         return len(self.jobs) > CROWDED * self._max_jobs or self.rank_count > CROWDED * MAX_RANKS
 
-    def drop_old_nodes(self, now: float) -> None:
-        """Forget nodes that have been silent for long and hold no rank of a live job."""
+    def drop_old(self, now: float) -> None:
+        """Forget rivals that are not reported any more, and nodes that have been silent for long
+        and hold no rank of a live job."""
+        for job in self.jobs.values():
+            if job.generation.rivals:
+                job.generation.expire_rivals(now)
+                self._count_bytes(job.name)
         old = {name for name, node in self.nodes.items() if now - node.seen_at > NODE_MEMORY_S}
         if old:
             jobs = self.jobs.values()
             old -= {r.key.node for job in jobs for r in job.generation.ranks.values()}
         for name in old:
             del self.nodes[name]
+            self.account.remove(("node", name))
 
     def forget(self, name: str) -> None:
         """Drop a job, remembering only how many generations it had, and whose it was."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
+        self.account.remove(("job", name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
         while len(self.past) > MAX_PAST:
             self.past.pop(next(iter(self.past)))
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]
-
-    def _drop_too_much(self) -> int:
-        """Keep to the bound; returns the bytes of all bodies that are left."""
-        by_owner: defaultdict[str, list[Generation]] = defaultdict(list)
-        for job in self.jobs.values():
-            by_owner[job.sharer].append(job.generation)
-        used = {owner: sum(g.dumps_bytes for g in gens) for owner, gens in by_owner.items()}
-        while (total := sum(used.values())) > MAX_DUMPS_BYTES:
-            owner = max(used, key=lambda each: used[each])
-            largest = max(by_owner[owner], key=lambda gen: gen.dumps_bytes)
-            used[owner] -= largest.dumps_bytes
-            largest.drop_dumps()
-        return total
 
     def _holder_of(self, label: str) -> str | None:
         known = self.jobs.get(label) or self.past.get(label)
@@ -255,6 +265,8 @@ class Fleet:
             gen.note_rival(record.key, record.vitals, record.seen_at)
         elif claim.is_rival(gen, record):
             gen.note_rival(claim.key, claim.vitals, claim.now)
+        elif not job.attempts.may_begin(claim.now):
+            self.deferred_claims += 1
         else:
             job.retire((r.key for r in gen.ranks.values()), claim.now)
             self._ranks.add(job.owner, -len(gen.ranks))
@@ -306,9 +318,7 @@ class Fleet:
         )
         gen.put(record)
         gen.awaited.discard(claim.key)
-        if claim.vitals.rank in gen.unclaimed:
-            gen.unclaimed.discard(claim.vitals.rank)
-            gen.recall_wanted = True
+        gen.recall_wanted = gen.arrivals.claim(claim.vitals.rank) or gen.recall_wanted
         gen.began_at = min(gen.began_at, record.first_seen_at)
         self._update(gen, record, claim.vitals, claim.now)
 
@@ -318,7 +328,7 @@ class Fleet:
         ):
             gen.resumed_at = now  # the first rank to go on after the whole job was suspended
         interval_s = self._believed_interval_s(record, vitals, now)
-        record.vitals = vitals
+        gen.note_vitals(record, vitals)
         record.seen_at = now
         reporter = self.nodes[record.key.node]
         record.reporter, record.held_until = reporter.agent_id, now + reporter.hold_s
@@ -358,6 +368,13 @@ class Fleet:
         for key in [key for key in rivals if key.node == node and key not in reported]:
             del rivals[key]
 
+    def _is_on(self, node: str, name: str, rank: int) -> bool:
+        """Whether a rank is taken by a process on this node. What else a node claims is not kept
+        with it."""
+        job = self.jobs.get(name)
+        record = job.generation.ranks.get(rank) if job else None
+        return record is not None and record.key.node == node
+
     def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
         """Whether a rank that its node no longer reports may still come back; else it has ended.
 
@@ -377,15 +394,6 @@ class Fleet:
         record.ended_at = record.missing_since
         record.vitals = _without_process(record.vitals, now - record.missing_since)
         return False
-
-
-def _compare_agents(node: NodeRecord, previous: NodeRecord, now: float) -> None:
-    """Notice two agents that report under one name; one that was restarted never comes back."""
-    node.previous_agent, node.shared_at = previous.previous_agent, previous.shared_at
-    if node.agent_id != previous.agent_id:
-        if node.agent_id == previous.previous_agent:
-            node.shared_at = now
-        node.previous_agent = previous.agent_id
 
 
 def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.pace import Pace
+from watchtower.core.fleet.sizes import count_limits, count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
-from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, lowest_step
+from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, Report, lowest_step
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -20,19 +22,16 @@ did come. What a job says of its size may be garbage, and must not cost time or 
 MAX_RIVALS = 1024
 """Rivals of a generation remembered: the processes of one node; whoever needs more is lying."""
 
-MAX_BATCHES = 8192
-"""Ids of dump batches remembered: two rounds of 4096 nodes."""
+RIVAL_MEMORY_S = 60.0
+"""A rival that was not reported for so long is forgotten."""
 
 MAX_PHASES = 32
 """Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
 
-MIN_RETIRED = 1024
-RETIRED_PER_RANK = 64
-"""Processes of earlier generations remembered, so that their last reports are not taken as new: an
-agent tells of 256 that ended, and a node has eight ranks or more; small jobs get a little extra."""
 
-MAX_RETIRED = 262_144
-"""... of one job, however large."""
+HOLD_S, HOLD_INTERVALS = 3.0, 3.0
+"""So long, or so many intervals, after an agent's last report, no other agent of that node's name
+has its ranks. An agent that was restarted has them after that."""
 
 
 class ProcessKey(NamedTuple):
@@ -82,6 +81,8 @@ class RankRecord:
     """When its node first reported without it."""
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """When the last two dumps were taken, oldest first, and the bodies that hold them."""
+    text_bytes: int = 0
+    """Bytes of its texts, 0 if they are short."""
 
     def copy(self) -> RankRecord:
         """Copy it; everything in it is replaced as a whole and never changed."""
@@ -97,6 +98,7 @@ class RankRecord:
             self.held_until,
             self.missing_since,
             self.dumps,
+            self.text_bytes,
         )
 
     @property
@@ -125,7 +127,30 @@ class NodeRecord:
     """When two agents were last seen to report under this name by turns."""
     previous_agent: str = ""
     ranks: set[tuple[str, int]] = field(default_factory=set)
-    """(job, rank) of what it reports, and of what it stopped to report only just now."""
+    """(job, rank) of the ranks on it that it reports, or stopped to report only just now."""
+
+    @classmethod
+    def of(cls, report: Report, now: float, silence_s: float) -> NodeRecord:
+        """Make the record of a node that has just reported."""
+        hold_s = min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), silence_s)
+        return cls(report.agent_id, now, report.interval_s, report.limits, hold_s)
+
+    def compare_agents(self, previous: NodeRecord, now: float) -> None:
+        """Notice two agents that report under one name; one that was restarted never comes back."""
+        self.previous_agent, self.shared_at = previous.previous_agent, previous.shared_at
+        if self.agent_id != previous.agent_id:
+            if self.agent_id == previous.previous_agent:
+                self.shared_at = now
+            self.previous_agent = previous.agent_id
+
+    @property
+    def droppable_bytes(self) -> int:
+        """Bytes of what the agent says of itself."""
+        return count_limits(self.limits)
+
+    def drop(self, excess: int) -> None:
+        """Forget what the agent says of itself, until it says it again."""
+        self.limits = AgentLimits()
 
 
 @dataclass(slots=True)
@@ -141,17 +166,16 @@ class Generation:
     paces: dict[str, Pace] = field(default_factory=dict)
     dumps_bytes: int = 0
     """Bytes of all bodies that the dumps of its ranks are in."""
-    batches: dict[str, frozenset[int]] = field(default_factory=dict)
-    """Ids of dumps taken in, the newest `MAX_BATCHES`: a batch may arrive twice. With each the
-    ranks that nobody had reported yet."""
+    text_bytes: int = 0
+    """Bytes of the texts of its ranks that are longer than usual."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """Batches of dumps that came in."""
     known: frozenset[ProcessKey] = frozenset()
     """Its processes as the tower's last run knew them; empty for one that began in this run."""
     awaited: set[ProcessKey] = field(default_factory=set)
     """Those of `known` that were not reported again yet."""
     recalled_at: float = float("-inf")
     """When it was known again."""
-    unclaimed: set[int] = field(default_factory=set)
-    """Ranks that dumps came of before anybody reported them."""
     recall_wanted: bool = True
     """Dumps of its ranks may lie in the store: taken in the tower's last run, or before a rank of
     theirs was reported."""
@@ -190,14 +214,34 @@ class Generation:
         return any(pace.is_learned for pace in self.paces.values())
 
     def note_rival(self, key: ProcessKey, vitals: RankVitals, seen_at: float) -> None:
-        """Remember a second process of a rank, `MAX_RIVALS` of them."""
+        """Remember a second process of a rank, `MAX_RIVALS` of them, without long texts."""
         if key in self.rivals or len(self.rivals) < MAX_RIVALS:
-            self.rivals[key] = (vitals, seen_at)
+            is_short = not count_text(vitals)
+            self.rivals[key] = (vitals if is_short else self._share(shorten(vitals)), seen_at)
+
+    def expire_rivals(self, now: float) -> None:
+        """Forget rivals that are not reported any more."""
+        old = [k for k, (_, seen_at) in self.rivals.items() if now - seen_at > RIVAL_MEMORY_S]
+        for key in old:
+            del self.rivals[key]
+
+    def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
+        """Give a record of this generation its latest vitals, and count their texts."""
+        count = count_text(vitals)
+        record.vitals = self._share(vitals) if count else vitals
+        if count == record.text_bytes:
+            return
+        self.text_bytes += count - record.text_bytes
+        record.text_bytes = count
+
+    def _share(self, vitals: RankVitals) -> RankVitals:
+        known = next(iter(self.ranks.values()), None)
+        return vitals if known is None else share_names(vitals, known.vitals)
 
     def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Attach the dumps of a batch to their ranks; returns those not attached before."""
         batch, body = sent.batch, DumpBody(sent.body)
-        left = self.batches.get(batch.id)
+        left = self.arrivals.left_of(batch.id)
         unclaimed, taken = set(), []
         for dump in batch.ranks:
             if left is not None and dump.rank not in left:
@@ -208,10 +252,7 @@ class Generation:
             elif record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
                 self._hold(record, taken_at, body)
                 taken.append(dump)
-        self.unclaimed |= unclaimed
-        self.batches[batch.id] = frozenset(unclaimed)
-        if len(self.batches) > MAX_BATCHES:
-            self.batches.pop(next(iter(self.batches)))
+        self.arrivals.note(batch.id, unclaimed)
         return taken
 
     def put(self, record: RankRecord) -> None:
@@ -219,7 +260,9 @@ class Generation:
         before = self.ranks.get(record.vitals.rank)
         if before is not None:
             self._release(before.dumps)
+            self.text_bytes -= before.text_bytes
         self.ranks[record.vitals.rank] = record
+        self.text_bytes += record.text_bytes
 
     def _hold(self, record: RankRecord, taken_at: float, body: DumpBody) -> None:
         if body.holders == 0:
@@ -235,11 +278,31 @@ class Generation:
             if body.holders == 0:
                 self.dumps_bytes -= len(body.body)
 
-    def drop_dumps(self) -> None:
-        """Let go of all dumps; the ranks count as not dumped."""
-        self.dumps_bytes = 0
+    def drop_dumps(self, excess: int) -> None:
+        """Drop bodies of dumps, the largest first, until `excess` bytes are free; ranks without
+        others count as not dumped."""
+        bodies = {body for record in self.ranks.values() for _, body in record.dumps}
+        gone: set[DumpBody] = set()
+        for body in sorted(bodies, key=lambda each: len(each.body), reverse=True):
+            if excess <= 0:
+                break
+            gone.add(body)
+            excess -= len(body.body)
+        self.dumps_bytes -= sum(len(body.body) for body in gone)
         for record in self.ranks.values():
-            record.dumps = []
+            # Another list: a diagnosis that was asked for before still has the old one.
+            record.dumps = [item for item in record.dumps if item[1] not in gone]
+
+    def drop_texts(self) -> None:
+        """Shorten what its ranks say, until they say it again."""
+        for record in self.ranks.values():
+            if record.text_bytes:
+                record.vitals, record.text_bytes = self._share(shorten(record.vitals)), 0
+        self.text_bytes = 0
+
+    def drop_paces(self) -> None:
+        """Forget how long steps take in the marked phases."""
+        self.paces = {"": self.pace("")}
 
     def own(self, batch: DumpBatch) -> list[RankDump]:
         """Choose the dumps of a batch that are of this generation's processes."""
@@ -282,34 +345,6 @@ class Generation:
     def step(self) -> int:
         """Return the lowest step that every rank with heartbeats has made, -1 before the first."""
         return lowest_step(record.vitals.beat for record in self.ranks.values())
-
-
-@dataclass(slots=True)
-class Job:
-    """One job through its generations."""
-
-    name: str
-    """The tower's label for it."""
-    generation: Generation
-    founder: str = ""
-    """Node that reported it first."""
-    owner: str = ""
-    """Whose it is; empty while no agent has said."""
-    retired: dict[ProcessKey, float] = field(default_factory=dict)
-    """Processes of earlier generations, and since when they are."""
-
-    @property
-    def sharer(self) -> str:
-        """Whose shares it uses: its owner's, else its own."""
-        return self.owner or self.name
-
-    def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
-        """Remember processes that belong to an earlier generation, the newest ones."""
-        self.retired.update(dict.fromkeys(keys, now))
-        limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.generation.ranks))
-        limit = min(limit, MAX_RETIRED)
-        while len(self.retired) > limit:
-            self.retired.pop(next(iter(self.retired)))
 
 
 def has_died(record: RankRecord) -> bool:

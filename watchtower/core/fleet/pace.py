@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
+from watchtower.core.fleet.sizes import count_pause
+
 SAMPLES = 128
 """Plain samples kept: two minutes of 1 s steps, enough for a steady p95."""
 
@@ -180,6 +182,19 @@ class Pauses:
     def __bool__(self) -> bool:
         """Whether any pause was learned."""
         return bool(self._longest)
+
+    @property
+    def droppable_bytes(self) -> int:
+        """Bytes that they take."""
+        return sum(map(count_pause, self._longest))
+
+    def drop(self, excess: int) -> None:
+        """Forget the shortest ones until so many bytes are free."""
+        for kind in sorted(self._longest, key=lambda kind: self._longest[kind]):
+            if excess <= 0:
+                return
+            excess -= count_pause(kind)
+            del self._longest[kind]
 
     def longest(self, phase: str, frame_class: str) -> float:
         """Seconds of the longest pause of this kind, 0 when none was seen."""

@@ -26,6 +26,10 @@ class Quota:
         """Return whether an owner has most of what it may have."""
         return bool(owner) and 2 * self._by_owner[owner] > limit - self.total
 
+    def count(self, owner: str) -> int:
+        """Return how much an owner has."""
+        return self._by_owner[owner]
+
     def add(self, owner: str, count: int) -> None:
         """Note that an owner has taken `count`, or given back `-count`."""
         self.total += count

@@ -1,0 +1,219 @@
+"""Floods: jobs that change all the time, beside a victim whose writes are in time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+
+from tests.core.builders import as_sent
+from tests.core.detection.scenes import JOB, World
+from tests.tower.simulator import Simulation, hang
+from watchtower.core.fleet.attempts import BURST, REFILL_S
+from watchtower.core.fleet.generation import DumpBody, PastGeneration
+from watchtower.core.fleet.pace import Pause
+from watchtower.store.records import GenerationRow
+from watchtower.tower import unsaved
+from watchtower.tower.pending_rows import MAX_ROWS, PendingRows
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.report import Beat, RankVitals, Report
+
+USER, OTHER = "uid:1000", "uid:2000"
+PAST = PastGeneration(number=1)
+
+
+def owned() -> World:
+    world = World()
+    for rank in world.ranks.values():
+        rank.owner = USER
+    return world
+
+
+def crash_loops(sim: Simulation, attempt: int, jobs: int = 200) -> None:
+    """A node where another user's jobs are other processes each time."""
+    ranks = tuple(
+        RankVitals(
+            job=f"bad{n}",
+            rank=0,
+            pid=attempt,
+            start_time=1000 * attempt + n,
+            owner=OTHER,
+            launched=True,
+            beat=Beat(step=1, age_s=0.1),
+        )
+        for n in range(jobs)
+    )
+    sim.tower.take_report(Report(version=1, node="n9", agent_id="n9", interval_s=1.0, ranks=ranks))
+
+
+def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_taken_in(tell):
+    async def story(sim: Simulation) -> None:
+        start, attempt = sim.world.now, 0
+        while sim.world.now < start + 60:
+            sim.world.now += 0.5
+            attempt += 1
+            crash_loops(sim, attempt, jobs=1)
+            sim.tower.tick()
+        number = sim.tower.fleet.jobs["bad0"].generation.number
+        assert BURST <= number <= 1 + BURST + 60 / REFILL_S
+        assert sim.tower.fleet.deferred_claims > 100
+        for _ in range(int(REFILL_S) + 1):  # ... and then it lives
+            sim.world.now += 1.0
+            crash_loops(sim, attempt, jobs=1)
+            sim.tower.tick()
+        assert sim.tower.fleet.jobs["bad0"].generation.ranks[0].key.pid == attempt
+
+    tell(story)
+
+
+def test_what_changes_all_the_time_is_one_write_a_tick(tell):
+    async def story(sim: Simulation) -> None:
+        commits = []
+        save_rows = sim.store.save_rows
+        sim.store.save_rows = lambda rows: commits.append(len(rows)) or save_rows(rows)
+        queued = []
+        add = sim.store._writes.add
+        sim.store._writes.add = lambda work: queued.append(work) or add(work)
+        for attempt in range(1, 21):
+            sim.world.now += 0.1
+            crash_loops(sim, attempt)
+            for number in range(200):
+                pause = Pause(phase=f"{attempt}", frame_class="user", length_s=9.0)
+                sim.tower.archive.keep_pause(f"bad{number}", pause, OTHER)
+        assert queued == []
+        sim.tower.tick()
+        assert commits == [MAX_ROWS]
+        assert len(queued) == 1
+
+    tell(story)
+
+
+def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored(tell, tmp_path):
+    """While the store is slow: each of its turns comes after a commit of other rows at most."""
+
+    async def story(sim: Simulation) -> None:
+        for attempt in range(1, 11):
+            await sim.step(1)
+            crash_loops(sim, attempt)
+        await sim.report(6)
+        gate = threading.Event()
+        sim.store._thread.submit(gate.wait)
+        for attempt in range(11, 40):
+            sim.world.now += 0.05
+            crash_loops(sim, attempt)
+            sim.tower.tick()
+        waiting = len(sim.store._writes._waiting)
+        gate.set()
+        assert waiting <= 2
+        began = time.monotonic()
+        await sim.dump(behind=2)
+        assert time.monotonic() - began < 2
+        await sim.report(12)
+        assert sim.status == "hung"
+        (incident,) = await sim.incidents()
+        assert incident.verdict.suspects[0].rank == 2
+        began = time.monotonic()
+        await sim.close()
+        assert time.monotonic() - began < 2
+        with closing(sqlite3.connect(tmp_path / "watchtower.db")) as db:
+            rows = dict(db.execute("SELECT job, number FROM generations"))
+        assert rows[JOB] == 1
+        assert len(rows) == 201  # ... and of the others each one row
+
+    tell(story, owned())
+
+
+def test_owners_take_turns_in_what_is_stored_of_their_jobs():
+    rows = PendingRows()
+    for number in range(10_000):
+        rows.put(
+            f"bad{number}", OTHER, 0.0, lambda: GenerationRow("bad", PastGeneration(number=1), 0.0)
+        )
+    assert rows.put(
+        "llama", USER, 9.0, lambda: GenerationRow("llama", PastGeneration(number=1), 0.0)
+    )
+    assert "llama" in [row.job for row in rows.take()]
+
+
+def test_a_decoded_batch_is_gone_while_the_disk_is_waited_for(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(3)
+        gate = threading.Event()
+        sim.store._thread.submit(gate.wait)
+        sending = asyncio.create_task(sim.tower.take_dumps(as_sent(sim.batch("n0", 1, 2))))
+        await asyncio.sleep(0.05)
+        decoded = [each for each in gc.get_objects() if isinstance(each, DumpBatch)]
+        gate.set()
+        await sending
+        assert decoded == []
+
+    tell(story)
+
+
+def test_a_case_is_the_store_s_once_its_incident_is_open(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        await sim.report(2)
+        assert sim.live.incident.evidence is None
+        (incident,) = await sim.incidents()
+        stored = await asyncio.wrap_future(sim.store.incident(incident.id))
+        assert stored.evidence is not None
+        await sim.step(30)
+        assert sim.status == "healthy"
+        assert sim.live.droppable_bytes == 0
+
+    tell(story)
+
+
+def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, monkeypatch):
+    monkeypatch.setattr(unsaved, "MAX_UNSAVED", 10)
+    monkeypatch.setattr(unsaved, "MAX_EVIDENCE_BYTES", 10_000)
+
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        await sim.report(2)
+        (one,) = await sim.incidents()
+        waiting = unsaved.Unsaved()
+        for number in range(20):
+            bad = replace(one, id=f"bad{number}", evidence=bytes(3000))
+            assert waiting.put(bad, OTHER) is (number < 5)
+        assert waiting.put(replace(one, evidence=bytes(2000)), USER)
+        assert waiting.find(one.id).evidence is not None
+        assert sum(len(each.evidence or b"") for each in waiting) <= 10_000
+        waiting.remove("bad0")
+        assert waiting.put(replace(one, id="bad9"), OTHER)
+
+    tell(story)
+
+
+def test_a_job_that_waits_for_its_diagnosis_holds_no_dumps_that_were_dropped(tell):
+    """Two others are diagnosed for ever; meanwhile its owner has too much."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        async with sim.tower.runner._turns.take("x"), sim.tower.runner._turns.take("y"):
+            sim.world.now += 6
+            for node in ("n0", "n1"):
+                ranks = [r for r in sim.world.ranks.values() if r.node == node]
+                vitals = tuple(r.vitals(sim.world.size, sim.world.now) for r in ranks)
+                report = Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=vitals)
+                sim.tower.take_report(report)
+            sim.tower.tick()
+            await sim.dump(behind=2)
+            sim.tower.tick()
+            await asyncio.sleep(0)
+            assert sim.live.is_diagnosing
+            before = count_bodies()
+            sim.tower.fleet.jobs[JOB].drop(1 << 30)
+            assert count_bodies() == before - 4
+
+    tell(story)
+
+
+def count_bodies() -> int:
+    gc.collect()
+    return sum(isinstance(each, DumpBody) for each in gc.get_objects())

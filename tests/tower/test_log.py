@@ -1,0 +1,78 @@
+"""The tower's log: one line a record whatever names say, and no owner's lines hide another's."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from watchtower.log_limit import BURST, MAX_ALLOWANCES, MAX_LINE, LogLimit
+
+FORGED = "a\n2026-01-01 00:00:00,000 INFO job llama: hung -> recovered\r\u202egnp.exe\x1b[2J\udc80"
+
+
+class Log:
+    """A logger with the tower's format, and a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._stream = io.StringIO()
+        handler = logging.StreamHandler(self._stream)
+        handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+        self.limit = LogLimit(lambda: self.now)
+        handler.addFilter(self.limit)
+        self.logger = logging.Logger("test")
+        self.logger.addHandler(handler)
+
+    def say(self, job: str, sharer: str) -> None:
+        self.logger.info("job %s: seen", job, extra={"sharer": sharer})
+
+    @property
+    def lines(self) -> list[str]:
+        return self._stream.getvalue().splitlines()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_a_name_makes_no_second_line_and_no_direction_or_terminal_code(log):
+    log.say(FORGED, "uid:1")
+    (line,) = log.lines
+    assert line.startswith("INFO job a 2026-01-01")
+    assert line.isprintable()
+
+
+def test_a_long_text_is_cut(log):
+    log.logger.error("%s", "x" * 100_000)
+    assert len(log.lines[0]) == len("ERROR ") + MAX_LINE
+
+
+def test_a_traceback_forges_no_line(log):
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        log.logger.exception("job %s failed", "bad")
+    first, *rest = log.lines
+    assert first == "ERROR job bad failed"
+    assert rest[0] == "  | Traceback (most recent call last):"
+    assert all(line.startswith("  | ") and line.isprintable() for line in rest)
+
+
+def test_one_owner_s_jobs_hide_no_line_of_another_owner(log):
+    for number in range(1000):
+        log.say(f"bad{number}", "uid:2000")
+    log.say("llama", "uid:1000")
+    assert len(log.lines) == BURST + 1
+    assert log.lines[-1] == "INFO job llama: seen"
+    log.now = 10.0
+    log.say("bad", "uid:2000")
+    assert log.lines[-1] == f"INFO job bad: seen (and {1000 - BURST} more like it)"
+
+
+def test_many_owners_take_no_memory(log):
+    for number in range(MAX_ALLOWANCES + 100):
+        log.say("bad", f"uid:{number}")
+    assert len(log.limit._allowances) == MAX_ALLOWANCES

@@ -1,0 +1,34 @@
+"""How often a job may begin a new attempt.
+
+An attempt has a row in the store, a line in the log and a watch of its own. A job whose processes
+come back as others many times a minute, by mistake or on purpose, gets a few of them. The processes
+in between are not taken in: the ranks of the attempt before stay as they were last reported. A
+process that lives long enough is taken in when the next attempt may begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BURST = 6
+"""Attempts that may begin at once. Real jobs need many seconds to start."""
+
+REFILL_S = 10.0
+"""After the burst one attempt in this time: six a minute."""
+
+
+@dataclass(slots=True)
+class AttemptLimit:
+    """The attempts that one job may still begin."""
+
+    _left: float = BURST
+    _at: float = float("-inf")
+
+    def may_begin(self, now: float) -> bool:
+        """Whether an attempt may begin now; if so, it counts."""
+        self._left = min(float(BURST), self._left + (now - self._at) / REFILL_S)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,80 @@
+"""Sizes: how many bytes of memory the parts of a job take, at least as many as they really do.
+
+Texts come from processes: a vitals message has some 2,800 characters at most, of up to four bytes.
+A rank with usual texts has a fixed size; longer texts are counted, and shortened where there are
+too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watchtower.wire.report import AgentLimits, RankVitals
+
+RANK_BYTES = 2048
+"""A rank's record with its vitals, and the stack sample of a rank without heartbeats."""
+
+KEY_BYTES = 192
+"""A process of an earlier attempt that is remembered."""
+
+PACE_BYTES = 7168
+"""The step times of one phase."""
+
+PAUSE_BYTES = 384
+"""The longest pause of a kind."""
+
+UNCLAIMED_BYTES = 160
+"""A rank of which dumps came before a report."""
+
+BATCH_BYTES = 512
+"""The id of a batch of dumps that is remembered."""
+
+CHARACTER_BYTES = 4
+
+USUAL_CHARACTERS = 256
+"""Texts of one rank up to this length are part of `RANK_BYTES`."""
+
+SHORT_PHASE = 32
+"""Characters of a phase that are kept where texts are shortened."""
+
+
+def count_text(vitals: RankVitals) -> int:
+    """Return the bytes of the texts of one rank; 0 if they are as short as usual."""
+    count = len(vitals.job) + len(vitals.owner) + len(vitals.wchan)
+    beat, ended = vitals.beat, vitals.ended
+    if beat is not None:
+        count += len(beat.phase) + len(beat.exception_type) + len(beat.exception_text)
+    if ended is not None:
+        count += len(ended.exception_type) + len(ended.exception_text)
+    return 0 if count <= USUAL_CHARACTERS else CHARACTER_BYTES * count
+
+
+def shorten(vitals: RankVitals) -> RankVitals:
+    """Return vitals without their longest texts: exceptions, kernel functions, ends of phases."""
+    beat, ended = vitals.beat, vitals.ended
+    if beat is not None:
+        phase = beat.phase[:SHORT_PHASE]
+        beat = replace(beat, phase=phase, exception_type="", exception_text="")
+    if ended is not None:
+        ended = replace(ended, exception_type="", exception_text="")
+    return replace(vitals, wchan="", beat=beat, ended=ended)
+
+
+def share_names(vitals: RankVitals, known: RankVitals) -> RankVitals:
+    """Return vitals with the names of another rank of the job, where they are equal.
+
+    Each message brings its own copy of a name; of long ones all ranks of a job keep one.
+    """
+    job = known.job if known.job == vitals.job else vitals.job
+    owner = known.owner if known.owner == vitals.owner else vitals.owner
+    return replace(vitals, job=job, owner=owner)
+
+
+def count_pause(kind: tuple[str, str]) -> int:
+    """Return the bytes of a learned pause in a phase and a class of frames."""
+    return PAUSE_BYTES + CHARACTER_BYTES * sum(map(len, kind))
+
+
+def count_limits(limits: AgentLimits) -> int:
+    """Return the bytes of the sentences that an agent says of itself; 0 if there are none."""
+    return CHARACTER_BYTES * sum(map(len, limits.sentences()))
