@@ -14,10 +14,9 @@ from agent.config import (
     BACKLOG_SPREAD_S,
     MAX_HELD_S,
     MAX_REPLY_BYTES,
-    MAX_WAITING_BATCHES,
     RETRY_SPREAD_S,
 )
-from agent.delivery.dump_queue import DumpQueue, Loss, as_waiting
+from agent.delivery.dump_queue import DumpQueue, Loss
 from agent.delivery.moments import Moment, read_moment
 from agent.delivery.shipping import DumpSender, ReportSender
 from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
@@ -140,61 +139,6 @@ def test_a_dump_that_is_too_old_is_dropped(
     assert [batch["id"] for batch in tower.dumps] == ["new"]
     assert LOST == [Loss.TOO_OLD]
     assert "is dropped: 24 h old" in caplog.text
-
-
-def test_no_more_dumps_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
-    lost: list[Loss] = []
-    queue = DumpQueue(lost.append)
-    for number in range(MAX_WAITING_BATCHES + 2):
-        queue.put(as_waiting(a_batch(str(number)), read_moment()))
-    first = queue.first()
-    assert first is not None
-    assert first.id == "2"
-    assert lost == [Loss.FULL, Loss.FULL]
-    assert "too many wait" in caplog.text
-
-
-def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.delivery.dump_queue.MAX_WAITING_BYTES", 1000)
-    lost: list[Loss] = []
-    queue = DumpQueue(lost.append)
-    for number in range(20):
-        queue.put(as_waiting(a_batch(str(number)), read_moment()))
-    assert sum(len(dump.body) for dump in queue.all()) <= 1000
-    assert len(queue.all()) + len(lost) == 20
-    assert queue.all()[-1].id == "19"
-
-
-def test_an_owner_of_many_dumps_neither_delays_nor_pushes_out_those_of_others() -> None:
-    lost: list[Loss] = []
-    queue = DumpQueue(lost.append)
-    for _ in range(MAX_WAITING_BATCHES):
-        queue.put(a_dump(owner="uid:1"))
-    mine = [a_dump(owner="uid:2") for _ in range(2)]
-    order = []
-    for dump in [*mine, *(a_dump(owner="uid:1") for _ in range(MAX_WAITING_BATCHES))]:
-        queue.put(dump)
-    while (first := queue.first()) is not None:
-        order.append(first)
-        if first is mine[0] and order.count(first) == 1:
-            queue.postpone(first.id)  # costs a turn
-        else:
-            queue.remove(first.id)
-            if len(order) < 10:  # one that always has a new one is no newcomer
-                queue.put(a_dump(owner="uid:3"))
-    assert [each.owner for each in order[:8]].count("uid:2") >= 2
-    assert {mine[0].id, mine[1].id} <= {each.id for each in order[:8]}
-    assert len(lost) == MAX_WAITING_BATCHES + 2
-
-
-def test_dumps_of_one_owner_are_sent_in_their_order() -> None:
-    queue = DumpQueue(LOST.append)
-    dumps = [a_dump(owner="uid:1") for _ in range(5)]
-    for dump in dumps:
-        queue.put(dump)
-    for dump in dumps:
-        assert queue.first() is dump
-        queue.remove(dump.id)
 
 
 def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:

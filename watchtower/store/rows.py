@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
+from watchtower.store.grouped_writes import Insert
 from watchtower.store.records import GenerationRow, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
@@ -110,34 +110,12 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
 
 
-@dataclass(frozen=True, slots=True)
-class DumpsToSave:
-    """A batch on its way to the disk: its message, and nothing decoded."""
-
-    id: str
-    job: str
-    node: str
-    received_at: float
-    taken_at: float
-    body: bytes
-
-    @classmethod
-    def of(cls, job: str, sent: SentBatch, received_at: float) -> DumpsToSave:
-        """Make it of a batch of a job."""
-        batch, taken_at = sent.batch, received_at - sent.batch.held_s
-        return cls(batch.id, job, batch.node, received_at, taken_at, sent.body)
-
-
-def save_dumps(db: sqlite3.Connection, dumps: DumpsToSave) -> int:
-    """Insert a batch of a job that is not there yet; its size in bytes."""
-    size, text = len(dumps.body), _as_text(dumps.body)
-    row = (dumps.id, dumps.job, dumps.node, dumps.received_at, text, dumps.taken_at, size)
-    db.execute(
-        "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        row,
-    )
-    return size
+def insert_dumps(job: str, sent: SentBatch, received_at: float) -> Insert:
+    """Make the row of a batch of a job. It holds its message, and nothing decoded."""
+    batch, taken_at = sent.batch, received_at - sent.batch.held_s
+    row = (batch.id, job, batch.node, received_at, _as_text(sent.body), taken_at, len(sent.body))
+    into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
+    return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
 
 
 def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | PauseRow]) -> None:

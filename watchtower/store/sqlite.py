@@ -171,16 +171,12 @@ class SqliteStore:
 
         `job` is the tower's label: the agent's name for it may be another owner's job too.
         """
-        row = rows.DumpsToSave.of(job, sent, received_at)  # without what was decoded
-
-        def save(db: sqlite3.Connection) -> None:
-            self._unpruned_bytes += rows.save_dumps(db, row)
-            if self._unpruned_bytes > PRUNE_AFTER_BYTES:
-                self._unpruned_bytes = 0
-                with contextlib.suppress(RuntimeError):  # the tower stops
-                    self.prune(received_at)
-
-        return self._writes.add(save)
+        future = self._writes.insert(rows.insert_dumps(job, sent, received_at))
+        self._unpruned_bytes += len(sent.body)
+        if self._unpruned_bytes > PRUNE_AFTER_BYTES:
+            self._unpruned_bytes = 0
+            self.prune(received_at)
+        return future
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
