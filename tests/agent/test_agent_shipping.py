@@ -54,6 +54,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
     if "hour" not in request.node.name:
         monkeypatch.setattr("agent.delivery.shipping.FIRST_BACKOFF_S", 0.02)
         monkeypatch.setattr("agent.delivery.shipping.RETRY_SPREAD_S", 0.02)
+        monkeypatch.setattr("agent.delivery.shipping.BACKLOG_SPREAD_S", 0.02)
 
 
 @pytest.fixture

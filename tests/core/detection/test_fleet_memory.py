@@ -28,7 +28,7 @@ from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, SentBatch, Th
 from watchtower.wire.report import AgentLimits, Beat, Ending, EndingKind, RankVitals, Report
 
 USER, OTHER = "uid:1000", "uid:2000"
-LIMIT = 8 << 20
+LIMIT = 4 << 20
 """Of the account, for the attacks that are sent as they are."""
 
 
@@ -134,8 +134,8 @@ def test_the_largest_batches_of_one_owner_take_no_more_than_the_bound(fleet):
 
 
 def rivals(fleet: Fleet) -> int:
-    """One node claims ranks of 20 jobs of its own, 1000 times each."""
-    jobs = [f"bad{n}" for n in range(20)]
+    """One node claims ranks of 4 jobs of its own, 1000 times each."""
+    jobs = [f"bad{n}" for n in range(4)]
     fleet.take_report(report("n1", *(vitals(job, 0, 7) for job in jobs)), 0.0)
     for number, job in enumerate(jobs):
         claims = [long_vitals(job, 0, 1000 + n) for n in range(MAX_RANKS_PER_NODE - 1)]
@@ -144,9 +144,9 @@ def rivals(fleet: Fleet) -> int:
 
 
 def unclaimed(fleet: Fleet) -> int:
-    """Dumps of ranks that no agent reports, in thousands of batches with long names."""
+    """Dumps of ranks that no agent reports, in many batches with long names."""
     fleet.take_report(report("n1", vitals("bad", 0, 7), vitals("bad2", 0, 8)), 0.0)
-    for number in range(400):
+    for number in range(60):
         pids = {1000 * number % 260_000 + n: 1 for n in range(MAX_RANKS_PER_NODE)}
         one = batch(("bad", "bad2")[number % 2], f"{number}{wide(200)}", pids, "n1")
         fleet.take_dumps(as_sent(one), 1.0)
@@ -156,7 +156,7 @@ def unclaimed(fleet: Fleet) -> int:
 def other_processes(fleet: Fleet) -> int:
     """Jobs whose ranks come back as other processes, as often as they may."""
     jobs = 50
-    for number in range(30):
+    for number in range(12):
         ranks = (vitals(f"bad{n % jobs}", n // jobs, 1000 * number + n + 1) for n in range(1000))
         fleet.take_report(report("n1", *ranks), REFILL_S * number)
     return 1000
