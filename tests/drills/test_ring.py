@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from watchtower.drills.launching import PROGRAMS
+from watchtower.drills.launching import PROGRAMS, free_port
 
 HOST = "127.0.0.1"
 DEADLINE_S = 20
@@ -24,9 +24,7 @@ def ring():
 
 def on_every_rank(ring, world_size, work):
     """Run `work(group)` on every rank; the results in rank order."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
+    port = free_port()  # one that no connection of another test gets by chance
 
     def run(rank):
         group = ring.init_process_group(rank, world_size, HOST, port)
