@@ -1,7 +1,6 @@
 """The ring of the standard-library programs: real sockets, ranks in threads."""
 
 import importlib.util
-import socket
 import threading
 from array import array
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,7 @@
 """Memory: what one owner or one node sends is bounded in bytes, and costs no other job its dumps.
 
 Each attack sends messages that the wire accepts, beside a job of another owner. What it takes is
-counted twice: by the fleet's account, and by the interpreter.
+counted twice: by the fleet's account, and by the interpreter, which `make test` leaves out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import a_stack, as_sent
+from tests.properties import is_thorough
 from watchtower.core.detection.looks import Looks
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
@@ -109,7 +110,13 @@ def check_victim(fleet: Fleet) -> None:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """Count the bytes that the interpreter has more than before."""
+    """Count the bytes that the interpreter has more than before, in the thorough profile.
+
+    It makes everything several times slower.
+    """
+    if not is_thorough():
+        yield lambda: 0
+        return
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     try:
@@ -118,6 +125,7 @@ def traced() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@pytest.mark.thorough
 def test_the_largest_batches_of_one_owner_take_no_more_than_the_bound(fleet):
     """As many as once took 4.5 GB."""
     pids = dict.fromkeys(range(53), 1)
@@ -217,6 +225,7 @@ def sentences(fleet: Fleet) -> int:
     return 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "attack", [rivals, unclaimed, other_processes, long_texts, phases, sentences]
 )
