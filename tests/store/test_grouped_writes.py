@@ -1,12 +1,13 @@
 """Writes in one transaction: each succeeds or fails by itself, and waits for the commit."""
 
+import contextlib
 import sqlite3
 import threading
 
 import pytest
 
 from watchtower.store import grouped_writes
-from watchtower.store.grouped_writes import MAX_ROWS, GroupedWrites, Insert
+from watchtower.store.grouped_writes import MAX_GROUP, MAX_ROWS, GroupedWrites, Insert
 from watchtower.worker import Worker
 
 
@@ -24,7 +25,7 @@ class Writer:
     def find(self) -> sqlite3.Connection:
         if self.fails:
             raise OSError("it was removed")
-        self.commits.append(len(self.writes._waiting))
+        self.commits.append(sum(map(len, self.writes._groups)))
         return self.db
 
     def insert(self, number: int):
@@ -89,8 +90,9 @@ def test_if_the_file_is_gone_all_of_the_group_are_told(writer):
 def test_a_group_is_bounded_and_reads_come_between(writer, monkeypatch):
     monkeypatch.setattr(grouped_writes, "MAX_GROUP", 10)
     gate = held(writer)
-    futures = [writer.insert(number) for number in range(25)]
+    futures = [writer.insert(number) for number in range(10)]
     seen = writer.thread.submit(lambda: writer.db.execute("SELECT count(*) FROM t").fetchone()[0])
+    futures += [writer.insert(number) for number in range(10, 25)]
     gate.set()
     assert seen.result(10) == 10
     assert [future.result(10) for future in futures] == [1] * 25
@@ -133,3 +135,39 @@ def test_a_row_that_cannot_be_inserted_is_the_only_one_that_fails(writer):
     assert futures[3].result(10) is None
     assert [future.exception(10) is None for future in futures] == [True, True, False, True]
     assert writer.numbers() == [1, 2, 3]
+
+
+def test_what_waits_when_the_thread_is_stopped_is_written(writer):
+    gate = held(writer)
+    futures = [writer.insert(number) for number in range(3 * MAX_GROUP)]
+    threading.Timer(0.05, gate.set).start()
+    assert writer.thread.stop(10)
+    assert [future.result(0) for future in futures] == [1] * (3 * MAX_GROUP)
+
+
+def test_a_read_sees_all_writes_that_were_asked_for_before_it(writer):
+    gate = held(writer)
+    for number in range(3 * MAX_GROUP):
+        writer.insert(number)
+    count = writer.thread.submit(lambda: writer.db.execute("SELECT COUNT(*) FROM t").fetchone())
+    gate.set()
+    assert count.result(10) == (3 * MAX_GROUP,)
+
+
+def test_nobody_sees_a_part_of_a_group(tmp_path):
+    path, thread = tmp_path / "file.db", Worker("test")
+    db = thread.submit(lambda: sqlite3.connect(path)).result()
+    thread.submit(lambda: db.execute("CREATE TABLE t (n)")).result()
+    writes, gate, seen = GroupedWrites(thread, lambda: db), threading.Event(), []
+    thread.submit(lambda: gate.wait(30))
+
+    def look(_: sqlite3.Connection) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            seen.append(other.execute("SELECT COUNT(*) FROM t").fetchone()[0])
+
+    futures = [writes.add(lambda db: db.execute("INSERT INTO t VALUES (1)")), writes.add(look)]
+    gate.set()
+    for future in futures:
+        future.result(10)
+    assert seen == [0]
+    assert thread.stop(10)

@@ -20,7 +20,7 @@ from watchtower.store.records import GenerationRow
 from watchtower.tower import unsaved
 from watchtower.tower.pending_rows import MAX_ROWS, PendingRows
 from watchtower.wire.dumps import DumpBatch
-from watchtower.wire.report import Beat, RankVitals, Report
+from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
 USER, OTHER = "uid:1000", "uid:2000"
 PAST = PastGeneration(number=1)
@@ -70,6 +70,29 @@ def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_taken_in(
     tell(story)
 
 
+def test_a_job_that_restarts_too_often_is_not_taken_for_ended(tell):
+    """Its ranks live for 5 s and come back a second later; then they live."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(20)
+        for attempt in range(1, 26):
+            for rank in sim.world.ranks.values():
+                rank.ended = Ending(kind=EndingKind.EXIT, age_s=0.0, code=1)
+                rank.ended_at = sim.world.now
+            await sim.step(1)
+            sim.world.launch(pids_from=1000 * attempt)
+            for rank in sim.world.ranks.values():
+                rank.owner, rank.step = USER, 0
+            await sim.step(5)
+        assert sim.tower.fleet.deferred_claims > 0
+        await sim.step(20)
+        assert await sim.incidents() == []
+        assert sim.status == "healthy"
+        assert sim.generation.ranks[0].key.pid == 25_000
+
+    tell(story, owned())
+
+
 def test_what_changes_all_the_time_is_one_write_a_tick(tell):
     async def story(sim: Simulation) -> None:
         commits = []
@@ -106,7 +129,7 @@ def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored
             sim.world.now += 0.05
             crash_loops(sim, attempt)
             sim.tower.tick()
-        waiting = len(sim.store._writes._waiting)
+        waiting = sum(map(len, sim.store._writes._groups))
         gate.set()
         assert waiting <= 2
         began = time.monotonic()

@@ -53,7 +53,8 @@ class GroupedWrites:
     def __init__(self, thread: Worker, find_file: Callable[[], sqlite3.Connection]) -> None:
         """`find_file` gives the database to the writer thread, and raises if it is not there."""
         self._thread, self._find_file = thread, find_file
-        self._waiting: deque[_Write] = deque()
+        self._groups: deque[list[_Write]] = deque()
+        """Those that wait; for each of them the thread was asked once."""
         self._lock = threading.Lock()
 
     def add(self, call: Callable[[sqlite3.Connection], _T]) -> Future[_T]:
@@ -74,18 +75,19 @@ class GroupedWrites:
     def _add(self, future: Future[Any], write: Call | Insert) -> None:
         # Under the lock, so that the group is asked for before whatever this thread asks for next.
         with self._lock:
-            if not self._waiting:
+            if not self._groups or len(self._groups[-1]) >= MAX_GROUP:
                 self._thread.submit(self._commit)
-            self._waiting.append((future, write))
+                self._groups.append([])
+            self._groups[-1].append((future, write))
 
     def _commit(self) -> None:
         with self._lock:
-            group = [self._waiting.popleft() for _ in range(min(MAX_GROUP, len(self._waiting)))]
-            if self._waiting:
-                self._thread.submit(self._commit)
+            asked = self._groups.popleft()
+        group = [write for write in asked if write[0].set_running_or_notify_cancel()]
         results: list[_Done] = []
         try:
             with self._find_file() as db:
+                db.execute("BEGIN")  # else each savepoint would be a transaction
                 for statement, writes in groupby(group, key=_statement_of):
                     carry_out = _insert if statement else _carry_out
                     results += carry_out(db, writes)

@@ -178,7 +178,7 @@ class Archive:
     def keep_pause(self, job: str, pause: Pause, owner: str = "") -> None:
         """Store a learned pause with the next tick; one that fails is stored again when the store
         works."""
-        key = f"{job}\0{pause.phase}\0{pause.frame_class}"
+        key = f"pause {len(job)} {job} {pause.phase} {pause.frame_class}"
         self._rows.put(key, owner, self._clock.now(), lambda: PauseRow(job, pause))
 
     def fade_pauses(self, share: float) -> None:
@@ -196,7 +196,7 @@ class Archive:
         if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
             owner = job.owner
             if not self._rows.put(
-                gen.job,
+                f"job {gen.job}",
                 job.sharer,
                 now,
                 lambda: GenerationRow(gen.job, gen.remember(owner), wall),
@@ -210,7 +210,7 @@ class Archive:
     def forget(self, job: str, past: PastGeneration) -> None:
         """Store with a tick of a job that is over only how many generations it had."""
         row = GenerationRow(job, past, self._clock.wall())
-        self._rows.put(job, past.owner or job, self._clock.now(), lambda: row)
+        self._rows.put(f"job {job}", past.owner or job, self._clock.now(), lambda: row)
 
     async def read_dumps(self, job: str, since: float) -> AsyncIterator[DumpRow]:
         """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.

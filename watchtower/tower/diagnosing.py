@@ -43,9 +43,16 @@ async def conclude(
     `take` makes the sketch of that moment. `again`: the job has a diagnosis already. An error is
     logged, never raised.
     """
-    evidence, extra = None, {"sharer": owner}
+    evidence, extra, stalled_for_s = None, {"sharer": owner}, 0.0
+
+    def freeze() -> Callable[[], Request]:
+        nonlocal stalled_for_s
+        sketch = take()
+        stalled_for_s = sketch.stalled_for_s
+        return partial(_write, sketch, earlier)
+
     try:
-        answer = await runner.run(job, owner, lambda: partial(_write, take(), earlier), again=again)
+        answer = await runner.run(job, owner, freeze, again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
@@ -58,7 +65,7 @@ async def conclude(
     except Exception:
         why = "it failed, its traceback is in the tower's log"
         log.exception("job %s: the diagnosis could not be started", job, extra=extra)
-    return Conclusion(diagnosis=not_diagnosed(take().stalled_for_s, why), evidence=evidence)
+    return Conclusion(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
 
 
 def _write(sketch: Sketch, earlier: bytes | None) -> Request:

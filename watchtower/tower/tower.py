@@ -208,7 +208,7 @@ class Tower:
 
     def _step(self, job: Job, live: LiveJob, now: float) -> None:
         gen = job.generation
-        if self._is_returning(live, gen, now):
+        if self._is_returning(job, live, now):
             return
         looks = live.watch.looks
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, looks)
@@ -232,11 +232,13 @@ class Tower:
         live.watch.looks.begin({record.vitals.rank for record in seen}, now)
         self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
 
-    def _is_returning(self, live: LiveJob, gen: Generation, now: float) -> bool:
-        """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower.
-
-        To judge before would be to take ranks for missing that were only not reported yet.
-        """
+    def _is_returning(self, job: Job, live: LiveJob, now: float) -> bool:
+        """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower, or
+        of a job that restarts too often. Until then ranks would be taken for missing."""
+        gen = job.generation
+        if reason := job.attempts.say_refused(now, self.policy.silence_s):
+            live.watch.reason = reason
+            return True
         if gen.is_returning(now, self.policy.silence_s):
             live.watch.reason = "the tower was restarted: not all its ranks were reported again yet"
             return True
@@ -331,6 +333,7 @@ class Tower:
 
     def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
         nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
+        live.is_asked_again = False  # what came in while it waited is in
         return sketch_case(gen, nodes, self.detector, watch.stall, watch.census, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -339,8 +342,8 @@ class Tower:
         task.add_done_callback(self._tasks.discard)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
-        asked, take = live.question(), partial(self._sketch, live, gen)
-        again = live.watch.diagnosis is not None
+        asked, again = live.question(), live.watch.diagnosis is not None
+        take = partial(self._sketch, live, gen)
         try:
             conclusion = await conclude(
                 self.runner, live.name, owner, take, live.earlier, again=again

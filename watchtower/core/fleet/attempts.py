@@ -2,8 +2,9 @@
 
 An attempt has a row in the store, a line in the log and a watch of its own. A job whose processes
 come back as others many times a minute, by mistake or on purpose, gets a few of them. The processes
-in between are not taken in: the ranks of the attempt before stay as they were last reported. A
-process that lives long enough is taken in when the next attempt may begin.
+in between are not taken in. A process that lives long enough is taken in when the next attempt may
+begin. Until then the job is not judged: all that is known of it are the ends of an attempt that has
+a successor.
 """
 
 from __future__ import annotations
@@ -23,12 +24,20 @@ class AttemptLimit:
 
     _left: float = BURST
     _at: float = float("-inf")
+    _refused_at: float = float("-inf")
 
     def may_begin(self, now: float) -> bool:
         """Whether an attempt may begin now; if so, it counts."""
         self._left = min(float(BURST), self._left + (now - self._at) / REFILL_S)
         self._at = now
         if self._left < 1:
+            self._refused_at = now
             return False
         self._left -= 1
         return True
+
+    def say_refused(self, now: float, within_s: float) -> str:
+        """Say that processes of a next attempt were not taken in, if that was within `within_s`."""
+        if now - self._refused_at > within_s:
+            return ""
+        return f"it restarts too often: its next attempt is watched within {REFILL_S:g} s"
