@@ -89,9 +89,10 @@ class MountTables:
 
 
 def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
-    """Return one mount of each file system with storage; none if there are too many to name all."""
+    """Return one mount of each file system with storage; none if there are too many to name all, or
+    if the table was cut."""
     lines = mountinfo.split(b"\n", MAX_LINES)
-    if len(lines) > MAX_LINES and lines[-1]:
+    if lines[-1]:  # more lines than are looked at, or the end of the table is not there
         return ()
     found: dict[tuple[bytes, ...], bytes] = {}
     for line in lines:

@@ -63,6 +63,11 @@ def test_any_bytes_give_mounts_or_none(raw: bytes):
     find_storage(raw)
 
 
+def test_of_a_table_that_was_cut_no_mount_is_the_only_one():
+    assert [mount.kind for mount in find_storage(NFS + MEMORY)] == ["nfs4"]
+    assert find_storage(NFS + DISK[:-9]) == ()
+
+
 def test_what_the_kernel_says_of_this_process_is_parsed():
     mounts = MountTables(Proc()).find(os.getpid(), -1)
     with open(__file__, "rb") as file:

@@ -227,7 +227,9 @@ def test_what_is_not_there_is_a_problem_that_says_so(client, path):
 def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
     assert_problem(client.delete("/api/v1/jobs"), 405, "DELETE is not allowed")
     assert_problem(client.get("/api/v1/incidents?limit=0"), 422, "`limit`")
-    assert_problem(client.get("/ingest/v1/dumps"), 405)
+    refused = client.get("/ingest/v1/dumps")
+    assert_problem(refused, 405)
+    assert refused.headers["allow"] == "POST"
 
 
 def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(client):

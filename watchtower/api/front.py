@@ -35,7 +35,6 @@ class Front:
             for route in ingest
             for method in route.methods or ()
         }
-        self._paths = {route.path for route in ingest}
         self._ingest = AnswersWhenStopped(guard(self._answer))
         self._framework = framework
 
@@ -59,6 +58,9 @@ class Front:
         await response(scope, receive, send)
 
     def _refuse(self, method: str, path: str) -> Response:
-        if path in self._paths:
-            return problem(405, f"{method} is not allowed on {path}")
+        allowed = sorted(method for method, each in self._endpoints if each == path)
+        if allowed:
+            response = problem(405, f"{method} is not allowed on {path}")
+            response.headers["Allow"] = ", ".join(allowed)
+            return response
         return problem(404, f"there is nothing at {path}; see /docs for what there is")
