@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from watchtower.core.fleet.quotas import Quota
 from watchtower.wire.orders import MAX_ORDERS, Order
 
 EXPIRES_S = 10.0
@@ -77,10 +78,10 @@ class OrderBook:
 
 
 def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
-    """Whether one more order of an owner may wait: it has fewer than there is room left for."""
-    left = MAX_ORDERS - len(pending)
-    taken = sum(order.owner == owner for _, order in pending.values())
-    return left > 0 and (not owner or taken < left)
+    quota = Quota()
+    for _, order in pending.values():
+        quota.add(order.owner, 1)
+    return quota.has_room(owner, MAX_ORDERS)
 
 
 def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:

@@ -2,7 +2,8 @@
 
 An owner may take more while it has less than is left: the first owner has at most a half, a second
 one a quarter, and there is room for an owner that has nothing yet. No number of owners and no size
-of a share has to be known beforehand.
+of a share has to be known beforehand. It is the rule of `fair_places.has_share`, but the total is
+kept: there are thousands of owners, and each new rank asks.
 """
 
 from __future__ import annotations
