@@ -105,7 +105,7 @@ def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
 
 
 def parse_mount(line: bytes) -> Mount | None:
-    """Return the mount in a line of a /proc/PID/mountinfo; null if there is none in it.
+    """Return the mount that a line of /proc/PID/mountinfo describes; None if it describes none.
 
     A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
     """
@@ -142,12 +142,6 @@ def mount_of(fdinfo: bytes) -> str:
 
 
 def type_of(mounts: bytes, mount: str) -> str:
-    """Return the type of a mount by the /proc/PID/mountinfo of a process that sees it, else "".
-
-    A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
-    """
-    for line in mounts.split(b"\n"):
-        fields = line.split()
-        if fields and fields[0] == mount.encode() and b"-" in fields[:-1]:
-            return fields[fields.index(b"-") + 1].decode("ascii", "replace")
-    return ""
+    """Return the type of a mount by the /proc/PID/mountinfo of a process that sees it, else ""."""
+    found = parse_mount(_find_line(mounts, mount.encode()))
+    return found.kind if found else ""
