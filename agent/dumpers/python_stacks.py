@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from agent.config import (
@@ -83,8 +85,14 @@ def find_py_spy() -> str:
 class PythonStacks:
     """Dumps the Python stacks of one process at a time."""
 
-    def __init__(self, runner: ChildRunner, tool: str) -> None:
-        self._runner, self._tool = runner, tool
+    def __init__(
+        self,
+        runner: ChildRunner,
+        tool: str,
+        start_own: Callable[[], AbstractContextManager[int | None]] = quiet_child,
+    ) -> None:
+        """`start_own` starts a process of the agent, on which py-spy is checked."""
+        self._runner, self._tool, self._start_own = runner, tool, start_own
         self._trouble = StackTrouble(self._dump_own)
         self._backoff = ToolBackoff()
 
@@ -108,7 +116,7 @@ class PythonStacks:
         """Dump a process of the agent, which no user can make hang or forge; return why that
         failed. None also if that process was not ready in time: the node is busy."""
         try:
-            with quiet_child() as pid:
+            with self._start_own() as pid:
                 dump = self._dump_until_whole(pid, AGENT) if pid is not None else StackDump()
         except OSError as error:
             log.warning("py-spy cannot be checked: %s", error)

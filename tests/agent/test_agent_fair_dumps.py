@@ -75,7 +75,8 @@ class Scene:
 
     def __init__(self, path: Path) -> None:
         self.node, self.py_spy = Node(path), PySpy()
-        self.stacks = PythonStacks(self.py_spy, "py-spy")
+        # A test that stays in process starts none: py-spy is checked on the process 7.
+        self.stacks = PythonStacks(self.py_spy, "py-spy", lambda: nullcontext(7))
         self.taker = RoundTaker(self.node.proc, self.stacks, lambda _: None)
         self._threads: list[threading.Thread] = []
 
@@ -110,9 +111,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    # The process that py-spy is tried on; a test that stays in process starts none.
-    monkeypatch.setattr("agent.dumpers.python_stacks.quiet_child", lambda: nullcontext(7))
+def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
     yield scene
     scene.close()
