@@ -21,8 +21,8 @@ FAILURES_IN_A_ROW = 4
 """Of one owner. After two rounds over two processes without one stack py-spy is checked."""
 
 CHECK_EVERY_S = 60.0
-"""How often py-spy is tried on the agent's own process while failures go on. One check takes 6 s if
-py-spy hangs."""
+"""While failures go on, py-spy is tried this often on a process of the agent's own. One check takes
+6 s if py-spy hangs."""
 
 MAX_OWNERS = 1024
 """Owners whose failures are counted, the newest ones."""

@@ -12,7 +12,7 @@ from watchtower.fair_places import FairPlaces
 
 
 class ToolTurns:
-    """Hands on the places from owner to owner; one owner never has the last one."""
+    """Hands on the places from owner to owner. The last one is for an owner that holds none."""
 
     def __init__(self) -> None:
         self._places = FairPlaces(PY_SPY_AT_ONCE)
@@ -20,10 +20,11 @@ class ToolTurns:
 
     @contextlib.contextmanager
     def take(self, owner: str, order: tuple[int, ...], deadline: float) -> Iterator[bool]:
-        """Hold a place for the length of the block; False if there is none by the deadline.
+        """Wait for a place and hold it during the block. Yield False if the deadline came first.
 
-        The lowest order is first among those of an owner. Its first number is how often in a row
-        the tool had to be ended: such a dump comes after those of all owners, and leaves a place.
+        Of one owner's requests, that with the lowest `order` is first. The first number of `order`
+        is how often in a row the tool had to be ended on the process. If it is above 0, the request
+        waits for those of all other processes, and never takes the last place.
         """
         with self._changed:
             ticket = self._places.ask(owner, order=order, leaves_last=order[0] > 0)

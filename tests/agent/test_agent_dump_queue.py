@@ -46,7 +46,7 @@ def test_an_owner_of_many_dumps_neither_delays_nor_pushes_out_those_of_others() 
             queue.postpone(first.id)  # costs a turn
         else:
             queue.remove(first.id)
-            if len(order) < 10:  # one that always has a new one is no newcomer
+            if len(order) < 10:  # an owner that always has a dump does not go first
                 queue.put(a_dump(owner="uid:3"))
     assert [each.owner for each in order[:8]].count("uid:2") >= 2
     assert {mine[0].id, mine[1].id} <= {each.id for each in order[:8]}

@@ -43,9 +43,8 @@ class PendingRows:
         return len(self._rows)
 
     def put(self, key: str, owner: str, since: float, make: Callable[[], Row]) -> bool:
-        """Let a row wait, in place of an older one of this key; False if there is no room.
-
-        `make` is called when the row is taken.
+        """Add a row, which `make` makes when it is taken. It replaces the row that waits under this
+        key. Return False if there is no room for another row.
         """
         waiting = self._rows.get(key)
         if waiting is not None:

@@ -37,9 +37,9 @@ class Unsaved:
         return self._incidents.get(ident)
 
     def put(self, incident: Incident, owner: str) -> bool:
-        """Let an incident wait as it is now; False if there is no room for another one.
+        """Add an incident, or replace what waits of it. Return False if there is no room.
 
-        Without a case it keeps the one that waits already.
+        An incident without its case gets the case that waits already.
         """
         earlier = self._incidents.get(incident.id)
         if earlier is None:

@@ -49,8 +49,9 @@ def find_shared_cause(
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
-    `blocked` are the ranks that hold up the job. Where they disagree, the name that most of them
-    have counts, the first one in alphabetical order among equals.
+    `blocked` are the ranks that hold up the job. If they name several mounts, the mount that most
+    of them name counts. Among equal numbers, and of several nodes, the first in alphabetical order
+    counts.
     """
     nodes = sorted(item.node for item in suspects if item.cause in OF_THE_NODE and item.node)
     if nodes:

@@ -1,4 +1,4 @@
-"""Arrivals: which batches of dumps came in, and which of their ranks nobody had reported yet.
+"""Arrivals: which batches of dumps have come, and which of their ranks were not reported yet.
 
 A batch may arrive twice: then only its dumps of ranks that were not known the first time are new.
 """

@@ -28,7 +28,6 @@ RIVAL_MEMORY_S = 60.0
 MAX_PHASES = 32
 """Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
 
-
 HOLD_S, HOLD_INTERVALS = 3.0, 1.5
 """So long, or so many intervals, after an agent's last report, no other agent of that node's name
 has its ranks. An agent that was restarted has them after that."""

@@ -17,7 +17,7 @@ from watchtower.drills.launching import JOB_MARK, MARK, node_mark
 from watchtower.drills.scene import Scene
 
 USER = 65534
-"""The attackers' user: nobody. The job belongs to root, who runs the drill."""
+"""The user id of the attackers, "nobody" on most systems. The job's processes run as root."""
 KNOWN_S = 30.0
 """How long the tower may take to know the job."""
 FEWEST_JOBS = 8
