@@ -33,6 +33,7 @@ async def conclude(
     runner: DiagnosisRunner,
     job: str,
     owner: str,
+    founder: str,
     take: Callable[[], Sketch],
     earlier: bytes | None,
     *,
@@ -52,7 +53,7 @@ async def conclude(
         return partial(_write, sketch, earlier)
 
     try:
-        answer = await runner.run(job, owner, freeze, again=again)
+        answer = await runner.run(job, owner, founder, freeze, again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)

@@ -329,7 +329,7 @@ class Tower:
         if live.may_be_over(gen, now):
             return
         live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, self.fleet.jobs[live.name].sharer))
+        self._start(self._diagnose(live, gen, self.fleet.jobs[live.name]))
 
     def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
         nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
@@ -341,12 +341,12 @@ class Tower:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
+    async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._sketch, live, gen)
         try:
             conclusion = await conclude(
-                self.runner, live.name, owner, take, live.earlier, again=again
+                self.runner, job.name, job.sharer, job.founder, take, live.earlier, again=again
             )
         finally:
             live.is_diagnosing = False
