@@ -32,6 +32,7 @@ from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
+from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
 from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
@@ -122,6 +123,7 @@ class Tower:
             tower_id=self.id,
             deadlines=tuple(deadlines),
             orders=self._orders.collect((report.node, report.agent_id), now),
+            report_interval_s=report_interval_s(len(self.fleet.nodes)),
         )
 
     def _begin_to_watch(self, name: str, error: Exception | None) -> None:
