@@ -54,6 +54,8 @@ DEADLINE_S = 5.0
 ROUNDS_APART_S = 1.0
 WATCH_S = 60.0
 """After the hang."""
+ASK_EVERY_S = 0.2
+"""Between two requests for the verdict."""
 STEP, AGE_S = 7_777_777, 123.25
 """Words in the template of a report that are replaced."""
 REPORTS_EVERY = b'"interval_s":%.1f,"ranks"'
@@ -237,9 +239,11 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
     before = cpu_s(pid)
     time.sleep(max(0.0, hangs_at - time.monotonic()))
     seen.steady_cores = (cpu_s(pid) - before) / (WARM_S / 2)
+    measured_at = 0.0
     while time.monotonic() < hangs_at + WATCH_S and seen.hung_s is None:
-        time.sleep(0.1)
-        seen.peak_mb = max(seen.peak_mb, pss_mb(pid))
+        time.sleep(ASK_EVERY_S)
+        if time.monotonic() - measured_at > 1.0:  # it holds up the process for some milliseconds
+            seen.peak_mb, measured_at = max(seen.peak_mb, pss_mb(pid)), time.monotonic()
         verdict, at_s = ask(url), time.monotonic() - hangs_at
         status, suspects = verdict["status"], verdict["suspects"]
         assert isinstance(suspects, list)

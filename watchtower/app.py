@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -46,6 +47,12 @@ log = logging.getLogger("watchtower")
 
 TICK_S = 0.5
 """Twice per report interval: adds at most half a second to any decision."""
+
+SWITCH_S = 0.0005
+"""A thread that computes, such as the one that prepares a diagnosis, gives up the interpreter
+after this long when the event loop waits for it. Python's own 5 ms would come with each turn of the
+loop.
+"""
 
 STOP_S = 1
 """Open connections get this long when the tower stops; with the store it stays under 3 s."""
@@ -132,6 +139,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", doubt)
         server = _make_server(config, tower, book, certificate, connections)
         put_off_full_collections()
+        sys.setswitchinterval(SWITCH_S)
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])

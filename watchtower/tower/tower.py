@@ -66,6 +66,9 @@ FORGET_CROWDED_AFTER_S = 60.0
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
 
+JUDGE_SHARE = 0.2
+"""Most of the time that judging after dumps may take: a job of 16,384 ranks takes 60 ms."""
+
 
 class Tower:
     """Live state of all jobs. Not thread-safe: call it from its event loop only."""
@@ -98,6 +101,7 @@ class Tower:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
+        self._judging_took_s = 0.0
 
     async def close(self) -> None:
         """Leave running diagnoses, and write what waits to be written."""
@@ -176,13 +180,16 @@ class Tower:
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
             loop = asyncio.get_running_loop()
-            self._judging = loop.call_later(JUDGE_WITHIN_S, self._judge_dirty)
+            wait_s = max(JUDGE_WITHIN_S, self._judging_took_s * (1 / JUDGE_SHARE - 1))
+            self._judging = loop.call_later(wait_s, self._judge_dirty)
         self._dirty.add(name)
 
     def _judge_dirty(self) -> None:
         names, self._dirty, self._judging = self._dirty, set(), None
+        began = self.clock.now()
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
+        self._judging_took_s = self.clock.now() - began
 
     def _tick_job(self, job: Job, now: float) -> None:
         self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
