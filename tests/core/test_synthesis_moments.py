@@ -11,7 +11,7 @@ from tests.properties import examples
 from tests.synthesis.evidence import Recording
 from tests.synthesis.faults import FAULTS
 from tests.synthesis.layout import Layout
-from tests.synthesis.moments import Manners, draw_moments, goes_on, make_case
+from tests.synthesis.moments import Manners, draw_moments, goes_on, synthesize_case
 from tests.synthesis.program import write_program
 from tests.synthesis.records import overwrite, remake, save_beside, silence
 from tests.synthesis.timeline import NEVER, Pace, pass_time
@@ -78,7 +78,7 @@ def test_nobody_is_named_while_everybody_goes_on(way, seed: int):
     moments = draw_moments(timeline, rng, spread, gap, timeline.last_s)
     recorded = manners.recording.kept
     assume(all(goes_on(timeline, moments, rank, recorded=recorded) for rank in moments))
-    case = make_case(timeline, moments, rng, manners)
+    case = synthesize_case(timeline, moments, rng, manners)
     assume(recorded or not looks_alike(case))
     assert names_of(case) == []
 
@@ -101,7 +101,7 @@ def hang(rng: random.Random, way, *, cut: bool, staged: bool = True) -> tuple[Ca
     moments = {each: (moment, moment + gap) for each, moment in first.items()}
     looks = {} if cut else {rank: fault.look}
     assert fault.look is not None
-    return make_case(timeline, moments, rng, manners, looks), [] if cut else [rank]
+    return synthesize_case(timeline, moments, rng, manners, looks), [] if cut else [rank]
 
 
 def have_own_members(case: Case) -> bool:

@@ -75,7 +75,7 @@ def goes_on(timeline: Timeline, moments: Moments, rank: int, *, recorded: bool) 
     return any(call.group for call in calls[first:last])
 
 
-def make_case(
+def synthesize_case(
     timeline: Timeline,
     moments: Moments,
     rng: random.Random,

@@ -1,4 +1,4 @@
-"""One diagnosis, from the sketch of a case to what is said of it, whatever fails on the way."""
+"""One diagnosis, from the inputs of a case to its result, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from watchtower.core.detection.snapshot import Sketch, draw_up
+from watchtower.core.detection.case_inputs import CaseInputs, split_case
 from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
 from watchtower.diagnoser.messages import Request, limits_for
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
@@ -33,23 +33,23 @@ async def conclude(
     runner: DiagnosisRunner,
     job: str,
     owner: str,
-    take: Callable[[], Sketch],
+    take: Callable[[], CaseInputs],
     earlier: bytes | None,
     *,
     again: bool,
 ) -> Conclusion:
     """Make the case and its diagnosis off the event loop, once it is the owner's turn.
 
-    `take` makes the sketch of that moment. `again`: the job has a diagnosis already. An error is
+    `take` collects the inputs at that moment. `again`: the job has a diagnosis already. An error is
     logged, never raised.
     """
     evidence, extra, stalled_for_s = None, {"sharer": owner}, 0.0
 
     def freeze() -> Callable[[], Request]:
         nonlocal stalled_for_s
-        sketch = take()
-        stalled_for_s = sketch.stalled_for_s
-        return partial(_write, sketch, earlier)
+        inputs = take()
+        stalled_for_s = inputs.stalled_for_s
+        return partial(_write, inputs, earlier)
 
     try:
         answer = await runner.run(job, owner, freeze, again=again)
@@ -68,7 +68,7 @@ async def conclude(
     return Conclusion(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
 
 
-def _write(sketch: Sketch, earlier: bytes | None) -> Request:
-    inputs, bodies = draw_up(sketch)
-    limits = limits_for(len(inputs.case.ranks))
-    return Request(limits=limits, inputs=inputs, bodies=bodies, earlier=earlier)
+def _write(inputs: CaseInputs, earlier: bytes | None) -> Request:
+    parts, bodies = split_case(inputs)
+    limits = limits_for(len(parts.case.ranks))
+    return Request(limits=limits, parts=parts, bodies=bodies, earlier=earlier)

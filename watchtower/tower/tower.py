@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
+from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
 from watchtower.core.detection.detector import Condition, Detector, Kind
 from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.detection.effects import (
@@ -25,7 +26,6 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import Sketch, is_dumped_since, sketch_case
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
@@ -331,10 +331,10 @@ class Tower:
         live.is_diagnosing, live.is_asked_again = True, False
         self._start(self._diagnose(live, gen, self.fleet.jobs[live.name].sharer))
 
-    def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
+    def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
         live.is_asked_again = False  # what came in while it waited is in
-        return sketch_case(gen, nodes, self.detector, watch.stall, watch.census, now)
+        return collect_case_inputs(gen, nodes, self.detector, watch.stall, watch.census, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -343,7 +343,7 @@ class Tower:
 
     async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
-        take = partial(self._sketch, live, gen)
+        take = partial(self._collect_inputs, live, gen)
         try:
             conclusion = await conclude(
                 self.runner, live.name, owner, take, live.earlier, again=again

@@ -1,4 +1,4 @@
-"""What a case is made of, in the form that the process of the diagnosis gets it.
+"""The parts of a case, in the form in which the diagnosing process receives it.
 
 The tower keeps dumps as the bytes they came as. It says which rank's dumps are in which of them;
 only the process of the diagnosis decodes them.
@@ -29,7 +29,7 @@ class DumpPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseInputs:
+class CaseParts:
     """A case without its dumps, and where these are."""
 
     case: Case
@@ -37,15 +37,13 @@ class CaseInputs:
     """Of each rank oldest first."""
 
 
-def assemble_case(
-    inputs: CaseInputs, batches: Sequence[DumpBatch], earlier: Case | None = None
-) -> Case:
+def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | None = None) -> Case:
     """Put the dumps into a case; `batches` are the decoded bodies.
 
     `earlier` is what the tower's last run knew of the same stall.
     """
-    case, contents = inputs.case, DumpContents()
-    dumps = _find_dumps(inputs.dumps, batches)
+    case, contents = parts.case, DumpContents()
+    dumps = _find_dumps(parts.dumps, batches)
     for number, batch in enumerate(batches):
         contents.keep(batch, dumps.by_body.get(number, ()))
     ranks = tuple(

@@ -1,4 +1,4 @@
-"""Takes the case: everything known of a job at one moment, frozen."""
+"""Collects the inputs of a case: everything known of a job at one moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
-from watchtower.core.case_inputs import CaseInputs, DumpPlace, age_beat
+from watchtower.core.case_parts import CaseParts, DumpPlace, age_beat
 from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Detector, Stall
 from watchtower.core.fleet.generation import DumpBody, Generation, NodeRecord, RankRecord
@@ -14,10 +14,11 @@ from watchtower.wire.report import Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sketch:
-    """Everything a case is made of, held still: what comes in later does not change it.
+class CaseInputs:
+    """Everything that a case is made of. Later reports and dumps do not change it.
 
-    A sketch takes a hundredth of the time of its case, so that the case can be made elsewhere.
+    Collecting the inputs takes a hundredth of the time that making the case takes, so that another
+    process can make the case.
     """
 
     job: str
@@ -43,21 +44,21 @@ class Sketch:
         return max(0.0, self.now - self.since)
 
 
-def sketch_case(
+def collect_case_inputs(
     gen: Generation,
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall | None,
     census: Census | None,
     now: float,
-) -> Sketch:
-    """Hold still what is known of a generation: in a stall, at its end, or slow (`census`)."""
+) -> CaseInputs:
+    """Copy what is known of a generation: in a stall, at its end, or slow (`census`)."""
     since = stall.since if stall else now
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
     tallies = census.tallies if census else {}
-    return Sketch(
+    return CaseInputs(
         job=gen.job,
         generation=gen.number,
         world_size=gen.world_size,
@@ -75,8 +76,8 @@ def sketch_case(
     )
 
 
-def draw_up(sketch: Sketch) -> tuple[CaseInputs, list[bytes]]:
-    """Make the inputs of a case from a sketch, and the bodies that its dumps are in."""
+def split_case(inputs: CaseInputs) -> tuple[CaseParts, list[bytes]]:
+    """Return a case without its dumps, and the bodies that contain these dumps."""
     bodies: dict[DumpBody, int] = {}
     places = [
         DumpPlace(
@@ -85,35 +86,35 @@ def draw_up(sketch: Sketch) -> tuple[CaseInputs, list[bytes]]:
             record.key.start_time,
             bodies.setdefault(body, len(bodies)),
         )
-        for record in sketch.records
+        for record in inputs.records
         for taken_at, body in record.dumps
-        if taken_at >= sketch.evidence_since
+        if taken_at >= inputs.evidence_since
     ]
-    inputs = CaseInputs(case=_make_case(sketch), dumps=tuple(places))
-    return inputs, [body.body for body in bodies]
+    parts = CaseParts(case=_case_without_dumps(inputs), dumps=tuple(places))
+    return parts, [body.body for body in bodies]
 
 
-def _make_case(sketch: Sketch) -> Case:
-    now, nodes = sketch.now, sketch.nodes
-    by_rank = {record.vitals.rank: record for record in sketch.records}
-    known = sorted([*by_rank, *sketch.missing])
-    ranks = tuple(_rank_evidence(rank, by_rank.get(rank), sketch) for rank in known)
-    ranks = tuple(_with_more(item, sketch) for item in ranks)
-    names = {record.key.node for record in sketch.records}
-    if sketch.missing:
+def _case_without_dumps(inputs: CaseInputs) -> Case:
+    now, nodes = inputs.now, inputs.nodes
+    by_rank = {record.vitals.rank: record for record in inputs.records}
+    known = sorted([*by_rank, *inputs.missing])
+    ranks = tuple(_rank_evidence(rank, by_rank.get(rank), inputs) for rank in known)
+    ranks = tuple(_with_more(item, inputs) for item in ranks)
+    names = {record.key.node for record in inputs.records}
+    if inputs.missing:
         # An agent without rights sees no rank of another user: the missing ones may run there.
         names |= {name for name, node in nodes.items() if node.limits.process}
     return Case(
-        job=sketch.job,
-        generation=sketch.generation,
-        world_size=sketch.world_size,
-        typical_step_s=sketch.typical_step_s,
-        stalled_for_s=sketch.stalled_for_s,
-        settle_s=sketch.detector.policy.settle_s,
-        moving_cpu_cores=sketch.detector.policy.moving_cpu_cores,
+        job=inputs.job,
+        generation=inputs.generation,
+        world_size=inputs.world_size,
+        typical_step_s=inputs.typical_step_s,
+        stalled_for_s=inputs.stalled_for_s,
+        settle_s=inputs.detector.policy.settle_s,
+        moving_cpu_cores=inputs.detector.policy.moving_cpu_cores,
         ranks=ranks,
         nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
-        slowdown=sketch.slowdown,
+        slowdown=inputs.slowdown,
     )
 
 
@@ -122,13 +123,13 @@ def is_dumped_since(record: RankRecord, since: float) -> bool:
     return bool(record.dumps) and record.dumps[-1][0] >= since
 
 
-def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> RankEvidence:
+def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> RankEvidence:
     if record is None:
         return RankEvidence(rank=rank, presence=Presence.MISSING)
     vitals = record.vitals
     presence = Presence.ENDED
     if record.is_live:
-        is_seen = sketch.detector.is_seen(record, sketch.nodes, sketch.now)
+        is_seen = inputs.detector.is_seen(record, inputs.nodes, inputs.now)
         presence = Presence.LIVE if is_seen else Presence.SILENT
     return RankEvidence(
         rank=rank,
@@ -136,19 +137,19 @@ def _rank_evidence(rank: int, record: RankRecord | None, sketch: Sketch) -> Rank
         node=record.key.node,
         pid=vitals.pid,
         local_rank=vitals.local_rank,
-        beat=age_beat(vitals.beat, sketch.now - record.seen_at),
+        beat=age_beat(vitals.beat, inputs.now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,
         movement=vitals.movement,
-        ended=_aged_ending(vitals.ended, record.ended_at, sketch.now),
+        ended=_aged_ending(vitals.ended, record.ended_at, inputs.now),
     )
 
 
-def _with_more(evidence: RankEvidence, sketch: Sketch) -> RankEvidence:
-    if evidence.rank in sketch.rivals:
-        evidence = replace(evidence, rivals=tuple(sketch.rivals[evidence.rank]))
-    if evidence.rank in sketch.tallies:
-        looks, waits = sketch.tallies[evidence.rank]
+def _with_more(evidence: RankEvidence, inputs: CaseInputs) -> RankEvidence:
+    if evidence.rank in inputs.rivals:
+        evidence = replace(evidence, rivals=tuple(inputs.rivals[evidence.rank]))
+    if evidence.rank in inputs.tallies:
+        looks, waits = inputs.tallies[evidence.rank]
         evidence = replace(evidence, looks=looks, waits=waits)
     return evidence
 
