@@ -26,8 +26,8 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
+from watchtower.core.detection.no_heartbeat import wants_look
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
-from watchtower.core.detection.unbeaten import wants_look
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job

@@ -255,10 +255,15 @@ PATIENCE = [
     ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
     ({"suspects": ()}, {"starting": True, "all_still": True}, 30, "nothing moves"),
     ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
-    ({}, {"unbeaten": True}, 10, "does not move"),
-    ({"suspects_moving": True}, {"unbeaten": True}, 900, "no step is known"),
-    ({"peers_waiting": False}, {"unbeaten": True, "all_still": True}, 900, "no rank is waiting"),
-    ({"suspects": ()}, {"unbeaten": True, "all_still": True}, 900, "no rank is known"),
+    ({}, {"no_heartbeat": True}, 10, "does not move"),
+    ({"suspects_moving": True}, {"no_heartbeat": True}, 900, "no step is known"),
+    (
+        {"peers_waiting": False},
+        {"no_heartbeat": True, "all_still": True},
+        900,
+        "no rank is waiting",
+    ),
+    ({"suspects": ()}, {"no_heartbeat": True, "all_still": True}, 900, "no rank is known"),
 ]
 
 

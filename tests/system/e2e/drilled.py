@@ -35,9 +35,9 @@ LEFT_OUT = {
     "gc_pause",
     "restart_counts_differ",
     "clock_step",
-    "sigstop_unbeaten",
-    "tp_dp_cascade_unbeaten",
-    "d_state_unbeaten",
+    "sigstop_no_heartbeat",
+    "tp_dp_cascade_no_heartbeat",
+    "d_state_no_heartbeat",
     "hung_then_cancelled_sigint",
     "hung_then_cancelled_apart",
 }

@@ -12,11 +12,11 @@ from enum import Enum
 
 from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.looks import Looks
-from watchtower.core.detection.unbeaten import (
+from watchtower.core.detection.no_heartbeat import (
     change_limit_s,
     goes_on,
     has_changed,
-    is_unbeaten,
+    has_no_heartbeat,
     unchanged_since,
 )
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
@@ -184,8 +184,8 @@ class Detector:
     def _judge_progress(
         self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
     ) -> Condition:
-        if is_unbeaten(gen):
-            condition = self._judge_unbeaten(gen, looks, now)
+        if has_no_heartbeat(gen):
+            condition = self._judge_no_heartbeat(gen, looks, now)
         else:
             condition = self._judge_pace(gen)
         if condition.kind is Kind.UNWATCHED:
@@ -237,11 +237,11 @@ class Detector:
         is_moving = now - record.moved_at <= self.policy.phase_still_s
         return bool(beat and beat.phase) and is_moving
 
-    def _judge_unbeaten(self, gen: Generation, looks: Looks, now: float) -> Condition:
+    def _judge_no_heartbeat(self, gen: Generation, looks: Looks, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in gen.ranks.values())
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
-        every_s = f"{self.policy.unbeaten_look_s:g} s"
+        every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "beats; is beat() called?" if has_page else "has a heartbeat page"
         reason = f"watched by looks every {every_s}: no rank {what}"
         if looks.is_blind:
@@ -253,7 +253,7 @@ class Detector:
     def _find_unchanged(
         self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
     ) -> Stall | None:
-        if not is_unbeaten(gen):
+        if not has_no_heartbeat(gen):
             return None
         since = unchanged_since(gen, seen, looks, self.policy, now)
         if since is None:
@@ -299,7 +299,7 @@ class Detector:
                 grace_s = max(grace_s, self.policy.phase_patience_s)
         if now - since <= grace_s:
             return None
-        if is_unbeaten(gen) and goes_on(gen, looks, self.policy):
+        if has_no_heartbeat(gen) and goes_on(gen, looks, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())

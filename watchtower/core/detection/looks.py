@@ -2,7 +2,7 @@
 
 A look is one cheap dump of every rank. Where a rank stands (the stack of the thread that trains,
 its collective records, its transfers) is its sight; as long as no rank's changes, the looks agree.
-What follows from that is decided in `unbeaten`.
+What follows from that is decided in `no_heartbeat`.
 """
 
 from __future__ import annotations

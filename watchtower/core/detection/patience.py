@@ -51,7 +51,7 @@ def patience_for(
         return Patience(
             length_s=_still_s(around, policy), reason="the suspect cannot go on by itself"
         )
-    judge = _without_beats if around.unbeaten else _by_movement
+    judge = _without_beats if around.no_heartbeat else _by_movement
     patience = judge(diagnosis, around, policy)
     seen = pauses.longest(around.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)

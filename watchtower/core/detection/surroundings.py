@@ -24,7 +24,7 @@ class Surroundings:
     """Typical step there, 0 while it is not known."""
     starting: bool = False
     """The job has not come to its first steps."""
-    unbeaten: bool = False
+    no_heartbeat: bool = False
     """Looks say that it is stalled: no rank beats."""
     all_still: bool = False
     """Several ranks are live and none of them moves."""
@@ -60,7 +60,7 @@ def view_surroundings(
         phase=phase,
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
-        unbeaten=stall.why is Why.UNCHANGED,
+        no_heartbeat=stall.why is Why.UNCHANGED,
         all_still=len(live) > 1 and max(r.moved_at for r in live) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),

@@ -39,16 +39,16 @@ AT_WORK = frozenset(
 """Classes in which a rank whose process tree computes is at work, however long it stands there."""
 
 
-def is_unbeaten(gen: Generation) -> bool:
-    """Tell whether no rank of the generation has beaten a step."""
+def has_no_heartbeat(gen: Generation) -> bool:
+    """Whether no rank of the generation has reported a step."""
     return not any(r.vitals.beat and r.vitals.beat.step >= 0 for r in gen.ranks.values())
 
 
 def wants_look(gen: Generation, looks: Looks, policy: Policy, now: float) -> bool:
     """Tell whether it is time to look at all ranks. A job that does nothing by order is left."""
-    if not looks.is_due(policy.unbeaten_look_s, now) or not is_unbeaten(gen):
+    if not looks.is_due(policy.no_heartbeat_sample_s, now) or not has_no_heartbeat(gen):
         return False
-    if now - gen.began_at < policy.unbeaten_look_s:
+    if now - gen.began_at < policy.no_heartbeat_sample_s:
         return False
     return any(record.vitals.state is not ProcessState.STOPPED for record in gen.live())
 
@@ -64,7 +64,7 @@ def unchanged_since(
     if len(seen) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
         return None
     agreed = looks.agreed({record.vitals.rank for record in seen})
-    working = _working(seen, (policy.unbeaten_looks - 1) * policy.unbeaten_look_s, now)
+    working = _working(seen, (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s, now)
     if not working:
         looks.note_still(agreed)
     if any(_is_at_work(record, looks, policy) for record in seen):
@@ -84,7 +84,7 @@ def needed_looks(
     now: float,
 ) -> int:
     """Count the looks that have to agree. One that somebody is held at needs fewest."""
-    needed = ceil(policy.unbeaten_looks)
+    needed = ceil(policy.no_heartbeat_samples)
     if any(_is_held(record, policy, now) for record in seen):
         return min(HELD_LOOKS, needed)
     once = ceil(policy.learned_factor * looks.longest(still=not working))
@@ -106,7 +106,7 @@ def goes_on(gen: Generation, looks: Looks, policy: Policy) -> bool:
 
 def has_changed(gen: Generation, looks: Looks, policy: Policy, now: float) -> bool:
     """Tell whether the latest looks found anything changed."""
-    since = now - policy.unbeaten_looks * policy.unbeaten_look_s
+    since = now - policy.no_heartbeat_samples * policy.no_heartbeat_sample_s
     return any(looks.changed_since(record.vitals.rank, since) for record in gen.live())
 
 
@@ -116,8 +116,8 @@ def change_limit_s(looks: Looks, policy: Policy) -> float:
     Three times the longest run of samples that agreed and then changed, as three typical steps.
     """
     longest = 1 + max(looks.longest(still=False), looks.longest(still=True))
-    window = max(policy.unbeaten_looks, policy.no_step_factor * longest)
-    return max(policy.no_step_floor_s, window * policy.unbeaten_look_s)
+    window = max(policy.no_heartbeat_samples, policy.no_step_factor * longest)
+    return max(policy.no_step_floor_s, window * policy.no_heartbeat_sample_s)
 
 
 def _working(seen: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
@@ -127,7 +127,7 @@ def _working(seen: Iterable[RankRecord], within_s: float, now: float) -> list[Ra
 def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
     """Tell whether a rank was kept from running between the last two looks."""
     held = record.vitals.state in HELD | {ProcessState.UNINTERRUPTIBLE}
-    return held and now - record.moved_at >= policy.unbeaten_look_s
+    return held and now - record.moved_at >= policy.no_heartbeat_sample_s
 
 
 def _is_at_work(record: RankRecord, looks: Looks, policy: Policy) -> bool:

@@ -1,4 +1,4 @@
-"""Jobs of which no rank beats: the tower looks at them, and says when nothing changes any more."""
+"""Jobs without heartbeats: the tower takes samples of them, and reports when nothing changes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COMPILING = (
 LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for line in range(9)]
 
 
-def unbeaten(**policy: float) -> World:
+def without_heartbeats(**policy: float) -> World:
     """Four ranks on two nodes; no process has a page. Only samples make it suspect here."""
-    world = World(policy=replace(Policy(unbeaten_look_s=20, no_step_floor_s=86400), **policy))
+    world = World(policy=replace(Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400), **policy))
     for rank in world.ranks.values():
         rank.has_page = False
     return world
@@ -75,17 +75,17 @@ class Watching:
 
 
 @pytest.fixture
-def tell_unbeaten(tell):
+def tell_no_heartbeat(tell):
     def run(story, **policy: float) -> None:
         async def whole(sim: Simulation) -> None:
             await story(sim, Watching(sim))
 
-        tell(whole, unbeaten(**policy))
+        tell(whole, without_heartbeats(**policy))
 
     return run
 
 
-def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident(tell_unbeaten):
+def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         assert watch.statuses == ["healthy"]
@@ -107,10 +107,10 @@ def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident
         assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
         assert len(await sim.incidents()) == 1
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_looks_go_on_while_it_hangs_and_are_kept_by_nobody(tell_unbeaten):
+def test_looks_go_on_while_it_hangs_and_are_kept_by_nobody(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
@@ -120,11 +120,11 @@ def test_looks_go_on_while_it_hangs_and_are_kept_by_nobody(tell_unbeaten):
         assert sim.tower.counters.dumps == 2 * watch.dumps
         assert all(len(r.dumps) == 2 for r in sim.generation.ranks.values())
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
 @pytest.mark.parametrize("stack", [IN_ALL_REDUCE, IN_USER_CODE])
-def test_a_job_whose_ranks_spin_needs_more_looks(tell_unbeaten, stack):
+def test_a_job_whose_ranks_spin_needs_more_looks(tell_no_heartbeat, stack):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         await watch.go(150, stack=stack)
@@ -132,10 +132,10 @@ def test_a_job_whose_ranks_spin_needs_more_looks(tell_unbeaten, stack):
         await watch.go(60, stack=stack)
         assert sim.status == "suspect"
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_unbeaten):
+def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         for rank in sim.world.ranks.values():
             rank.cpu_cores = 1.0
@@ -144,21 +144,21 @@ def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_unbeate
             await watch.go(25, stack=LINES[2])
         assert watch.statuses == ["healthy"]
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
 @pytest.mark.parametrize("stack", [COMPILING, SAVING, FETCHING])
-def test_a_rank_at_work_that_computes_is_waited_for(tell_unbeaten, stack):
+def test_a_rank_at_work_that_computes_is_waited_for(tell_no_heartbeat, stack):
     async def story(sim: Simulation, watch: Watching) -> None:
         sim.world.ranks[2].cpu_cores = 0.9
         await watch.go(1800, stack=stack)
         assert watch.statuses == ["healthy"]
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
 @pytest.mark.parametrize("field", ["socket_bytes_per_s", "write_bytes_per_s", "read_bytes_per_s"])
-def test_a_rank_that_moves_bytes_is_waited_for(tell_unbeaten, field):
+def test_a_rank_that_moves_bytes_is_waited_for(tell_no_heartbeat, field):
     async def story(sim: Simulation, watch: Watching) -> None:
         sim.world.ranks[2].moves = {field: 1e6}
         await watch.go(900, stack=IN_USER_CODE)
@@ -166,10 +166,10 @@ def test_a_rank_that_moves_bytes_is_waited_for(tell_unbeaten, field):
         sim.world.ranks[2].moves = {}
         assert 40 <= await watch.until("suspect", stack=IN_USER_CODE) <= 62
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_rank_that_is_stopped_is_found_after_two_looks(tell_unbeaten):
+def test_a_rank_that_is_stopped_is_found_after_two_looks(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         rank = sim.world.ranks[1]
@@ -183,10 +183,10 @@ def test_a_rank_that_is_stopped_is_found_after_two_looks(tell_unbeaten):
         await watch.work(30)
         assert "recovered" in watch.statuses
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_the_death_of_a_rank_is_told_at_once(tell_unbeaten):
+def test_the_death_of_a_rank_is_told_at_once(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         sim.world.end(3, EndingKind.SIGNAL, 9)
@@ -196,10 +196,10 @@ def test_the_death_of_a_rank_is_told_at_once(tell_unbeaten):
         assert sim.status == "hung"
         assert [s.rank for s in sim.verdict.suspects] == [3]
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_job_of_which_nobody_waits_for_anybody_has_long_patience(tell_unbeaten):
+def test_a_job_of_which_nobody_waits_for_anybody_has_long_patience(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
@@ -209,10 +209,10 @@ def test_a_job_of_which_nobody_waits_for_anybody_has_long_patience(tell_unbeaten
         assert sim.status == "hung"
         assert sim.verdict.suspects == ()
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_unbeaten):
+def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         for _ in range(4):
@@ -221,10 +221,10 @@ def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_unbeaten):
             await watch.work(40)
         assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_unbeaten):
+def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.go(118)
         assert watch.statuses == ["healthy"]
@@ -233,10 +233,10 @@ def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_unbea
         await watch.go(600)
         assert sim.status == "healthy"
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(tell_unbeaten):
+def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         for rank in sim.world.ranks.values():
             rank.has_page, rank.cpu_cores = True, 1.0
@@ -249,20 +249,20 @@ def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(t
         await watch.go(70)
         assert sim.status != "healthy"
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_unbeaten):
+def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await sim.report(200)  # nobody answers the looks
         assert sim.status == "monitoring_lost"
         said = "not watched: no rank has a heartbeat page, and looks at them show no stack"
         assert sim.live.watch.reason == f"{said}; see /readyz"
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_one_beat_ends_the_looks(tell_unbeaten):
+def test_one_beat_ends_the_looks(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(60)
         before = watch.looks
@@ -271,10 +271,10 @@ def test_one_beat_ends_the_looks(tell_unbeaten):
         await watch.go(5)
         assert watch.looks == before
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)
 
 
-def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_unbeaten):
+def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
@@ -287,4 +287,4 @@ def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_unbea
         assert "recovered" in watch.statuses
         assert len(await sim.incidents()) == 1
 
-    tell_unbeaten(story)
+    tell_no_heartbeat(story)

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(120)]
 STAR = Path(__file__).parent / "programs" / "star.py"
 RANKS = 3
 DETECTION = {
-    "unbeaten_look_s": 1.0,
-    "unbeaten_looks": 3,
+    "no_heartbeat_sample_s": 1.0,
+    "no_heartbeat_samples": 3,
     "startup_grace_s": 2.0,
     "hung_floor_s": 2.0,
 }

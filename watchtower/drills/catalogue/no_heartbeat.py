@@ -8,19 +8,22 @@ from watchtower.drills.catalogue import collectives, groups, kernel, outside, st
 from watchtower.drills.drill import Drill, Plan, Variables
 
 
-def unbeaten(drill: Drill) -> Drill:
-    """The same drill, with the same right answer, on a job that never beats."""
+def without_heartbeats(drill: Drill) -> Drill:
+    """The same drill, with the same right answer, on a job without heartbeats."""
 
     def make_plan(variables: Variables) -> Plan:
         return {**drill.plan(variables), "beats": False}
 
     return replace(
-        drill, name=f"{drill.name}_unbeaten", shows=f"{drill.shows}; no heartbeats", plan=make_plan
+        drill,
+        name=f"{drill.name}_no_heartbeat",
+        shows=f"{drill.shows}; no heartbeats",
+        plan=make_plan,
     )
 
 
-UNBEATEN = tuple(
-    unbeaten(drill)
+NO_HEARTBEAT = tuple(
+    without_heartbeats(drill)
     for drill in (
         stalls.DATALOADER_SLEEP,
         outside.SIGSTOP,
