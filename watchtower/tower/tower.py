@@ -228,8 +228,8 @@ class Tower:
 
     def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a glance at every rank of a job of which none beats."""
-        seen = self.detector.find_seen(gen.live(), self.fleet.nodes, now)
-        live.watch.looks.begin({record.vitals.rank for record in seen}, now)
+        reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
+        live.watch.looks.begin({record.vitals.rank for record in reporting}, now)
         self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
 
     def _is_returning(self, job: Job, live: LiveJob, now: float) -> bool:

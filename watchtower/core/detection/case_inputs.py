@@ -129,8 +129,8 @@ def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> 
     vitals = record.vitals
     presence = Presence.ENDED
     if record.is_live:
-        is_seen = inputs.detector.is_seen(record, inputs.nodes, inputs.now)
-        presence = Presence.LIVE if is_seen else Presence.SILENT
+        is_reporting = inputs.detector.is_reporting(record, inputs.nodes, inputs.now)
+        presence = Presence.LIVE if is_reporting else Presence.SILENT
     return RankEvidence(
         rank=rank,
         presence=presence,

@@ -98,53 +98,53 @@ class Detector:
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
-        seen = self.find_seen(live, nodes, now)
-        if not seen and self._is_left_by_the_silent(gen, nodes, now):
+        reporting = self.find_reporting(live, nodes, now)
+        if not reporting and self._is_left_by_the_silent(gen, nodes, now):
             return self._judge_end(gen, now)
-        if not seen:
+        if not reporting:
             return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
-        if all(r.vitals.state is ProcessState.STOPPED for r in seen):
+        if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
-            self._find_death(gen, seen, now)
-            or self._find_startup_stall(gen, seen, looks, now)
-            or self._find_overdue(gen, seen, nodes, pauses, now)
-            or self._find_unchanged(gen, seen, looks, now)
+            self._find_death(gen, reporting, now)
+            or self._find_startup_stall(gen, reporting, looks, now)
+            or self._find_overdue(gen, reporting, nodes, pauses, now)
+            or self._find_unchanged(gen, reporting, looks, now)
         )
         if stall is not None:
             return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
-        if len(seen) < len(live):
-            lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
+        if len(reporting) < len(live):
+            lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
             shown = ", ".join(lost[:5])
             return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
-        return self._judge_progress(gen, seen, looks, now)
+        return self._judge_progress(gen, reporting, looks, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
         """Whether a node's agent has not reported for longer than it may."""
         limit = self.policy.silence_s
         return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
 
-    def is_seen(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
-        """Whether a rank is reported: its node is, and with it this rank, not only others."""
-        return record.seen_at >= self._seen_from(nodes.get(record.key.node), now)
+    def is_reporting(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
+        """Whether the agent of a rank's node reports, and reports this rank."""
+        return record.seen_at >= self._reporting_from(nodes.get(record.key.node), now)
 
-    def find_seen(
+    def find_reporting(
         self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
     ) -> list[RankRecord]:
-        """Choose those for which `is_seen` holds: what a node says of it is worked out once."""
-        seen_from: dict[str, float] = {}
-        seen = []
+        """Return the records for which `is_reporting` holds. Each node is checked only once."""
+        reporting_from: dict[str, float] = {}
+        reporting = []
         for record in records:
             name = record.key.node
-            limit = seen_from.get(name)
+            limit = reporting_from.get(name)
             if limit is None:
-                limit = seen_from[name] = self._seen_from(nodes.get(name), now)
+                limit = reporting_from[name] = self._reporting_from(nodes.get(name), now)
             if record.seen_at >= limit:
-                seen.append(record)
-        return seen
+                reporting.append(record)
+        return reporting
 
-    def _seen_from(self, node: NodeRecord | None, now: float) -> float:
-        """Say when a rank of this node must have been reported last for it to be seen."""
+    def _reporting_from(self, node: NodeRecord | None, now: float) -> float:
+        """Return the time since which a rank of this node must have been reported to count."""
         if node is None or self.is_silent(node, now):
             return float("inf")
         return now - 2 * max(self.policy.silence_s, 3 * node.interval_s)
@@ -182,7 +182,7 @@ class Detector:
         return Condition(kind=Kind.ENDED, reason=explain_end(find_end(gen)))
 
     def _judge_progress(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
     ) -> Condition:
         if has_no_heartbeat(gen):
             condition = self._judge_no_heartbeat(gen, looks, now)
@@ -191,7 +191,7 @@ class Detector:
         if condition.kind is Kind.UNWATCHED:
             return self._find_changeless(gen, looks, now) or condition
         if condition.kind in (Kind.STEPPING, Kind.STARTING):
-            return self._find_stepless(gen, seen, now) or condition
+            return self._find_stepless(gen, reporting, now) or condition
         return condition
 
     def _judge_pace(self, gen: Generation) -> Condition:
@@ -206,17 +206,19 @@ class Detector:
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
 
     def _find_stepless(
-        self, gen: Generation, seen: list[RankRecord], now: float
+        self, gen: Generation, reporting: list[RankRecord], now: float
     ) -> Condition | None:
         """Find a job that is not called healthy: its last step is long ago, and no phase moves."""
         limit_s = self.step_limit_s(gen)
         if now - max(gen.began_at, gen.resumed_at) <= limit_s:
             return None
-        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in seen):
+        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in reporting):
             return None
-        if any(self._is_in_moving_phase(r, now) for r in seen):
+        if any(self._is_in_moving_phase(r, now) for r in reporting):
             return None
-        since = max((self._last_beat(r) for r in seen if _has_stepped(r)), default=gen.began_at)
+        since = max(
+            (self._last_beat(r) for r in reporting if _has_stepped(r)), default=gen.began_at
+        )
         first = "" if gen.step() >= 0 else "first "
         return Condition(
             kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
@@ -251,17 +253,17 @@ class Detector:
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
     ) -> Stall | None:
         if not has_no_heartbeat(gen):
             return None
-        since = unchanged_since(gen, seen, looks, self.policy, now)
+        since = unchanged_since(gen, reporting, looks, self.policy, now)
         if since is None:
             return None
-        ranks = frozenset(record.vitals.rank for record in seen)
+        ranks = frozenset(record.vitals.rank for record in reporting)
         return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
 
-    def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
+    def _find_death(self, gen: Generation, reporting: list[RankRecord], now: float) -> Stall | None:
         dead = {
             rank: record.ended_at
             for rank, record in gen.ranks.items()
@@ -273,7 +275,7 @@ class Detector:
             return None
         # A step that began after a death shows that the others go on without that rank.
         patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
-        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
+        last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
         dead = {rank: at for rank, at in dead.items() if last_step <= at + patience}
         if not dead:
             return None
@@ -281,9 +283,9 @@ class Detector:
         return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
 
     def _find_startup_stall(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
     ) -> Stall | None:
-        watched = [r for r in seen if r.vitals.beat is not None]
+        watched = [r for r in reporting if r.vitals.beat is not None]
         if not watched or gen.is_paced:
             return None
         stepped = [r for r in watched if _has_stepped(r)]
@@ -310,7 +312,7 @@ class Detector:
     def _find_overdue(
         self,
         gen: Generation,
-        seen: list[RankRecord],
+        reporting: list[RankRecord],
         nodes: Mapping[str, NodeRecord],
         pauses: Pauses,
         now: float,
@@ -318,7 +320,7 @@ class Detector:
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
         since_resumed_s, still_s = now - gen.resumed_at, self.policy.phase_still_s
-        for record in seen:
+        for record in reporting:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:
                 continue

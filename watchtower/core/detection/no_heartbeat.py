@@ -54,30 +54,32 @@ def wants_look(gen: Generation, looks: Looks, policy: Policy, now: float) -> boo
 
 
 def unchanged_since(
-    gen: Generation, seen: Sequence[RankRecord], looks: Looks, policy: Policy, now: float
+    gen: Generation, reporting: Sequence[RankRecord], looks: Looks, policy: Policy, now: float
 ) -> float | None:
     """Say since when nothing has changed, when that is for too long; else null.
 
-    `seen` are the live ranks whose agents report.
+    `reporting` are the live ranks whose agents report.
     """
     began_at = max(gen.began_at, gen.resumed_at)
-    if len(seen) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
+    if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
         return None
-    agreed = looks.agreed({record.vitals.rank for record in seen})
-    working = _working(seen, (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s, now)
+    agreed = looks.agreed({record.vitals.rank for record in reporting})
+    working = _working(
+        reporting, (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s, now
+    )
     if not working:
         looks.note_still(agreed)
-    if any(_is_at_work(record, looks, policy) for record in seen):
+    if any(_is_at_work(record, looks, policy) for record in reporting):
         looks.begin_anew(now)  # what ends now has not had time to show what comes of it
         return None
-    if agreed < needed_looks(seen, working, looks, policy, now):
+    if agreed < needed_looks(reporting, working, looks, policy, now):
         return None
-    last_moved_at = max(record.moved_at for record in seen)
+    last_moved_at = max(record.moved_at for record in reporting)
     return looks.since if working else max(looks.since, last_moved_at)
 
 
 def needed_looks(
-    seen: Sequence[RankRecord],
+    reporting: Sequence[RankRecord],
     working: Sequence[RankRecord],
     looks: Looks,
     policy: Policy,
@@ -85,7 +87,7 @@ def needed_looks(
 ) -> int:
     """Count the looks that have to agree. One that somebody is held at needs fewest."""
     needed = ceil(policy.no_heartbeat_samples)
-    if any(_is_held(record, policy, now) for record in seen):
+    if any(_is_held(record, policy, now) for record in reporting):
         return min(HELD_LOOKS, needed)
     once = ceil(policy.learned_factor * looks.longest(still=not working))
     if not working:
@@ -120,8 +122,8 @@ def change_limit_s(looks: Looks, policy: Policy) -> float:
     return max(policy.no_step_floor_s, window * policy.no_heartbeat_sample_s)
 
 
-def _working(seen: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
-    return [record for record in seen if now - record.moved_at < within_s]
+def _working(reporting: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
+    return [record for record in reporting if now - record.moved_at < within_s]
 
 
 def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:

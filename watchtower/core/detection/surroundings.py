@@ -50,7 +50,7 @@ def view_surroundings(
     now: float,
 ) -> Surroundings:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
-    live = detector.find_seen(gen.live(), nodes, now)
+    live = detector.find_reporting(gen.live(), nodes, now)
     # Of each rank the newest: only the last dumps are kept, so that their number stands still.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
