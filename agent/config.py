@@ -194,7 +194,7 @@ MAX_DUMPS_PER_MINUTE = 6
 MAX_JITTER_S = 10.0
 """An agent delays a dump by no more than this, whatever jitter the tower asks for."""
 
-MAX_GLANCES_PER_MINUTE = 60
+MAX_SAMPLES_PER_MINUTE = 60
 """Of one job; a tower asks for two, and for one a second where its settings say so."""
 
 REMEMBERED_ORDERS = 1024

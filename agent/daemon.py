@@ -70,7 +70,7 @@ class Agent:
         share = random.random()
         self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
         self._ledger = DumpLedger()
-        self._glances = DumpLedger(config.MAX_GLANCES_PER_MINUTE)
+        self._samples = DumpLedger(config.MAX_SAMPLES_PER_MINUTE)
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
@@ -199,7 +199,7 @@ class Agent:
         """Take in what other threads left, and start what is due."""
         while self._ended_dumps:
             ended = self._ended_dumps.popleft()
-            (self._glances if ended.glance else self._ledger).end(ended.job, now)
+            (self._samples if ended.sample else self._ledger).end(ended.job, now)
         while self._replies:
             reply = self._replies.popleft()
             self._deadlines.replace(reply.deadlines)
@@ -233,7 +233,7 @@ class Agent:
     def _slots(self) -> DumpSlots:
         """Return the slots for dumps as they are now."""
         now = time.monotonic()
-        running = self._ledger.running(now) + self._glances.running(now)
+        running = self._ledger.running(now) + self._samples.running(now)
         return DumpSlots(job.owner for job in running)
 
     def _carry_out(self, order: Order, now: float) -> None:
@@ -243,7 +243,7 @@ class Agent:
             return
         for job in jobs_meant(order, known):
             if order.glance:
-                self._glance(job, order, now)
+                self._take_sample(job, order, now)
             elif self._ledger.satisfies(job, now):
                 log.info("order %s is satisfied by a dump of that job just taken", order.id)
             elif self._ledger.is_exhausted(job, now):
@@ -252,14 +252,14 @@ class Agent:
                 log.info("order %s: dumping job %s", order.id, job)
                 self._start_dump(job, order.id, order.ranks)
 
-    def _glance(self, job: JobKey, order: Order, now: float) -> None:
-        """Look at a job of which no rank beats; a whole dump says the same and more."""
-        is_dumped = self._ledger.satisfies(job, now) or self._glances.is_running(job, now)
-        if not is_dumped and not self._glances.is_exhausted(job, now):
-            self._start_dump(job, order.id, order.ranks, glance=True)
+    def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
+        """Take a sample of a job without heartbeats, unless a whole dump is under way or fresh."""
+        is_dumped = self._ledger.satisfies(job, now) or self._samples.is_running(job, now)
+        if not is_dumped and not self._samples.is_exhausted(job, now):
+            self._start_dump(job, order.id, order.ranks, sample=True)
 
     def _start_dump(
-        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, glance: bool = False
+        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, sample: bool = False
     ) -> None:
         targets = tuple(
             Target(
@@ -272,8 +272,8 @@ class Agent:
             if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
         )
         if targets:
-            (self._glances if glance else self._ledger).begin(job, time.monotonic())
-            request = DumpRequest(job=job, reason=reason, targets=targets, glance=glance)
+            (self._samples if sample else self._ledger).begin(job, time.monotonic())
+            request = DumpRequest(job=job, reason=reason, targets=targets, sample=sample)
             self._dumping.start(request)
 
     def _sleep(self, wake_at: float) -> bool:

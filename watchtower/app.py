@@ -98,16 +98,16 @@ def make_app(
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
-    """Let the tower look at its jobs until cancelled; only a look that worked feeds the watchdog.
+    """Let the tower check its jobs until cancelled. Only a check that worked feeds the watchdog.
 
-    One job that cannot be judged is no failed look: starting afresh would not help the others.
+    A job that cannot be judged is not a failed check: a restart would not help the others.
     """
     while True:
         try:
             tower.tick()
             notifier.alive(tower.clock.now(), say_state(tower))
         except Exception:  # /readyz tells that the ticks stopped; the next one may work again
-            log.exception("a look at the jobs failed")
+            log.exception("a check of the jobs failed")
         await asyncio.sleep(tick_s)
 
 

@@ -29,9 +29,9 @@ class Notifier:
         self._status = ""
 
     def alive(self, now: float, status: str) -> float:
-        """Say that a look at the jobs has worked at `now` (seconds, any monotonic clock).
+        """Report that a check has worked at `now` (seconds, any monotonic clock).
 
-        The first time this says that the daemon is ready. Call it after every look: it sends only
+        The first time this says that the daemon is ready. Call it after every check: it sends only
         what is due, the watchdog's food twice per WatchdogSec, `status` when it has changed.
         Returns when to call again at the latest.
         """

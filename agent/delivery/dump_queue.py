@@ -43,7 +43,7 @@ class WaitingDump:
     taken: Moment
     body: bytes
     """The batch as JSON; how long it was held is put in when it is sent."""
-    is_glance: bool = False
+    is_sample: bool = False
     """Not worth the disk: the next one is asked for in seconds."""
     owner: str = ""
     """Of the job. Owners take turns, and have shares of what may wait."""
@@ -63,7 +63,7 @@ def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
         job=batch.job,
         taken=taken,
         body=body,
-        is_glance=batch.glance,
+        is_sample=batch.glance,
         owner=batch.owner,
     )
 

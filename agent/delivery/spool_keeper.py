@@ -90,7 +90,7 @@ class SpoolKeeper:
     def _bring_up_to_date(self) -> None:
         self._spool.open()
         self._unlink_removed()  # first: on a full disk that makes the room for what waits
-        waiting = [dump for dump in self._queue.all() if not dump.is_glance]
+        waiting = [dump for dump in self._queue.all() if not dump.is_sample]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
             # Once only: one that had to go because the spool is full must not push out another.

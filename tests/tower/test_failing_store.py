@@ -155,7 +155,7 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
 def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        await asyncio.wrap_future(sim.store.look())  # what was asked for before is written
+        await asyncio.wrap_future(sim.store.check_file())  # what was asked for before is written
         gate = threading.Event()
         sim.store._thread.submit(gate.wait)
         sim.tower.archive._others._patience_s = 0.05

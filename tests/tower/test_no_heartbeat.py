@@ -29,10 +29,10 @@ def without_heartbeats(**policy: float) -> World:
 
 
 class Watching:
-    """Answers the tower's looks and dumps as agents would."""
+    """Answers the tower's samples and dumps as agents would."""
 
     def __init__(self, sim: Simulation) -> None:
-        self.sim, self.looks, self.dumps = sim, 0, 0
+        self.sim, self.samples, self.dumps = sim, 0, 0
         self.statuses: list[str] = []
 
     async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
@@ -40,7 +40,7 @@ class Watching:
         for _ in range(seconds):
             await self.sim.report(1)
             for node, (order,) in self.orders().items():
-                self.looks += order.glance
+                self.samples += order.glance
                 self.dumps += not order.glance
                 for number in (1,) if order.glance else (1, 2):
                     batch = self.sim.batch(node, number, behind, stack)
@@ -63,7 +63,7 @@ class Watching:
         return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
 
     async def work(self, seconds: int) -> None:
-        """Let time pass in a job that trains: every look finds another line."""
+        """Let time pass in a job that trains: every sample finds another line."""
         for second in range(seconds):
             for rank in self.sim.world.ranks.values():
                 rank.cpu_cores = 1.0
@@ -90,9 +90,9 @@ def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident
         await watch.work(200)
         assert watch.statuses == ["healthy"]
         assert sim.live.watch.reason == (
-            "watched by looks every 20 s: no rank has a heartbeat page"
+            "watched by samples every 20 s: no rank has a heartbeat page"
         )
-        assert (watch.looks, watch.dumps) == (20, 0)
+        assert (watch.samples, watch.dumps) == (20, 0)
         watch.be_still()
         assert 40 <= await watch.until("suspect") <= 62
         await watch.go(3)
@@ -110,13 +110,13 @@ def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident
     tell_no_heartbeat(story)
 
 
-def test_looks_go_on_while_it_hangs_and_are_kept_by_nobody(tell_no_heartbeat):
+def test_samples_go_on_while_it_hangs_and_are_not_stored(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
         await watch.go(200)
         assert sim.status == "hung"
-        assert watch.looks >= 30
+        assert watch.samples >= 30
         assert sim.tower.counters.dumps == 2 * watch.dumps
         assert all(len(r.dumps) == 2 for r in sim.generation.ranks.values())
 
@@ -124,7 +124,7 @@ def test_looks_go_on_while_it_hangs_and_are_kept_by_nobody(tell_no_heartbeat):
 
 
 @pytest.mark.parametrize("stack", [IN_ALL_REDUCE, IN_USER_CODE])
-def test_a_job_whose_ranks_spin_needs_more_looks(tell_no_heartbeat, stack):
+def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         await watch.go(150, stack=stack)
@@ -140,7 +140,7 @@ def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_no_hear
         for rank in sim.world.ranks.values():
             rank.cpu_cores = 1.0
         for number in range(20):
-            await watch.go(95, stack=LINES[number % 2])  # four or five looks at one line
+            await watch.go(95, stack=LINES[number % 2])  # four or five samples in one line
             await watch.go(25, stack=LINES[2])
         assert watch.statuses == ["healthy"]
 
@@ -169,7 +169,7 @@ def test_a_rank_that_moves_bytes_is_waited_for(tell_no_heartbeat, field):
     tell_no_heartbeat(story)
 
 
-def test_a_rank_that_is_stopped_is_found_after_two_looks(tell_no_heartbeat):
+def test_a_rank_that_is_stopped_is_found_after_two_samples(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         rank = sim.world.ranks[1]
@@ -236,7 +236,7 @@ def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_no_he
     tell_no_heartbeat(story)
 
 
-def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(tell_no_heartbeat):
+def test_ranks_with_pages_that_never_beat_are_watched_by_samples_after_the_start(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         for rank in sim.world.ranks.values():
             rank.has_page, rank.cpu_cores = True, 1.0
@@ -254,22 +254,22 @@ def test_ranks_with_pages_that_never_beat_are_watched_by_looks_after_the_start(t
 
 def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
-        await sim.report(200)  # nobody answers the looks
+        await sim.report(200)  # no agent answers the orders for samples
         assert sim.status == "monitoring_lost"
-        said = "not watched: no rank has a heartbeat page, and looks at them show no stack"
+        said = "not watched: no rank has a heartbeat page, and samples of them show no stack"
         assert sim.live.watch.reason == f"{said}; see /readyz"
 
     tell_no_heartbeat(story)
 
 
-def test_one_beat_ends_the_looks(tell_no_heartbeat):
+def test_one_beat_ends_the_samples(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(60)
-        before = watch.looks
+        before = watch.samples
         sim.world.ranks[0].has_page = True
         await sim.step(12)
         await watch.go(5)
-        assert watch.looks == before
+        assert watch.samples == before
 
     tell_no_heartbeat(story)
 

@@ -125,7 +125,7 @@ class Intake:
         address = client_of(request.scope)
         if self._waste.is_spent(address, time.monotonic()):
             raise RefusedError(
-                429, "too much from this address was refused: look into the log of its agent"
+                429, "too much from this address was refused: see the log of its agent"
             )
         body = await read_body(request, limit, hold)
         if self._turns is not None:

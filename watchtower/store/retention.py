@@ -46,7 +46,7 @@ class Retention:
         1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
     )
     dumps_per_job_mb: float = setting(
-        400, 1, 1_000_000, "Dumps of one job: two looks at 16,384 ranks, and no job fills it all."
+        400, 1, 1_000_000, "Dumps of one job: two dumps of 16,384 ranks, and no job fills it all."
     )
     dump_days: float = setting(
         30,

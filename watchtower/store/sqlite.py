@@ -138,7 +138,7 @@ class SqliteStore:
         return self._open
 
     def _find_file(self) -> sqlite3.Connection:
-        """The file, when it is where the next run will look for it. Raises OSError."""
+        """The file, when it is where the next run will search for it. Raises OSError."""
         db = self._db
         if _inode_of(self._path) != self._inode:
             raise OSError(
@@ -206,7 +206,7 @@ class SqliteStore:
         return self._write(lambda db: db.execute(fade, (share,)))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
-        """Note who looks after an incident; False when there is none of that id."""
+        """Note who handles an incident; False when there is none of that id."""
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
@@ -242,13 +242,13 @@ class SqliteStore:
 
         return self._thread.submit(probe)
 
-    def look(self) -> Future[None]:
+    def check_file(self) -> Future[None]:
         """See whether the file is still there; cheap, for somebody who does not write."""
 
-        def look() -> None:
+        def check() -> None:
             self._find_file()
 
-        return self._thread.submit(look)
+        return self._thread.submit(check)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases."""

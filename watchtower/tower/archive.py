@@ -44,14 +44,14 @@ MAX_TOLD = 20
 AGAIN_S = 5.0
 """The store is tried again this often while it fails."""
 
-LOOK_S = 5.0
+CHECK_FILE_S = 5.0
 """What is written meanwhile to a file that was removed is gone."""
 
 SETTLED_S = 15.0
 """It works again when it has not failed for this long: three tries."""
 
 PRUNE_EVERY_S = 60.0
-"""How often to look for what is more than is kept."""
+"""How often to delete what is over the limits."""
 
 PACE_DIFFERS = 1.3
 """A typical step that became so many times longer or shorter is stored anew: the first steps of a
@@ -98,7 +98,7 @@ class Archive:
     """Writes behind the event loop's back; only what is acknowledged is waited for.
 
     What could not be written stays in memory until it can; to a store that hangs nothing more is
-    given. Not thread-safe: futures are looked at, none calls back.
+    given. Not thread-safe: it polls futures, none calls back.
     """
 
     def __init__(self, store: SqliteStore, memory: Memory, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class Archive:
         self.failure = ""
         self._clock = clock
         self._started_at = clock.now()
-        self._failed_at = self._tried_at = self._pruned_at = self._looked_at = float("-inf")
+        self._failed_at = self._tried_at = self._pruned_at = self._checked_at = float("-inf")
         self._recoveries = 0
         self._unsaved, self._rows = Unsaved(), PendingRows()
         self._rows_saving: Future[None] = Future()
@@ -252,9 +252,9 @@ class Archive:
             self._tried_at = now
             self._give(self.store.probe)
             self._retry()
-        elif self.failing_since is None and now - self._looked_at >= LOOK_S:
-            self._looked_at = now
-            self._give(self.store.look)
+        elif self.failing_since is None and now - self._checked_at >= CHECK_FILE_S:
+            self._checked_at = now
+            self._give(self.store.check_file)
         self._save_rows()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
@@ -318,7 +318,7 @@ class Archive:
         self._saving[ident] = _Saving(incident=incident, future=future)
 
     def _settle(self, ident: str) -> None:
-        """Look whether the write of an incident is done."""
+        """Check whether the write of an incident is done."""
         saving = self._saving.get(ident)
         if saving is None or not saving.future.done():
             return

@@ -28,7 +28,7 @@ MAX_BYTES = 64_000_000
 """... and about so many bytes of them."""
 
 MARGIN_S = 60.0
-"""Dumps are looked for from this long before the stall: the wall clock may have been set since."""
+"""Dumps are searched from this long before the stall: the wall clock may have been set since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class StoredDumps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """An incident to take away: for a report, a golden, a look with another release."""
+    """An incident to take away: for a report, a golden, a replay with another release."""
 
     format: str
     watchtower: str

@@ -70,7 +70,7 @@ def _find_trouble(tower: Tower, now: float) -> str:
     """Say why the tower cannot decide; empty when it can."""
     late_s, behind_s = now - tower.counters.last_tick_at, tower.runner.behind_s()
     if late_s >= TICK_IS_LATE_S:
-        return f"the last look at the jobs was {late_s:.0f} s ago"
+        return f"the last check of the jobs was {late_s:.0f} s ago"
     return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""
 
 

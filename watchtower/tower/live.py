@@ -109,7 +109,7 @@ class LiveJob:
 
     @property
     def is_acked(self) -> bool:
-        """Whether somebody looks after the open incident."""
+        """Whether the open incident is acknowledged."""
         incident = self.incident
         return bool(incident and incident.closed_at is None and incident.ack)
 
@@ -145,8 +145,8 @@ class LiveJob:
 
     def question(self) -> tuple[float, float, bool]:
         """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
-        census = self.watch.census
-        slow_since = census.since if census else 0.0
+        wait_counts = self.watch.wait_counts
+        slow_since = wait_counts.since if wait_counts else 0.0
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
     def note_condition(self, kind: Kind, now: float) -> None:

@@ -26,7 +26,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.no_heartbeat import wants_look
+from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.surroundings import Surroundings, view_surroundings
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
@@ -140,7 +140,7 @@ class Tower:
         now, batch = self.clock.now(), sent.batch
         name = self.fleet.labels.find(batch.job, batch.owner)
         if batch.glance:
-            self._take_glance(name, batch, now)
+            self._take_sample(name, batch, now)
             return DumpReceipt(id=batch.id)
         taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
         if taken and live is not None:
@@ -152,11 +152,11 @@ class Tower:
         self.counters.dumps += 1
         return receipt
 
-    def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
+    def _take_sample(self, name: str, batch: DumpBatch, now: float) -> None:
         live, job = self.live.get(name), self.fleet.jobs.get(name)
         if live is not None and job is not None and live.generation == job.generation.number:
             dumps = job.generation.own(batch)
-            live.watch.looks.take(dumps, batch.stacks, now - batch.held_s)
+            live.watch.samples.take(dumps, batch.stacks, now - batch.held_s)
 
     def tick(self) -> None:
         """Judge every job; one job's failure never stops the watch of the others."""
@@ -210,8 +210,8 @@ class Tower:
         gen = job.generation
         if self._is_returning(job, live, now):
             return
-        looks = live.watch.looks
-        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, looks)
+        samples = live.watch.samples
+        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
         losses = self._find_losses(live, gen, now)
@@ -219,18 +219,18 @@ class Tower:
         live.around = self._look_around(gen, live, condition, now)
         effects = live.watch.step(condition, live.around, now)
         self._carry_out(live, gen, effects, now)
-        if wants_look(gen, looks, self.policy, now):
-            self._look(live, gen, now)
+        if wants_sample(gen, samples, self.policy, now):
+            self._order_sample(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
             self.archive.remember(job, live)
 
-    def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
-        """Order a glance at every rank of a job of which none beats."""
+    def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:
+        """Order a sample of every rank of a job without heartbeats."""
         reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
-        live.watch.looks.begin({record.vitals.rank for record in reporting}, now)
-        self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
+        live.watch.samples.begin({record.vitals.rank for record in reporting}, now)
+        self._order_dumps(live, gen, DumpsWanted(reason="sample", again=True, sample=True), now)
 
     def _is_returning(self, job: Job, live: LiveJob, now: float) -> bool:
         """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower, or
@@ -318,7 +318,7 @@ class Tower:
             gen.job,
             make_id(self.clock.wall()),
             now,
-            glance=wanted.glance,
+            sample=wanted.sample,
             jitter_s=jitter_s(len(gen.ranks)),
         )
 
@@ -334,7 +334,7 @@ class Tower:
     def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
         live.is_asked_again = False  # what came in while it waited is in
-        return collect_case_inputs(gen, nodes, self.detector, watch.stall, watch.census, now)
+        return collect_case_inputs(gen, nodes, self.detector, watch.stall, watch.wait_counts, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

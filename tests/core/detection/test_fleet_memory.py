@@ -15,7 +15,7 @@ import pytest
 
 from tests.core.builders import a_stack, as_sent
 from tests.properties import is_thorough
-from watchtower.core.detection.looks import Looks
+from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
@@ -297,17 +297,17 @@ def test_a_job_that_is_forgotten_takes_nothing(fleet):
 
 
 def test_stack_samples_of_a_rank_are_small_whatever_its_records_say():
-    looks = Looks()
-    looks.begin({0}, 0.0)
+    samples = Samples()
+    samples.begin({0}, 0.0)
     logs = tuple(f"{n:016x}" for n in range(4096))
     (dump,) = batch("bad", "b", {0: 7}, "n1").ranks
     with traced() as grown:
         for at in range(3):
             records = RankCollectives(logs=tuple(f"{log}{at}" for log in logs))
-            looks.take([replace(dump, collectives=records)], [a_stack("f train.py:1")], float(at))
+            samples.take([replace(dump, collectives=records)], [a_stack("f train.py:1")], float(at))
             del records
         assert grown() < 10_000
-    assert looks.seen[0].changed_at == 2.0
+    assert samples.latest[0].changed_at == 2.0
 
 
 def test_learned_pauses_count_and_the_shortest_are_dropped_first(fleet, monkeypatch):

@@ -65,12 +65,12 @@ def test_a_motionless_suspect_that_others_wait_for_is_hung_after_ten_seconds():
     assert IncidentOpened in story.kinds()
 
 
-def test_the_stacks_are_looked_at_again_before_an_incident_opens():
+def test_the_stacks_are_dumped_again_before_an_incident_opens():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
     second = story.see(stalled(), seconds=7)
-    assert DumpsWanted(reason="second look", again=True) in second
+    assert DumpsWanted(reason="second dump", again=True) in second
 
 
 def test_without_a_diagnosis_nothing_becomes_an_incident():

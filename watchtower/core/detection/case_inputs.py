@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.case_parts import CaseParts, DumpPlace, age_beat
-from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Detector, Stall
+from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.fleet.generation import DumpBody, Generation, NodeRecord, RankRecord
 from watchtower.wire.report import Ending
 
@@ -30,8 +30,8 @@ class CaseInputs:
     records: tuple[RankRecord, ...]
     rivals: Mapping[int, Sequence[str]]
     nodes: Mapping[str, NodeRecord]
-    tallies: Mapping[int, tuple[int, int]]
-    """Of a slow job: looks and waits by rank."""
+    wait_counts: Mapping[int, tuple[int, int]]
+    """Of a slow job: samples and waits by rank."""
     detector: Detector
     since: float
     evidence_since: float
@@ -49,29 +49,29 @@ def collect_case_inputs(
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall | None,
-    census: Census | None,
+    wait_counts: WaitCounts | None,
     now: float,
 ) -> CaseInputs:
-    """Copy what is known of a generation: in a stall, at its end, or slow (`census`)."""
+    """Copy what is known of a generation: in a stall, at its end, or slow (`wait_counts`)."""
     since = stall.since if stall else now
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
-    tallies = census.tallies if census else {}
+    by_rank = wait_counts.by_rank if wait_counts else {}
     return CaseInputs(
         job=gen.job,
         generation=gen.number,
         world_size=gen.world_size,
         missing=gen.missing_ranks(),
         typical_step_s=gen.pace("").typical_s,
-        slowdown=gen.pace("").slowdown if census else 1.0,
+        slowdown=gen.pace("").slowdown if wait_counts else 1.0,
         records=tuple(record.copy() for record in gen.ranks.values()),
         rivals=rivals,
         nodes=dict(nodes),
-        tallies={rank: (tally.looks, tally.waits) for rank, tally in tallies.items()},
+        wait_counts={rank: (count.samples, count.waits) for rank, count in by_rank.items()},
         detector=detector,
         since=since,
-        evidence_since=census.since if census else since,
+        evidence_since=wait_counts.since if wait_counts else since,
         now=now,
     )
 
@@ -148,9 +148,9 @@ def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> 
 def _with_more(evidence: RankEvidence, inputs: CaseInputs) -> RankEvidence:
     if evidence.rank in inputs.rivals:
         evidence = replace(evidence, rivals=tuple(inputs.rivals[evidence.rank]))
-    if evidence.rank in inputs.tallies:
-        looks, waits = inputs.tallies[evidence.rank]
-        evidence = replace(evidence, looks=looks, waits=waits)
+    if evidence.rank in inputs.wait_counts:
+        samples, waits = inputs.wait_counts[evidence.rank]
+        evidence = replace(evidence, looks=samples, waits=waits)
     return evidence
 
 

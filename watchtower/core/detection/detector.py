@@ -1,6 +1,6 @@
-"""The detector: is this job stepping, starting, stalled, suspended, over, or out of sight?
+"""The detector: is this job stepping, starting, stalled, suspended, over, or out of reach?
 
-It looks at one generation at one moment and answers with a condition and the reason for it. What
+It judges one generation at one moment, and returns a condition with its reason. What
 follows from a condition (suspicion, an incident, an alert) is decided in `incidents`.
 """
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.detection.job_end import explain_end, find_end
-from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.no_heartbeat import (
     change_limit_s,
     goes_on,
@@ -19,6 +18,7 @@ from watchtower.core.detection.no_heartbeat import (
     has_no_heartbeat,
     unchanged_since,
 )
+from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.phrases import say_duration, say_slower
@@ -33,13 +33,13 @@ class Kind(Enum):
     STEPPING = "stepping"
     STARTING = "starting"
     UNWATCHED = "unwatched"
-    """No rank beats, and looks have not told anything yet."""
+    """No rank has heartbeats, and there are not enough samples yet."""
     CHANGING = "changing"
-    """No rank beats, but looks find that it goes on."""
+    """No rank has heartbeats, but samples show changes."""
     STEPLESS = "stepless"
     """No step for longer than a healthy job takes, and nothing is overdue yet."""
     BLIND = "blind"
-    """No rank beats, and looks show no stack: the job is not watched."""
+    """No rank has heartbeats, and samples show no stack: the job is not watched."""
     SLOW = "slow"
     STALLED = "stalled"
     SUSPENDED = "suspended"
@@ -57,7 +57,7 @@ class Why(Enum):
     STARTUP = "startup"
     DEATH = "death"
     UNCHANGED = "unchanged"
-    """No rank beats, and looks find nothing that changes."""
+    """No rank has heartbeats, and samples show no change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,10 @@ class Detector:
         nodes: Mapping[str, NodeRecord],
         pauses: Pauses,
         now: float,
-        looks: Looks | None = None,
+        samples: Samples | None = None,
     ) -> Condition:
         """Say what the job is doing at `now`."""
-        looks = looks or Looks()
+        samples = samples or Samples()
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
@@ -107,9 +107,9 @@ class Detector:
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
             self._find_death(gen, reporting, now)
-            or self._find_startup_stall(gen, reporting, looks, now)
+            or self._find_startup_stall(gen, reporting, samples, now)
             or self._find_overdue(gen, reporting, nodes, pauses, now)
-            or self._find_unchanged(gen, reporting, looks, now)
+            or self._find_unchanged(gen, reporting, samples, now)
         )
         if stall is not None:
             return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
@@ -117,7 +117,7 @@ class Detector:
             lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
             shown = ", ".join(lost[:5])
             return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
-        return self._judge_progress(gen, reporting, looks, now)
+        return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
         """Whether a node's agent has not reported for longer than it may."""
@@ -182,14 +182,14 @@ class Detector:
         return Condition(kind=Kind.ENDED, reason=explain_end(find_end(gen)))
 
     def _judge_progress(
-        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Condition:
         if has_no_heartbeat(gen):
-            condition = self._judge_no_heartbeat(gen, looks, now)
+            condition = self._judge_no_heartbeat(gen, samples, now)
         else:
             condition = self._judge_pace(gen)
         if condition.kind is Kind.UNWATCHED:
-            return self._find_changeless(gen, looks, now) or condition
+            return self._find_changeless(gen, samples, now) or condition
         if condition.kind in (Kind.STEPPING, Kind.STARTING):
             return self._find_stepless(gen, reporting, now) or condition
         return condition
@@ -224,10 +224,10 @@ class Detector:
             kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
         )
 
-    def _find_changeless(self, gen: Generation, looks: Looks, now: float) -> Condition | None:
+    def _find_changeless(self, gen: Generation, samples: Samples, now: float) -> Condition | None:
         """Find a job without heartbeats that is not called healthy: its samples do not change."""
-        still_s = now - max(gen.began_at, gen.resumed_at, looks.since)
-        if still_s <= change_limit_s(looks, self.policy):
+        still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
+        if still_s <= change_limit_s(samples, self.policy):
             return None
         reason = (
             f"no rank has heartbeats, and no stack sample has changed for {say_duration(still_s)}"
@@ -239,25 +239,25 @@ class Detector:
         is_moving = now - record.moved_at <= self.policy.phase_still_s
         return bool(beat and beat.phase) and is_moving
 
-    def _judge_no_heartbeat(self, gen: Generation, looks: Looks, now: float) -> Condition:
+    def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in gen.ranks.values())
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "beats; is beat() called?" if has_page else "has a heartbeat page"
-        reason = f"watched by looks every {every_s}: no rank {what}"
-        if looks.is_blind:
-            text = f"not watched: no rank {what}, and looks at them show no stack; see /readyz"
+        reason = f"watched by samples every {every_s}: no rank {what}"
+        if samples.is_blind:
+            text = f"not watched: no rank {what}, and samples of them show no stack; see /readyz"
             return Condition(kind=Kind.BLIND, reason=text)
-        is_changing = has_changed(gen, looks, self.policy, now)
+        is_changing = has_changed(gen, samples, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
-        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
         if not has_no_heartbeat(gen):
             return None
-        since = unchanged_since(gen, reporting, looks, self.policy, now)
+        since = unchanged_since(gen, reporting, samples, self.policy, now)
         if since is None:
             return None
         ranks = frozenset(record.vitals.rank for record in reporting)
@@ -283,7 +283,7 @@ class Detector:
         return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
 
     def _find_startup_stall(
-        self, gen: Generation, reporting: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
         watched = [r for r in reporting if r.vitals.beat is not None]
         if not watched or gen.is_paced:
@@ -301,7 +301,7 @@ class Detector:
                 grace_s = max(grace_s, self.policy.phase_patience_s)
         if now - since <= grace_s:
             return None
-        if has_no_heartbeat(gen) and goes_on(gen, looks, self.policy):
+        if has_no_heartbeat(gen) and goes_on(gen, samples, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())

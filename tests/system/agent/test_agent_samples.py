@@ -1,4 +1,4 @@
-"""What the agent does for ranks that do not beat: glances, and what they move over TCP."""
+"""What the agent does for ranks without heartbeats: samples, and their traffic over TCP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ while True:
 """A rank that moves a megabyte a second and knows nothing of heartbeats."""
 
 
-def test_a_glance_is_one_round_without_children_and_stands_in_no_dumps_way(
+def test_a_sample_is_one_round_without_children_and_delays_no_dump(
     tower: RecordingTower, start: Start, run_agent: Run
 ) -> None:
     ranks = [start(RANK=str(rank), WORLD_SIZE="2", WATCHTOWER_JOB="llama") for rank in range(2)]
@@ -40,14 +40,14 @@ def test_a_glance_is_one_round_without_children_and_stands_in_no_dumps_way(
     run_agent(tower.url)
     wait_until(lambda: len(tower.ranks()) == 2, "both ranks are reported")
     order = {"job": "llama", "expires_s": 10.0}
-    tower.orders = [{"id": "look", "glance": True, **order}]
-    wait_until(lambda: tower.dumps, "a glance arrives")
+    tower.orders = [{"id": "sample", "glance": True, **order}]
+    wait_until(lambda: tower.dumps, "a sample arrives")
     tower.orders = [{"id": "whole", **order}]
     wait_until(lambda: len(tower.dumps) == 3, "two rounds arrive")
-    glance, *whole = tower.dumps
-    assert (glance["glance"], glance["round"], glance["reason"]) == (True, 1, "look")
-    assert {dump["rank"]: dump["children"] for dump in glance["ranks"]} == {0: [], 1: []}
-    assert all(dump["threads"] for dump in glance["ranks"])
+    sample, *whole = tower.dumps
+    assert (sample["glance"], sample["round"], sample["reason"]) == (True, 1, "sample")
+    assert {dump["rank"]: dump["children"] for dump in sample["ranks"]} == {0: [], 1: []}
+    assert all(dump["threads"] for dump in sample["ranks"])
     for batch in whole:
         assert (batch["glance"], batch["reason"]) == (False, "whole")
         assert [len(dump["children"]) for dump in batch["ranks"]] == [1, 0]
