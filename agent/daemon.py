@@ -1,4 +1,4 @@
-"""Puts the parts together and runs the loop: look, report, and dump when a deadline passes."""
+"""Puts the parts together and runs the loop: check, report, and dump when a deadline passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker, Target, no_page
 from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, jobs_meant, refuse
-from agent.limits import look_at_limits
+from agent.gaps import find_gaps
 from agent.metrics import Metrics
 from agent.procfs import Proc
 from agent.start import first_line, raise_descriptor_limit
@@ -37,7 +37,7 @@ from agent.watching.watchlist import Watchlist
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply
-from watchtower.wire.report import AgentLimits, Report
+from watchtower.wire.report import AgentGaps, Report
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ class Agent:
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._metrics = Metrics()
         self._py_spy = settings.py_spy or find_py_spy()
-        self._limits = AgentLimits()
-        self._limits_at = float("-inf")
+        self._gaps = AgentGaps()
+        self._gaps_at = float("-inf")
         share = random.random()
         self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
         self._ledger = DumpLedger()
@@ -112,9 +112,9 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         raise_descriptor_limit()
-        self._look_at_limits(time.monotonic())
+        self._find_gaps(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
-        print(first_line(self._settings, self._limits, url), flush=True)
+        print(first_line(self._settings, self._gaps, url), flush=True)
         self._reports.start()
         self._dumps.start()
         if self._keeper is not None:
@@ -151,7 +151,7 @@ class Agent:
                     tick_at = now + self._settings.interval_s
                 has_looked = self._guard(self._tick)
             wake_at = tick_at
-            # Who can no longer look or act is not alive: the watchdog may start it afresh.
+            # An agent that can no longer check or act is not alive: the watchdog may restart it.
             if self._guard(self._act) and has_looked:
                 wake_at = min(tick_at, self._notifier.alive(time.monotonic(), self._status()))
             if self._sleep(wake_at):
@@ -174,8 +174,8 @@ class Agent:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        if now - self._limits_at >= config.LIMITS_EVERY_S:
-            self._look_at_limits(now)
+        if now - self._gaps_at >= config.GAPS_EVERY_S:
+            self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
         report = Report(
             version=PROTOCOL_VERSION,
@@ -184,8 +184,8 @@ class Agent:
             interval_s=self._settings.interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
             limits=replace(
-                self._limits,
-                python_stacks=self._limits.python_stacks or self._stacks.trouble(),
+                self._gaps,
+                python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
                 ranks=str(self._discovery.left_out),
                 owners=self._discovery.owners.trouble(),
@@ -295,12 +295,12 @@ class Agent:
             os.eventfd_read(self._wake)
         return bool(woken - {self._wake}) and self._watchlist.notice_ends(time.monotonic())
 
-    def _look_at_limits(self, now: float) -> None:
-        limits = look_at_limits(self._proc, self._py_spy)
-        if limits != self._limits:
-            for sentence in limits.sentences():
+    def _find_gaps(self, now: float) -> None:
+        gaps = find_gaps(self._proc, self._py_spy)
+        if gaps != self._gaps:
+            for sentence in gaps.sentences():
                 log.warning("limit: %s", sentence)
-        self._limits, self._limits_at = limits, now
+        self._gaps, self._gaps_at = gaps, now
 
     def _status(self) -> str:
         count = len(self._watchlist.living())

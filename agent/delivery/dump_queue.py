@@ -87,7 +87,7 @@ class Keeper(Protocol):
         """Return which dumps are kept."""
 
     def notice(self, removed: str = "") -> None:
-        """Look at the queue soon; a removed dump need not be kept any more."""
+        """Check the queue soon; a removed dump need not be kept any more."""
 
 
 class DumpQueue:

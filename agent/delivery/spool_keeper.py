@@ -48,7 +48,7 @@ class SpoolKeeper:
         return self._ids
 
     def notice(self, removed: str = "") -> None:
-        """Look at the queue soon."""
+        """Check the queue soon."""
         if removed:
             self._removed.append(removed)
         self._wake.set()

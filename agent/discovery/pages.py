@@ -69,7 +69,7 @@ class PageFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a look at a process's descriptors gave, and how many links it read."""
+    """The result of a search in a process's descriptors, and how many links it read."""
 
     page: PageFile | None
     looked_at: int
@@ -80,7 +80,7 @@ def find_page(
 ) -> Search:
     """Find the page that `pid` itself writes; a page inherited over fork is not its own.
 
-    Only the lowest `limit` descriptors are looked at: a page in a directory is held open by its
+    Only the lowest `limit` descriptors are checked: a page in a directory is held open by its
     writer's mapping too, so its link is there as well and no directory has to be known.
     """
     try:
@@ -102,7 +102,7 @@ def find_page(
 
 
 def is_page_link(link: str) -> bool:
-    """Say whether a descriptor's link looks like a page's: a memfd or a file of that name."""
+    """Say whether a descriptor's link is like that of a page: a memfd or a file of that name."""
     return link == MEMFD_LINK or os.path.basename(link).startswith(f"{MEMFD_NAME}.")
 
 

@@ -47,7 +47,7 @@ class RankRecords:
     failures: tuple[str, ...] = ()
 
 
-def look_at_collectives(
+def read_collectives(
     proc: Proc, pid: int, view: PageView | None, kernel: KernelWait, deadline: float
 ) -> RankRecords | None:
     """Return what a rank's page and its library say; None when it keeps no records."""

@@ -55,7 +55,7 @@ class RecordSocket:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.setblocking(False)
-                # By descriptor, so that it is what was looked at, however long its path is.
+                # By descriptor, so that it is what was checked, however long its path is.
                 connection.connect(f"/proc/self/fd/{found}")
                 self._check_listener(connection)
                 request = (

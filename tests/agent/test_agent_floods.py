@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
 from agent.delivery.shipping import encode_report
 from agent.discovery.candidates import Candidate
+from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
-from agent.discovery.look_schedule import LookSchedule
 from agent.discovery.pages import find_page
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.room import LARGE_JOB, MAX_LIVING, make_room
@@ -150,7 +150,7 @@ def test_other_owners_floods_take_no_room_of_an_owner_s_share(
 
 
 def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
-    schedule = LookSchedule()
+    schedule = CheckSchedule()
     found: dict[int, float] = {}
     cheap = range(1000, 1008)
     for pid in [*range(200), *cheap]:
@@ -160,9 +160,9 @@ def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
     for now in range(120):
         schedule.run(
             float(now),
-            look=lambda each, at=now: (  # type: ignore[misc]
+            check=lambda each, at=now: (  # type: ignore[misc]
                 found.setdefault(each.process.pid, at),
-                min(4096, 64 * 4**each.looks) if each.process.pid < 1000 else 10,
+                min(4096, 64 * 4**each.checks) if each.process.pid < 1000 else 10,
             )[1],
             is_rank=lambda _: True,
         )

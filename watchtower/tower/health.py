@@ -41,7 +41,7 @@ def check_health(tower: Tower) -> Health:
     nodes = tower.fleet.nodes
     said: dict[str, list[str]] = {}
     for name, node in sorted(nodes.items()):
-        for text in node.limits.sentences():
+        for text in node.gaps.sentences():
             said.setdefault(text, []).append(name)
     limits = [_with_nodes(text, names) for text, names in said.items()]
     shared = [name for name, node in sorted(nodes.items()) if now - node.shared_at < SHARED_S]

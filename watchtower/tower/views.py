@@ -203,7 +203,7 @@ def _view_node(tower: Tower, name: str, now: float) -> NodeView:
     if node is None:
         return NodeView(node=name, silent_for_s=0.0, limits=[])
     silent_s = round(now - node.seen_at, 2)
-    return NodeView(node=name, silent_for_s=silent_s, limits=list(node.limits.sentences()))
+    return NodeView(node=name, silent_for_s=silent_s, limits=list(node.gaps.sentences()))
 
 
 def _step(step: int) -> int | None:

@@ -103,7 +103,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
     names = {record.key.node for record in inputs.records}
     if inputs.missing:
         # An agent without rights sees no rank of another user: the missing ones may run there.
-        names |= {name for name, node in nodes.items() if node.limits.process}
+        names |= {name for name, node in nodes.items() if node.gaps.process}
     return Case(
         job=inputs.job,
         generation=inputs.generation,
@@ -167,5 +167,5 @@ def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEviden
         node=name,
         silent_for_s=now - node.seen_at,
         interval_s=node.interval_s,
-        limits=node.limits,
+        limits=node.gaps,
     )

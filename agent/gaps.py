@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from agent.dumpers.python_stacks import MISSING_HELP
 from agent.procfs import Proc, parse_fields
-from watchtower.wire.report import AgentLimits
+from watchtower.wire.report import AgentGaps
 
 CAP_DAC_READ_SEARCH = 2
 CAP_SYS_PTRACE = 19
@@ -31,16 +31,16 @@ HOST_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the inode of the first one."""
 
 
-def look_at_limits(proc: Proc, py_spy: str) -> AgentLimits:
-    """Look at Yama, our capabilities and py-spy."""
+def find_gaps(proc: Proc, py_spy: str) -> AgentGaps:
+    """Return what Yama, our capabilities and py-spy do not allow."""
     capabilities = read_capabilities(proc)
-    return AgentLimits(
-        python_stacks=_limit_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
-        process="; ".join(filter(None, _limits_of_process(proc, capabilities))),
+    return AgentGaps(
+        python_stacks=_gap_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
+        process="; ".join(filter(None, _gaps_of_process(proc, capabilities))),
     )
 
 
-def _limit_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
+def _gap_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
     if not py_spy:
         return MISSING_HELP
     if ptrace_scope >= 3:
@@ -54,13 +54,13 @@ def _limit_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
     return ""
 
 
-def _limits_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
-    yield _limit_of_other_users(capabilities, in_user_namespace(proc))
+def _gaps_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
+    yield _gap_of_other_users(capabilities, in_user_namespace(proc))
     if read_pid_namespace(proc) != HOST_PID_NAMESPACE:
         yield CONTAINED_HELP
 
 
-def _limit_of_other_users(capabilities: int, in_namespace: bool) -> str:
+def _gap_of_other_users(capabilities: int, in_namespace: bool) -> str:
     missing = [name for number, name in NEEDED.items() if not has(capabilities, number)]
     sees = f"finds ranks of user {os.getuid()} only: for those of others it needs"
     if missing:

@@ -1,4 +1,4 @@
-"""When candidates are looked at, and how a budget of descriptors is shared. By value."""
+"""When candidates are checked, and how a budget of descriptors is shared. By value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from agent.config import DESCRIPTOR_BURST, DESCRIPTORS_PER_S
 from agent.discovery.candidates import Candidate
-from agent.discovery.look_schedule import LookSchedule
+from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.process_table import Process
 
 
@@ -17,28 +17,28 @@ def a_candidate(pid: int = 10) -> Candidate:
 
 class Scene:
     def __init__(self, cost: int = 1) -> None:
-        self.schedule, self.cost = LookSchedule(), cost
+        self.schedule, self.cost = CheckSchedule(), cost
         self.ranks: set[int] = set()
-        self.looks: list[tuple[float, int]] = []
+        self.checks: list[tuple[float, int]] = []
 
     def run(self, until: float, start: float = 0.0) -> None:
         now = start
         while now <= until:
-            self.schedule.run(now, look=self._looker(now), is_rank=self._is_rank)
+            self.schedule.run(now, check=self._checker(now), is_rank=self._is_rank)
             now += 1.0
 
-    def _looker(self, now: float):  # type: ignore[no-untyped-def]
-        def look(candidate: Candidate) -> int:
-            self.looks.append((now, candidate.process.pid))
+    def _checker(self, now: float):  # type: ignore[no-untyped-def]
+        def check(candidate: Candidate) -> int:
+            self.checks.append((now, candidate.process.pid))
             return self.cost
 
-        return look
+        return check
 
     def _is_rank(self, candidate: Candidate) -> bool:
         return candidate.process.pid in self.ranks
 
     def times(self, pid: int = 10) -> list[float]:
-        return [at for at, who in self.looks if who == pid]
+        return [at for at, who in self.checks if who == pid]
 
 
 def test_looks_become_rarer_and_never_stop() -> None:
@@ -69,7 +69,7 @@ def test_no_more_descriptors_are_read_than_there_are() -> None:
     for pid in range(100):
         scene.schedule.add(a_candidate(pid), 0.0, helper=False)
     scene.run(100.0)
-    spent = 1000 * len(scene.looks)
+    spent = 1000 * len(scene.checks)
     assert spent <= DESCRIPTOR_BURST + 100 * DESCRIPTORS_PER_S + 1000
 
 
@@ -79,7 +79,7 @@ def test_ranks_are_looked_at_first_when_there_is_little() -> None:
         scene.schedule.add(a_candidate(pid), 0.0, helper=False)
     scene.ranks = {19}
     scene.run(0.0)
-    assert scene.looks == [(0.0, 19)]
+    assert scene.checks == [(0.0, 19)]
 
 
 def test_a_candidate_that_is_gone_is_dropped() -> None:

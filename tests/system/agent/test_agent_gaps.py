@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent.limits import in_user_namespace
+from agent.gaps import in_user_namespace
 from agent.procfs import Proc
 from tests.system.agent.agent_processes import clean_environment
 
@@ -25,9 +25,9 @@ def can(name):
         return False
     return True
 print(can("environ"), can("syscall"), os.access("/", os.R_OK))
-from agent.limits import look_at_limits
+from agent.gaps import find_gaps
 from agent.procfs import Proc
-print(repr(look_at_limits(Proc(), "/bin/py-spy").process))
+print(repr(find_gaps(Proc(), "/bin/py-spy").process))
 """
 
 

@@ -1,4 +1,4 @@
-"""When each candidate is looked at again, within a budget of descriptors. Decided by value."""
+"""When each candidate is checked again, within a budget of descriptors. Decided by value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 from itertools import count, zip_longest
 
 from agent.config import (
+    CHECK_AGAIN_S,
     DESCRIPTOR_BURST,
     DESCRIPTORS_PER_CANDIDATE_S,
     DESCRIPTORS_PER_S,
-    LOOK_AGAIN_S,
 )
 from agent.discovery.candidates import Candidate
 
 HELPER_WAIT_S = 8.0
-"""What a rank forks is looked at later: it has hundreds of inherited descriptors and no page."""
+"""What a rank forks is checked later: it has hundreds of inherited descriptors and no page."""
 
 RANK_WAIT_SHARE = 0.25
-"""A rank without a page is looked at after another quarter of its age: importing torch may take
+"""A rank without a page is checked after another quarter of its age: importing torch may take
 10 s or 60 s, and its page is found that much later at most."""
 
 
 _Due = tuple[float, int, Candidate]
 
 
-class LookSchedule:
-    """A queue of candidates by time, and a purse of descriptors that fills again slowly."""
+class CheckSchedule:
+    """A queue of candidates by time, and a budget of descriptors that grows again slowly."""
 
     def __init__(self) -> None:
         self._queue: list[_Due] = []
@@ -42,12 +42,12 @@ class LookSchedule:
         self,
         now: float,
         *,
-        look: Callable[[Candidate], int],
+        check: Callable[[Candidate], int],
         is_rank: Callable[[Candidate], bool],
     ) -> None:
-        """Look at what is due, ranks first, while there are descriptors left to spend.
+        """Check what is due, ranks first, while there are descriptors left to spend.
 
-        `look` returns the links it read, or -1 when the candidate is gone.
+        `check` returns the links it read, or -1 when the candidate is gone.
         """
         self._fill(now)
         due: list[_Due] = []
@@ -59,8 +59,8 @@ class LookSchedule:
                 for late in due[place:]:
                     heapq.heappush(self._queue, late)
                 return
-            spent = look(candidate)
-            candidate.looks += 1
+            spent = check(candidate)
+            candidate.checks += 1
             if spent >= 0:
                 candidate.cost = spent
                 self._descriptors -= spent
@@ -81,7 +81,7 @@ def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]
     """Order what is due: in turn from the ranks, from those that may be one, and from the rest.
 
     Among ranks the cheap ones go first: a rank with thousands of descriptors costs the others
-    nothing. Nobody waits for ever for somebody else's many processes.
+    nothing. No process waits for ever for another owner's many processes.
     """
     ranks = sorted((each for each in due if is_rank(each[2])), key=lambda e: (e[2].cost, e[:2]))
     rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
@@ -93,8 +93,8 @@ def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]
 
 
 def wait_after(candidate: Candidate, now: float, *, is_rank: bool) -> float:
-    """Return how long to wait for the next look."""
-    wait_s = LOOK_AGAIN_S[min(max(candidate.looks, 1), len(LOOK_AGAIN_S)) - 1]
+    """Return how long to wait for the next check."""
+    wait_s = CHECK_AGAIN_S[min(max(candidate.checks, 1), len(CHECK_AGAIN_S)) - 1]
     if is_rank:
-        wait_s = max(LOOK_AGAIN_S[0], RANK_WAIT_SHARE * (now - candidate.first_seen))
-    return min(wait_s, LOOK_AGAIN_S[-1])
+        wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * (now - candidate.first_seen))
+    return min(wait_s, CHECK_AGAIN_S[-1])
