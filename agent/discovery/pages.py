@@ -72,7 +72,7 @@ class Search:
     """The result of a search in a process's descriptors, and how many links it read."""
 
     page: PageFile | None
-    looked_at: int
+    links_read: int
 
 
 def find_page(
@@ -87,18 +87,18 @@ def find_page(
         with os.scandir(proc.file(pid, "fd")) as entries:
             names = [entry.name for entry in islice(entries, limit)]
     except OSError:
-        return Search(page=None, looked_at=1)
-    looked_at, tried = 1, 0
+        return Search(page=None, links_read=1)
+    links_read, tried = 1, 0
     for name in names:
-        looked_at += 1
+        links_read += 1
         if not is_page_link(proc.link(pid, f"fd/{name}")):
             continue
         if page := _open_own(proc, pid, start_time, name):
-            return Search(page=page, looked_at=looked_at)
-        looked_at, tried = looked_at + LOOKS_PER_PAGE, tried + 1
+            return Search(page=page, links_read=links_read)
+        links_read, tried = links_read + LOOKS_PER_PAGE, tried + 1
         if tried >= MAX_PAGES_TRIED:
             break
-    return Search(page=None, looked_at=looked_at)
+    return Search(page=None, links_read=links_read)
 
 
 def is_page_link(link: str) -> bool:

@@ -9,7 +9,7 @@ from watchtower.core.detection.aftermath import Loss, Opening, group_losses
 from watchtower.core.detection.detector import Kind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
@@ -42,7 +42,7 @@ class LiveJob:
     generation: int
     watch: JobWatch
     pauses: Pauses
-    around: Surroundings = Surroundings()
+    context: StallContext = StallContext()
     incident: Incident | None = None
     """The open incident, else the latest one of this generation."""
     evidence: bytes | None = None

@@ -27,7 +27,7 @@ from watchtower.core.detection.effects import (
     StatusChanged,
 )
 from watchtower.core.detection.no_heartbeat import wants_sample
-from watchtower.core.detection.surroundings import Surroundings, view_surroundings
+from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
@@ -216,8 +216,8 @@ class Tower:
             return
         losses = self._find_losses(live, gen, now)
         self._carry_out(live, gen, live.take_losses(losses, gen, now), now)
-        live.around = self._look_around(gen, live, condition, now)
-        effects = live.watch.step(condition, live.around, now)
+        live.context = self._stall_context(gen, live, condition, now)
+        effects = live.watch.step(condition, live.context, now)
         self._carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
@@ -257,13 +257,13 @@ class Tower:
         if self.live.get(live.name) is live:
             self._tick_job(self.fleet.jobs[live.name], self.clock.now())
 
-    def _look_around(
+    def _stall_context(
         self, gen: Generation, live: LiveJob, condition: Condition, now: float
-    ) -> Surroundings:
+    ) -> StallContext:
         if condition.stall is None:
-            return Surroundings(typical_s=gen.pace("").typical_s)
+            return StallContext(typical_s=gen.pace("").typical_s)
         stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
-        return view_surroundings(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
+        return stall_context_of(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float

@@ -122,7 +122,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         ranks=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
-        dumps=DumpsView(have=live.around.dumps_have, want=live.around.dumps_want),
+        dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
         mute=view_mute(mute) if mute else None,
         verdict=verdict,
     )

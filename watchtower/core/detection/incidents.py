@@ -26,7 +26,7 @@ from watchtower.core.detection.effects import (
 )
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
 from watchtower.core.detection.samples import Samples
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
 from watchtower.core.fleet.pace import Pause, Pauses
@@ -144,14 +144,14 @@ class JobWatch:
     _dumped_again: bool = False
     _is_resumed: bool = False
 
-    def step(self, condition: Condition, around: Surroundings, now: float) -> list[Effect]:
+    def step(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
-            status = self._follow_stall(condition.stall, status, around, effects, now)
+            status = self._follow_stall(condition.stall, status, context, effects, now)
         elif status is Status.RECOVERED and condition.kind in (Kind.STEPPING, Kind.CHANGING):
-            status = self._weigh_recovery(around, now)
+            status = self._weigh_recovery(context, now)
         elif condition.kind is Kind.STEPLESS and self.status is Status.SUSPECT:
             effects += self._learn_pause(now)  # the stall is over, although no step was seen
             self.stall = self.diagnosis = self.patience = None
@@ -166,18 +166,18 @@ class JobWatch:
         return effects
 
     def _follow_stall(
-        self, stall: Stall, status: Status, around: Surroundings, effects: list[Effect], now: float
+        self, stall: Stall, status: Status, context: StallContext, effects: list[Effect], now: float
     ) -> Status:
         if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
             effects += self._begin_suspicion(now)
         self.stall = self.prolong(stall)
-        self._phase = around.phase
+        self._phase = context.phase
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
-        effects += self._ask_for_diagnosis(around, now)
+        effects += self._ask_for_diagnosis(context, now)
         if status is Status.SUSPECT:
-            return self._weigh_suspicion(self.stall, around, effects, now)
+            return self._weigh_suspicion(self.stall, context, effects, now)
         return status
 
     def _say_lost(self, reason: str) -> str:
@@ -274,15 +274,15 @@ class JobWatch:
         self._dumped_again = False
         return [DumpsWanted(reason="suspect")]
 
-    def _ask_for_diagnosis(self, around: Surroundings, now: float) -> list[Effect]:
+    def _ask_for_diagnosis(self, context: StallContext, now: float) -> list[Effect]:
         is_death = self.stall is not None and self.stall.why is Why.DEATH
         is_due = self._timing.is_due(
-            around, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
+            context, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
         )
         return [DiagnosisWanted()] if is_due else []
 
     def _weigh_suspicion(
-        self, stall: Stall, around: Surroundings, effects: list[Effect], now: float
+        self, stall: Stall, context: StallContext, effects: list[Effect], now: float
     ) -> Status:
         waited = now - self.suspect_since
         if self.diagnosis is None:
@@ -291,16 +291,16 @@ class JobWatch:
             self.diagnosis = not_diagnosed(
                 now - stall.since, f"none came within {DIAGNOSIS_WAIT_S:g} s"
             )
-        self.patience = patience_for(self.diagnosis, around, self.pauses, self.policy)
+        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
         if waited >= SECOND_DUMP * self.patience.length_s and not self._dumped_again:
             self._dumped_again = True
             effects.append(DumpsWanted(reason="second dump", again=True))
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
-    def _weigh_recovery(self, around: Surroundings, now: float) -> Status:
+    def _weigh_recovery(self, context: StallContext, now: float) -> Status:
         """Call a job healthy when it has gone on for as long as a rank may go without a step."""
         policy = self.policy
-        long_s = max(policy.suspect_floor_s, policy.suspect_factor * around.typical_s)
+        long_s = max(policy.suspect_floor_s, policy.suspect_factor * context.typical_s)
         is_over = self.recovered_at is not None and now - self.recovered_at >= long_s
         return Status.HEALTHY if is_over else Status.RECOVERED
 

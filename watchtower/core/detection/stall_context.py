@@ -1,4 +1,4 @@
-"""The surroundings of a stall: what incidents need to know besides the condition itself."""
+"""The context of a stall: what incidents need to know besides the condition itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STILL_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StallContext:
     """One generation during a stall, reduced to what patience and diagnosis timing depend on."""
 
     phase: str = ""
@@ -25,7 +25,7 @@ class Surroundings:
     starting: bool = False
     """The job has not come to its first steps."""
     no_heartbeat: bool = False
-    """Looks say that it is stalled: no rank beats."""
+    """Samples show that it is stalled: no rank has heartbeats."""
     all_still: bool = False
     """Several ranks are live and none of them moves."""
     dumps_have: int = 0
@@ -41,14 +41,14 @@ class Surroundings:
         return self.dumps_have >= self.dumps_want
 
 
-def view_surroundings(
+def stall_context_of(
     gen: Generation,
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
     stall: Stall,
     diagnosis: Diagnosis | None,
     now: float,
-) -> Surroundings:
+) -> StallContext:
     """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
     live = detector.find_reporting(gen.live(), nodes, now)
     # Of each rank the newest: only the last dumps are kept, so that their number stands still.
@@ -56,7 +56,7 @@ def view_surroundings(
     dumped_at = [at for at in dumped_at if at >= stall.since]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
-    return Surroundings(
+    return StallContext(
         phase=phase,
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
