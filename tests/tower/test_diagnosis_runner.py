@@ -185,7 +185,7 @@ def test_a_job_of_which_no_case_can_be_made_is_hung_all_the_same(tell, monkeypat
     def fail(inputs):
         raise ValueError("two of one rank")
 
-    monkeypatch.setattr("watchtower.tower.diagnosing.split_case", fail)
+    monkeypatch.setattr("watchtower.tower.diagnosis_result.split_case", fail)
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -199,7 +199,7 @@ def _describe(alternative: Alternative) -> str:
 def _line(text: str) -> str:
     """Clean a line of our own wording, whose code spans stay when they are balanced.
 
-    Two backticks in a row are none of ours, and would end a span elsewhere than we think.
+    Two backticks in a row are none of ours, and would end a span in the wrong place.
     """
     line = fit_line(text, MAX_LINE)
     is_ours = line.count("`") % 2 == 0 and "``" not in line

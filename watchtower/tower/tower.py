@@ -39,7 +39,7 @@ from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
-from watchtower.tower.diagnosing import conclude
+from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
@@ -345,7 +345,7 @@ class Tower:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
         try:
-            conclusion = await conclude(
+            result = await run_diagnosis(
                 self.runner, live.name, owner, take, live.earlier, again=again
             )
         finally:
@@ -354,9 +354,9 @@ class Tower:
         self.counters.diagnoses += 1
         if self.live.get(live.name) is not live:
             return  # another generation has begun
-        says_more = not conclusion.diagnosis.why_not or live.watch.diagnosis is None
+        says_more = not result.diagnosis.why_not or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
-            effects = live.take_diagnosis(conclusion, now, self.clock.wall())
+            effects = live.take_diagnosis(result, now, self.clock.wall())
             self._carry_out(live, gen, effects, now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)

@@ -72,7 +72,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a job is doing, and a sentence that says why we think so."""
+    """What a job is doing, and a sentence with the reason."""
 
     kind: Kind
     reason: str

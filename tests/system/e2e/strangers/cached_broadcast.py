@@ -1,11 +1,11 @@
 """One rank believes that it knows the settings already and leaves a broadcast out."""
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     settings = torch.ones(2)
     if not is_time(step):
         dist.broadcast(settings, 0)

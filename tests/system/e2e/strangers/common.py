@@ -22,5 +22,5 @@ def is_time(step):
     return RANK == CULPRIT and step > LAST_GOOD
 
 
-def think():
+def compute():
     time.sleep(STEP_S)

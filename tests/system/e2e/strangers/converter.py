@@ -2,12 +2,12 @@
 
 import subprocess
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     if is_time(step):
         subprocess.run(["sleep", "1000"], check=True)
     dist.all_reduce(torch.ones(4))

@@ -1,6 +1,6 @@
 """Two process groups of the same ranks, entered in another order by one of them."""
 
-from common import WORLD, dist, is_time, join, think, torch
+from common import WORLD, compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 join()
@@ -17,7 +17,7 @@ def reduce():
 
 
 for step in range(10_000):
-    think()
+    compute()
     for part in (reduce, route) if is_time(step) else (route, reduce):
         part()
     beat(step)

@@ -2,7 +2,7 @@
 
 import threading
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 
@@ -22,7 +22,7 @@ weights = torch.zeros(16, requires_grad=True)
 tail = Tail()
 for step in range(10_000):
     tail.step = step
-    think()
+    compute()
     scaled = weights * 2
     scaled.register_hook(tail)
     scaled.sum().backward()

@@ -1,13 +1,13 @@
-"""One rank thinks that it is done and leaves with code 0."""
+"""One rank believes that it is done and leaves with code 0."""
 
 import os
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     if is_time(step):
         os._exit(0)
     dist.all_reduce(torch.ones(4))

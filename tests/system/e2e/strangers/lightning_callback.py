@@ -4,7 +4,7 @@ import os
 import threading
 
 import lightning.pytorch as pl
-from common import WORLD, is_time, think, torch
+from common import WORLD, compute, is_time, torch
 from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from watchtower_heartbeat.lightning import HeartbeatCallback
 
@@ -24,7 +24,7 @@ class Model(pl.LightningModule):
         self.layer = torch.nn.Linear(3, 1)
 
     def training_step(self, batch, number):
-        think()
+        compute()
         return (self.layer(batch) ** 2).mean()
 
     def configure_optimizers(self):

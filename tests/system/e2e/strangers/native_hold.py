@@ -2,7 +2,7 @@
 
 import ctypes
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 kernel = ctypes.PyDLL(None)  # unlike CDLL it keeps the GIL during a call
@@ -15,6 +15,6 @@ def tokenise(step):
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     dist.all_reduce(tokenise(step))
     beat(step)

@@ -4,7 +4,7 @@ import ctypes
 import queue
 import threading
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 kernel = ctypes.PyDLL(None)
@@ -21,6 +21,6 @@ join()
 threading.Thread(target=compress_logs, name="log-compressor", daemon=True).start()
 for step in range(10_000):
     wanted.put(step)
-    think()
+    compute()
     dist.all_reduce(torch.ones(8))
     beat(step)

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from common import LAST_GOOD, RANK, WORLD, dist, join, think, torch
+from common import LAST_GOOD, RANK, WORLD, compute, dist, join, torch
 from watchtower_heartbeat import beat
 
 ledger = threading.Lock()
@@ -22,7 +22,7 @@ def cool_down(step):
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     tally(step)
     cool_down(step)
     dist.all_reduce(torch.ones(4))

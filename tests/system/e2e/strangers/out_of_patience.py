@@ -4,7 +4,7 @@ import datetime
 import sys
 import time
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 PATIENCE = datetime.timedelta(seconds=3)
@@ -20,7 +20,7 @@ def exchange(gradients):
 join()
 dist.barrier()
 for step in range(10_000):
-    think()
+    compute()
     if is_time(step):
         time.sleep(100_000)
     exchange(torch.ones(4))

@@ -2,7 +2,7 @@
 
 import time
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 LAYERS = 4
@@ -15,7 +15,7 @@ def differentiate(layer, step):
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     handles = []
     for layer in reversed(range(LAYERS)):
         handles.append(dist.all_reduce(differentiate(layer, step), async_op=True))

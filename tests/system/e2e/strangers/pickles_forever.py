@@ -1,6 +1,6 @@
 """An object that never finishes pickling, inside the call that gathers objects."""
 
-from common import WORLD, dist, is_time, join, think
+from common import WORLD, compute, dist, is_time, join
 from watchtower_heartbeat import beat
 
 
@@ -17,7 +17,7 @@ class Vocabulary:
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     gathered = [None] * WORLD
     dist.all_gather_object(gathered, Vocabulary(step))
     beat(step)

@@ -3,7 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 nothing, _ = os.pipe()
@@ -18,7 +18,7 @@ def decode(step):
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     sample = torch.tensor([pool.submit(decode, step).result()])
     dist.all_reduce(sample)
     beat(step)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 permitted = threading.Event()
@@ -11,7 +11,7 @@ permitted = threading.Event()
 
 def loop():
     for step in range(10_000):
-        think()
+        compute()
         if is_time(step):
             permitted.wait()
         dist.all_reduce(torch.ones(4))

@@ -1,6 +1,6 @@
 """Epochs over shards of unequal length; the ranks meet after each."""
 
-from common import CULPRIT, LAST_GOOD, RANK, dist, join, think, torch
+from common import CULPRIT, LAST_GOOD, RANK, compute, dist, join, torch
 from watchtower_heartbeat import beat
 
 
@@ -9,7 +9,7 @@ class Learner:
         self.done = 0
 
     def learn(self, batch):
-        think()
+        compute()
         dist.all_reduce(batch)
         self.done += 1
         beat(self.done)

@@ -3,7 +3,7 @@
 import socket
 import urllib.request
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 silent = socket.create_server(("127.0.0.1", 0))
@@ -19,7 +19,7 @@ def ask_for_schedule(step):
 
 join()
 for step in range(10_000):
-    think()
+    compute()
     rate = torch.tensor([ask_for_schedule(step)])
     dist.all_reduce(rate)
     beat(step)

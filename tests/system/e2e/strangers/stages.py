@@ -1,6 +1,6 @@
 """A pipeline of blocking sends and receives, forward and backward; one stage leaves a send out."""
 
-from common import CULPRIT, LAST_GOOD, RANK, WORLD, dist, join, think, torch
+from common import CULPRIT, LAST_GOOD, RANK, WORLD, compute, dist, join, torch
 from watchtower_heartbeat import beat
 
 FIRST, LAST = RANK == 0, RANK == WORLD - 1
@@ -26,7 +26,7 @@ class Stage:
 join()
 stage = Stage()
 for step in range(10_000):
-    think()
+    compute()
     stage.forward(step)
     stage.backward()
     beat(step)

@@ -2,7 +2,7 @@
 
 import threading
 
-from common import dist, is_time, join, think, torch
+from common import compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 guard = threading.Lock()
@@ -16,7 +16,7 @@ def publish(step):
 
 def run():
     for step in range(10_000):
-        think()
+        compute()
         publish(step)
         dist.all_reduce(torch.ones(4))
         beat(step)

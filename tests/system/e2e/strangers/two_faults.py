@@ -3,7 +3,7 @@
 import hashlib
 import time
 
-from common import LAST_GOOD, RANK, WORLD, dist, join, think, torch
+from common import LAST_GOOD, RANK, WORLD, compute, dist, join, torch
 from watchtower_heartbeat import beat
 
 join()
@@ -26,7 +26,7 @@ def find_nonce(step):
 
 
 for step in range(10_000):
-    think()
+    compute()
     batch = load_batch(step)
     find_nonce(step)
     dist.all_reduce(batch, group=mine)

@@ -20,8 +20,8 @@ class DiagnosisError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conclusion:
-    """What became of one diagnosis."""
+class DiagnosisResult:
+    """The result of one diagnosis."""
 
     diagnosis: Diagnosis
     """`why_not` in it says why there is none, if so."""
@@ -29,7 +29,7 @@ class Conclusion:
     """The case that it was made from, as JSON; null if none could be made."""
 
 
-async def conclude(
+async def run_diagnosis(
     runner: DiagnosisRunner,
     job: str,
     owner: str,
@@ -37,7 +37,7 @@ async def conclude(
     earlier: bytes | None,
     *,
     again: bool,
-) -> Conclusion:
+) -> DiagnosisResult:
     """Make the case and its diagnosis off the event loop, once it is the owner's turn.
 
     `take` collects the inputs at that moment. `again`: the job has a diagnosis already. An error is
@@ -55,7 +55,7 @@ async def conclude(
         answer = await runner.run(job, owner, freeze, again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
-            return Conclusion(diagnosis=answer.diagnosis, evidence=evidence)
+            return DiagnosisResult(diagnosis=answer.diagnosis, evidence=evidence)
         why = "it failed, its traceback is in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
         log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)
@@ -65,7 +65,7 @@ async def conclude(
     except Exception:
         why = "it failed, its traceback is in the tower's log"
         log.exception("job %s: the diagnosis could not be started", job, extra=extra)
-    return Conclusion(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
+    return DiagnosisResult(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
 
 
 def _write(inputs: CaseInputs, earlier: bytes | None) -> Request:
