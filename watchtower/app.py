@@ -138,7 +138,7 @@ def serve(config: TowerConfig) -> None:
     finally:
         store.close()
         if tower is not None:
-            tower.archive.tell_lost()
+            tower.store_writer.tell_lost()
 
 
 def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:

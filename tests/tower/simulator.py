@@ -132,7 +132,7 @@ class Simulation:
         while tasks := list(self.tower._tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
-        for saving in list(self.tower.archive._saving.values()):
+        for saving in list(self.tower.store_writer._saving.values()):
             with contextlib.suppress(OSError, sqlite3.Error):
                 await asyncio.wrap_future(saving.future)
 

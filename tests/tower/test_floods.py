@@ -106,7 +106,7 @@ def test_what_changes_all_the_time_is_one_write_a_tick(tell):
             crash_loops(sim, attempt)
             for number in range(200):
                 pause = Pause(phase=f"{attempt}", frame_class="user", length_s=9.0)
-                sim.tower.archive.keep_pause(f"bad{number}", pause, OTHER)
+                sim.tower.store_writer.keep_pause(f"bad{number}", pause, OTHER)
         assert queued == []
         sim.tower.tick()
         assert commits == [MAX_ROWS]

@@ -12,7 +12,7 @@ from tests.tower.simulator import Simulation, hang
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.fleet.generation import DumpBody
 from watchtower.store.rows import read_case
-from watchtower.tower.archive import StoreFailedError
+from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report
 from watchtower.wire.verdict import Cause
 

@@ -118,11 +118,11 @@ class TowerCollector(Collector):
             "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
             "watchtower_store_failing": (
                 "1 while the store cannot be written.",
-                float(tower.archive.failing_since is not None),
+                float(tower.store_writer.failing_since is not None),
             ),
             "watchtower_store_set_aside": (
                 "1 if this tower began an empty store because the file was damaged.",
-                float(tower.archive.store.set_aside is not None),
+                float(tower.store_writer.store.set_aside is not None),
             ),
             "watchtower_stored_bytes": (
                 "Memory that jobs and nodes take beyond a record of each rank.",

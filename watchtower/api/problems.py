@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.paging import PagingRefusedError
+from watchtower.tower.store_writer import StoreFailedError
 
 _TITLES = {
     400: "Bad request",

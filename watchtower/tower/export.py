@@ -95,12 +95,12 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 
 async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDumps], bool]:
     """Read the newest dumps of an incident; true with them if these are all."""
-    archive, dumps, last, size = tower.archive, list[StoredDumps](), None, 0
+    store_writer, dumps, last, size = tower.store_writer, list[StoredDumps](), None, 0
     page: list[DumpRow] = []
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
     until = incident.closed_at or tower.clock.wall()
     while len(dumps) <= MAX_BATCHES and size < MAX_BYTES:
-        page = await archive.read(archive.store.dumps(incident.job, since, until, last))
+        page = await store_writer.read(store_writer.store.dumps(incident.job, since, until, last))
         if not page:
             break
         dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in page]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.tower.archive import Archive
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
+from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -59,7 +59,7 @@ def check_health(tower: Tower) -> Health:
     return Health(
         ready=not trouble,
         detail=trouble or "able to decide",
-        store=_say_store(tower.archive),
+        store=_say_store(tower.store_writer),
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
@@ -82,14 +82,14 @@ def say_state(tower: Tower) -> str:
     return f"{said}; hung: {', '.join(hung)}" if hung else said
 
 
-def _say_store(archive: Archive) -> str:
-    if archive.failing_since is None:
-        aside = archive.store.set_aside
+def _say_store(store_writer: StoreWriter) -> str:
+    if store_writer.failing_since is None:
+        aside = store_writer.store.set_aside
         return (
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )
     return (
-        f"fails since {rfc3339(archive.failing_since)}: {archive.failure}; incidents are kept in "
+        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents are kept in "
         "memory, dumps are refused; make room in the data folder, or check its owner"
     )
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.phrases import say_duration
 from watchtower.store.records import Ack, Mute
-from watchtower.tower.archive import Archive, StoreFailedError
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.live import LiveJob
+from watchtower.tower.store_writer import StoreFailedError, StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT, check_text
 
 MAX_MUTES = 1000
@@ -49,8 +49,8 @@ class AckView:
 class Paging:
     """The mutes in force, and acks on their way to the store."""
 
-    def __init__(self, archive: Archive, mutes: Iterable[Mute], clock: Clock) -> None:
-        self._archive = archive
+    def __init__(self, store_writer: StoreWriter, mutes: Iterable[Mute], clock: Clock) -> None:
+        self._store_writer = archive
         self._clock = clock
         self._mutes = {mute.job: mute for mute in mutes}
 
@@ -81,14 +81,16 @@ class Paging:
             )
         now = self._clock.wall()
         mute = Mute(job=job, since=now, until=now + for_s, reason=reason.strip())
-        await self._archive.wait(self._archive.store.save_mute(mute), "the mute")
+        await self._store_writer.wait(self._store_writer.store.save_mute(mute), "the mute")
         self._mutes[job] = mute
         return mute
 
     async def unmute(self, job: str) -> bool:
         """Let a job page again; False when it was not muted. Raises StoreFailedError."""
         was_muted = self.mute_of(job) is not None
-        await self._archive.wait(self._archive.store.remove_mute(job), "the end of the mute")
+        await self._store_writer.wait(
+            self._store_writer.store.remove_mute(job), "the end of the mute"
+        )
         self._mutes.pop(job, None)
         return was_muted
 
@@ -99,13 +101,15 @@ class Paging:
         """
         _check(by=(by, MAX_NAME), note=(note, MAX_TEXT))
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
-        is_there = await self._archive.wait(self._archive.store.save_ack(incident, ack), "the ack")
-        if not is_there and any(one.id == incident for one in self._archive.unsaved(None)):
+        is_there = await self._store_writer.wait(
+            self._store_writer.store.save_ack(incident, ack), "the ack"
+        )
+        if not is_there and any(one.id == incident for one in self._store_writer.unsaved(None)):
             raise StoreFailedError(
                 "the incident is not written yet, so the ack cannot be; try again"
             )
         if is_there:
-            self._archive.note_ack(incident, ack)
+            self._store_writer.note_ack(incident, ack)
         for job in live if is_there else ():
             if job.incident is not None and job.incident.id == incident:
                 job.incident = replace(job.incident, ack=ack)

@@ -35,7 +35,6 @@ from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.archive import DAY_S, Archive, recall_dumps
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
@@ -44,6 +43,7 @@ from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.paging import Paging
+from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
@@ -81,8 +81,8 @@ class Tower:
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
         self.fleet.past.update(memory.generations)
-        self.archive = Archive(store, memory, clock)
-        self.paging = Paging(self.archive, memory.mutes, clock)
+        self.store_writer = StoreWriter(store, memory, clock)
+        self.paging = Paging(self.store_writer, memory.mutes, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
@@ -106,7 +106,7 @@ class Tower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.runner.stop()
-        self.archive.close()
+        self.store_writer.close()
 
     def take_report(self, report: Report) -> ReportReply:
         """Take one node's report. Raises FleetFullError when a bound is reached."""
@@ -146,9 +146,9 @@ class Tower:
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(name)
-        saving, receipt = self.archive.begin_dumps(name, sent), DumpReceipt(id=batch.id)
+        saving, receipt = self.store_writer.begin_dumps(name, sent), DumpReceipt(id=batch.id)
         del sent, batch, taken  # a decoded batch is many times as large as its message
-        await self.archive.wait(saving, "the dumps")
+        await self.store_writer.wait(saving, "the dumps")
         self.counters.dumps += 1
         return receipt
 
@@ -167,7 +167,7 @@ class Tower:
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
         self._fade_pauses()
-        self.archive.tick(now)
+        self.store_writer.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
 
@@ -198,12 +198,12 @@ class Tower:
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
-        left = self.archive.claim_left(job.name, number)
+        left = self.store_writer.claim_left(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
         log.info("job %s: attempt %d seen", job.name, number, extra={"sharer": job.sharer})
-        self.archive.remember(job, begun)
+        self.store_writer.remember(job, begun)
         return begun
 
     def _step(self, job: Job, live: LiveJob, now: float) -> None:
@@ -224,7 +224,7 @@ class Tower:
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
-            self.archive.remember(job, live)
+            self.store_writer.remember(job, live)
 
     def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a sample of every rank of a job without heartbeats."""
@@ -249,7 +249,7 @@ class Tower:
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
         try:
-            await recall_dumps(self.archive, self.clock, self.fleet, gen)
+            await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
         finally:
@@ -279,10 +279,10 @@ class Tower:
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.archive.keep_pause(live.name, pause, sharer)
+                    self.store_writer.keep_pause(live.name, pause, sharer)
                     self.fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self.archive.keep(self._write_incident(live, effect, now), sharer)
+                    self.store_writer.keep(self._write_incident(live, effect, now), sharer)
 
     def _write_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
@@ -371,9 +371,9 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
+            self.store_writer.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
-            self.archive.forget(job.name, self.fleet.past[job.name])
+            self.store_writer.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
             self.runner.forget(job.name)
             self._keep_pauses(job.name)
@@ -387,7 +387,7 @@ class Tower:
             self._faded_on += days
             for pauses in self._pauses.values():
                 pauses.fade(FADE_A_DAY**days)
-            self.archive.fade_pauses(FADE_A_DAY**days)
+            self.store_writer.fade_pauses(FADE_A_DAY**days)
 
     def _keep_pauses(self, name: str) -> None:
         """Keep what was learned of a job that is over, as the newest; the oldest make room."""

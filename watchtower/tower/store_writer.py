@@ -1,4 +1,4 @@
-"""What the tower keeps through the store, and what it takes over from its last run."""
+"""Writes to the store, and reads what the last run of the tower left there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, Memo
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
+from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, Writes
 from watchtower.tower.pending_rows import PendingRows
 from watchtower.tower.unsaved import Unsaved
-from watchtower.tower.writes import STORE_HANGS_S, STORE_WAIT_S, Writes
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Status
 
@@ -69,7 +69,9 @@ class StoreFailedError(Exception):
     """What was sent could not be stored; the message says why. Sending it again may help."""
 
 
-async def recall_dumps(archive: Archive, clock: Clock, fleet: Fleet, gen: Generation) -> None:
+async def recall_dumps(
+    store_writer: StoreWriter, clock: Clock, fleet: Fleet, gen: Generation
+) -> None:
     """Give a generation the dumps of its present stall that the store has and it does not.
 
     They came before their rank was first reported, or the tower's last run took them. Raises
@@ -79,7 +81,7 @@ async def recall_dumps(archive: Archive, clock: Clock, fleet: Fleet, gen: Genera
     if last_beat is None:
         return
     now, wall = clock.now(), clock.wall()
-    async for stored in archive.read_dumps(gen.job, wall - (now - last_beat)):
+    async for stored in store_writer.read_dumps(gen.job, wall - (now - last_beat)):
         job = fleet.jobs.get(gen.job)
         if job is None or job.generation is not gen:
             return
@@ -94,11 +96,11 @@ class _Saving:
     future: Future[None]
 
 
-class Archive:
+class StoreWriter:
     """Writes behind the event loop's back; only what is acknowledged is waited for.
 
-    What could not be written stays in memory until it can; to a store that hangs nothing more is
-    given. Not thread-safe: it polls futures, none calls back.
+    What could not be written stays in memory until it can; a store that hangs gets
+    nothing more. Not thread-safe: it polls futures, none calls back.
     """
 
     def __init__(self, store: SqliteStore, memory: Memory, clock: Clock) -> None:
@@ -114,7 +116,7 @@ class Archive:
         self._rows_saving: Future[None] = Future()
         self._rows_saving.set_result(None)
         self._saving: dict[str, _Saving] = {}
-        self._dump_writes, self._others = Writes(STORE_WAIT_S), Writes(STORE_HANGS_S)
+        self._dump_writes, self._others = OpenWrites(STORE_WAIT_S), OpenWrites(STORE_HANGS_S)
         self._left: dict[str, Incident] = {}
         for incident in memory.incidents:
             older = self._left.pop(incident.job, None)
@@ -184,7 +186,7 @@ class Archive:
     def fade_pauses(self, share: float) -> None:
         """Let all learned pauses fade, those of jobs that are not live too."""
         self._save_all_rows()  # else what was learned before would not fade
-        self._give(lambda: self.store.fade_pauses(share))
+        self._begin_write(lambda: self.store.fade_pauses(share))
 
     def remember(self, job: Job, live: LiveJob) -> None:
         """Store with a tick whose a job is, who the ranks are and how fast they step, when that has
@@ -250,15 +252,15 @@ class Archive:
             self._note(TimeoutError(f"it has not answered for {hanging_s:.0f} s"))
         if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
             self._tried_at = now
-            self._give(self.store.probe)
+            self._begin_write(self.store.probe)
             self._retry()
         elif self.failing_since is None and now - self._checked_at >= CHECK_FILE_S:
             self._checked_at = now
-            self._give(self.store.check_file)
+            self._begin_write(self.store.check_file)
         self._save_rows()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
-            self._give(lambda: self.store.prune(self._clock.wall()))
+            self._begin_write(lambda: self.store.prune(self._clock.wall()))
 
     def _save_rows(self) -> None:
         """Begin one transaction of the rows that wait, unless one is under way."""
@@ -269,10 +271,10 @@ class Archive:
 
     def _save_all_rows(self) -> None:
         while self._rows:
-            self._give(partial(self.store.save_rows, self._rows.take()))
+            self._begin_write(partial(self.store.save_rows, self._rows.take()))
 
-    def _give(self, save: Callable[[], Future[None]]) -> bool:
-        """Begin a write that nobody waits for; False when the store hangs."""
+    def _begin_write(self, save: Callable[[], Future[None]]) -> bool:
+        """Begin a write without waiting for it; False if the store hangs."""
         return self._others.begin(object(), save) is not None
 
     def _give_up_left(self) -> None:

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 STORE_WAIT_S = 4.0
-"""Who sends waits this long until it is stored: an agent gives up after 5 s, and sends it again."""
+"""A sender waits this long until its message is stored. An agent gives up after 5 s and sends again."""
 
 STORE_HANGS_S = 30.0
-"""A write that nobody waits for may take this long: a first one after a prune of many megabytes."""
+"""A write in the background may take this long: a first one after a prune of many megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class _Write:
     since: float
 
 
-class Writes:
+class OpenWrites:
     """Writes under way, in the order in which the store does them."""
 
     def __init__(self, patience_s: float) -> None:
@@ -40,7 +40,7 @@ class Writes:
         return self._writes[key].future
 
     def take_done(self) -> list[Future[None]]:
-        """Let go of those that are done, and return them."""
+        """Remove the writes that are done, and return them."""
         done: list[Future[None]] = []
         while self._writes and (first := next(iter(self._writes.items())))[1].future.done():
             done.append(self._writes.pop(first[0]).future)
