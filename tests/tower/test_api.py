@@ -18,7 +18,7 @@ from watchtower.api.ingest import MAX_REPORT_BYTES, ReportsFirst
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower import archive
+from watchtower.tower import store_writer
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.orders import ReportReply

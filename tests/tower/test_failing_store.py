@@ -105,8 +105,8 @@ def test_a_mute_that_cannot_be_kept_is_refused(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(3)
         with no_room(), pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.paging.mute(JOB, 60, "x" * 1000)
-        assert sim.tower.paging.mutes() == []
+            await sim.tower.silences.add(JOB, 60, "x" * 1000)
+        assert sim.tower.silences.all() == []
 
     tell(story)
 
@@ -239,12 +239,12 @@ def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_ackno
         away = path.rename(path.with_name("away"))
         await until(sim, lambda: "was removed" in check_health(sim.tower).store)
         with pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.paging.mute(JOB, 60, "")
+            await sim.tower.silences.add(JOB, 60, "")
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
             await sim.take(sim.batch("n0", 1, behind=2))
         assert not path.exists()
         away.rename(path)
         await until(sim, lambda: check_health(sim.tower).store == "works")
-        await sim.tower.paging.mute(JOB, 60, "")
+        await sim.tower.silences.add(JOB, 60, "")
 
     tell(story)

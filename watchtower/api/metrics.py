@@ -104,7 +104,7 @@ class TowerCollector(Collector):
             typical.add_metric([name], gen.pace("").typical_s)
             diagnosis = live.watch.diagnosis
             suspects.add_metric([name], len(diagnosis.suspects) if diagnosis else 0)
-            muted.add_metric([name], float(self._tower.paging.mute_of(live.name) is not None))
+            muted.add_metric([name], float(self._tower.silences.find(live.name) is not None))
         yield from (status, step, typical, suspects, muted)
 
     def _self(self) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """Somebody looks after an incident: it need not page any more."""
+    """Somebody handles an incident: its alerts are off."""
 
     at: float
     by: str = ""
@@ -40,8 +40,8 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mute:
-    """A job that pages nobody until `until`. It is watched as before."""
+class Silence:
+    """A job whose alerts are off until `until`. It is watched as before."""
 
     job: str
     since: float
@@ -85,4 +85,4 @@ class Memory:
     incidents: tuple[Incident, ...]
     """Open ones with their cases, and each job's latest one when it says how the job ended; oldest
     first."""
-    mutes: tuple[Mute, ...] = ()
+    silences: tuple[Silence, ...] = ()

@@ -52,7 +52,7 @@ WHERE job = ? AND taken_at >= ? AND (taken_at < ? OR (taken_at = ? AND id < ?))
 ORDER BY taken_at DESC, id DESC LIMIT ?
 """
 
-SAVE_MUTE = """
+SAVE_SILENCE = """
 INSERT INTO mutes (job, since, until, reason) VALUES (?, ?, ?, ?)
 ON CONFLICT (job) DO UPDATE SET since = excluded.since, until = excluded.until,
     reason = excluded.reason

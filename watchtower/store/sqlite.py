@@ -31,8 +31,8 @@ from watchtower.store.records import (
     GenerationRow,
     Incident,
     Memory,
-    Mute,
     PauseRow,
+    Silence,
 )
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
@@ -212,12 +212,12 @@ class SqliteStore:
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
-    def save_mute(self, mute: Mute) -> Future[None]:
-        """Mute a job, or change how long."""
-        row = (mute.job, mute.since, mute.until, mute.reason)
-        return self._write(lambda db: db.execute(rows.SAVE_MUTE, row))
+    def save_silence(self, silence: Silence) -> Future[None]:
+        """Silence a job, or change for how long."""
+        row = (silence.job, silence.since, silence.until, silence.reason)
+        return self._write(lambda db: db.execute(rows.SAVE_SILENCE, row))
 
-    def remove_mute(self, job: str) -> Future[None]:
+    def remove_silence(self, job: str) -> Future[None]:
         """Let a job page again."""
         return self._write(lambda db: db.execute("DELETE FROM mutes WHERE job = ?", (job,)))
 
@@ -316,8 +316,8 @@ class SqliteStore:
                 )
             },
             incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
-            mutes=tuple(
-                Mute(job=job, since=since, until=until, reason=reason)
+            silences=tuple(
+                Silence(job=job, since=since, until=until, reason=reason)
                 for job, since, until, reason in db.execute(
                     "SELECT job, since, until, reason FROM mutes"
                 )

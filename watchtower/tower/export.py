@@ -10,9 +10,9 @@ from watchtower import __version__
 from watchtower.core.case import Case
 from watchtower.store.records import DumpRow, Incident
 from watchtower.store.rows import read_case
+from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
-from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry

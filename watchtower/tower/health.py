@@ -89,8 +89,8 @@ def _say_store(store_writer: StoreWriter) -> str:
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )
     return (
-        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents are kept in "
-        "memory, dumps are refused; make room in the data folder, or check its owner"
+        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents are "
+        "kept in memory, dumps are refused; make room in the data folder, or check its owner"
     )
 
 

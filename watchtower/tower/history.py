@@ -8,8 +8,8 @@ from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
 from watchtower.store.records import Incident
 from watchtower.store.rows import read_case
+from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict

@@ -280,7 +280,7 @@ class LiveJob:
         return incident
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
-        """Close the open incident as recovered or ended; its verdict keeps its cause and suspects."""
+        """Close the open incident as recovered or ended. Its verdict stays."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:
             return None

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 STORE_WAIT_S = 4.0
-"""A sender waits this long until its message is stored. An agent gives up after 5 s and sends again."""
+"""A sender waits this long until its message is stored. An agent sends again after 5 s."""
 
 STORE_HANGS_S = 30.0
 """A write in the background may take this long: a first one after a prune of many megabytes."""

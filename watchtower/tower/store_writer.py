@@ -18,7 +18,7 @@ from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, Memo
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
-from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, Writes
+from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
 from watchtower.tower.pending_rows import PendingRows
 from watchtower.tower.unsaved import Unsaved
 from watchtower.wire.dumps import SentBatch

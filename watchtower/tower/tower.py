@@ -35,6 +35,7 @@ from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
@@ -42,7 +43,7 @@ from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
-from watchtower.tower.paging import Paging
+from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
@@ -82,7 +83,8 @@ class Tower:
         self.fleet = Fleet(policy)
         self.fleet.past.update(memory.generations)
         self.store_writer = StoreWriter(store, memory, clock)
-        self.paging = Paging(self.store_writer, memory.mutes, clock)
+        self.silences = Silences(self.store_writer, memory.silences, clock)
+        self.acks = Acks(self.store_writer, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}

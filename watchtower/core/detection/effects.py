@@ -35,7 +35,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentOpened:
-    """Open an incident: page somebody, keep the case."""
+    """Open an incident and store its case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
-from watchtower.store.records import Mute
+from watchtower.store.records import Silence
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.history import get_incident, list_incidents
-from watchtower.tower.paging import MAX_MUTES
+from watchtower.tower.silences import MAX_SILENCES
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import view_job
 
@@ -44,7 +44,7 @@ def test_a_muted_job_says_so_everywhere_and_after_a_restart(client, store):
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] == answer.json()
     assert client.get("/api/v1/jobs").json()["items"][0]["muted_until"] == answer.json()["until"]
     assert 'watchtower_job_muted{training_job="llama-70b"} 1.0' in client.get("/metrics").text
-    (kept,) = store.recall().mutes
+    (kept,) = store.recall().silences
     assert (kept.job, kept.reason) == ("llama-70b", "drill")
 
 
@@ -53,7 +53,7 @@ def test_an_unmuted_job_pages_again(client, store):
     assert client.delete("/api/v1/jobs/llama-70b/mute").status_code == 200
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] is None
     assert 'watchtower_job_muted{training_job="llama-70b"} 0.0' in client.get("/metrics").text
-    assert store.recall().mutes == ()
+    assert store.recall().silences == ()
     assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "is not muted")
 
 
@@ -79,12 +79,12 @@ def test_a_mute_beyond_its_bounds_is_refused(client, body, word):
 def test_mutes_are_bounded_and_past_ones_make_room(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
     memory = store.recall()
-    mutes = tuple(Mute(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_MUTES))
+    silences = tuple(Silence(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_SILENCES))
     full = Tower(Policy(), store, memory, Clock(), InThread)
-    full.paging._mutes = {mute.job: mute for mute in mutes}
+    full.silences._by_job = {silence.job: silence for silence in silences}
     with TestClient(make_app(full)) as client:
         assert_problem(client.post("/api/v1/jobs/x/mute", json={"for_s": 9}), 422, "1000 jobs")
-        full.paging._mutes["j1"] = Mute(job="j1", since=0.0, until=1.0)
+        full.silences._by_job["j1"] = Silence(job="j1", since=0.0, until=1.0)
         assert client.post("/api/v1/jobs/x/mute", json={"for_s": 9}).status_code == 200
     store.close()
 
@@ -100,7 +100,7 @@ def test_an_ack_stays_with_its_incident_through_updates_and_a_restart(tmp_path):
         sim = Simulation(tmp_path / "watchtower.db")
         await hang(sim)
         ident = sim.verdict.incident
-        await sim.tower.paging.ack(ident, "ann", "on it", sim.tower.live.values())
+        await sim.tower.acks.ack(ident, "ann", "on it", sim.tower.live.values())
         assert sim.live.is_acked
         await sim.report(6)
         await sim.restart_tower()
@@ -121,7 +121,7 @@ def test_a_mute_ends_by_itself_and_changes_nothing_else(tmp_path):
     async def story() -> None:
         sim = Simulation(tmp_path / "watchtower.db")
         await sim.step(1)
-        await sim.tower.paging.mute(JOB, 60, "")
+        await sim.tower.silences.add(JOB, 60, "")
         await hang(sim)
         assert view_job(sim.tower, JOB).mute is not None
         assert len(await sim.incidents()) == 1
@@ -138,7 +138,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         await hang(sim)
         incident = sim.live.incident
         sim.tower.store_writer.keep(incident)
-        await sim.tower.paging.ack(incident.id, "ann", "", sim.tower.live.values())
+        await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
         (listed,) = await list_incidents(sim.tower, JOB, 10)
         assert listed.ack.by == "ann"
         await sim.report(1)
