@@ -56,8 +56,8 @@ class Simulation:
     def _start(self) -> None:
         self.store = SqliteStore(self._path)
         clock = WorldClock(world=self.world)
-        memory = self.store.recall()
-        self.tower = Tower(self.world.policy, self.store, memory, clock, self.start_diagnoser)
+        startup = self.store.recall()
+        self.tower = Tower(self.world.policy, self.store, startup, clock, self.start_diagnoser)
 
     async def restart_tower(self) -> None:
         """End the tower in good order, and start another one on the same data."""

@@ -78,9 +78,9 @@ def test_a_mute_beyond_its_bounds_is_refused(client, body, word):
 
 def test_mutes_are_bounded_and_past_ones_make_room(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    memory = store.recall()
+    startup = store.recall()
     silences = tuple(Silence(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_SILENCES))
-    full = Tower(Policy(), store, memory, Clock(), InThread)
+    full = Tower(Policy(), store, startup, Clock(), InThread)
     full.silences._by_job = {silence.job: silence for silence in silences}
     with TestClient(make_app(full)) as client:
         assert_problem(client.post("/api/v1/jobs/x/mute", json={"for_s": 9}), 422, "1000 jobs")

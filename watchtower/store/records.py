@@ -75,7 +75,7 @@ class PauseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class StartupState:
     """What a starting tower needs to know of the past."""
 
     pauses: dict[str, tuple[Pause, ...]]

@@ -30,9 +30,9 @@ from watchtower.store.records import (
     DumpRow,
     GenerationRow,
     Incident,
-    Memory,
     PauseRow,
     Silence,
+    StartupState,
 )
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
@@ -151,7 +151,7 @@ class SqliteStore:
         if self._thread.stop(CLOSE_S) and self._lock is not None:
             self._lock.close()
 
-    def recall(self) -> Memory:
+    def recall(self) -> StartupState:
         """Read what a starting tower needs to know. Raises StoreError."""
         if self.failure is not None:
             return self._thread.submit(self._recall_without_room).result()
@@ -279,7 +279,7 @@ class SqliteStore:
 
         return self._writes.add(write)
 
-    def _recall_or_begin(self) -> Memory:
+    def _recall_or_begin(self) -> StartupState:
         try:
             return self._recall(self._db)
         except sqlite3.DatabaseError as error:
@@ -288,21 +288,21 @@ class SqliteStore:
             self._set_aside(error)
             return self._recall(self._db)
 
-    def _recall_without_room(self) -> Memory:
+    def _recall_without_room(self) -> StartupState:
         try:
             with contextlib.closing(read_file(self._path)) as db:
                 return self._recall(db)
         except Exception as error:
             log.error("nothing of the last run can be read from %s: %s", self._path, error)
-            return Memory(pauses={}, generations={}, incidents=())
+            return StartupState(pauses={}, generations={}, incidents=())
 
-    def _recall(self, db: sqlite3.Connection) -> Memory:
+    def _recall(self, db: sqlite3.Connection) -> StartupState:
         pauses: dict[str, tuple[Pause, ...]] = {}
         for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
         columns = "job, number, typical_step_s, processes, owner"
-        return Memory(
+        return StartupState(
             pauses=pauses,
             generations={
                 job: PastGeneration(

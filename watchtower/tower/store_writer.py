@@ -14,7 +14,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, Memory, PauseRow
+from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, PauseRow, StartupState
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
@@ -103,7 +103,7 @@ class StoreWriter:
     nothing more. Not thread-safe: it polls futures, none calls back.
     """
 
-    def __init__(self, store: SqliteStore, memory: Memory, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, startup: StartupState, clock: Clock) -> None:
         self.store = store
         self.failing_since: float | None = None
         """UNIX seconds; None while the store works."""
@@ -118,7 +118,7 @@ class StoreWriter:
         self._saving: dict[str, _Saving] = {}
         self._dump_writes, self._others = OpenWrites(STORE_WAIT_S), OpenWrites(STORE_HANGS_S)
         self._left: dict[str, Incident] = {}
-        for incident in memory.incidents:
+        for incident in startup.incidents:
             older = self._left.pop(incident.job, None)
             if older is not None and older.closed_at is None:  # only one is open at a time
                 self.keep(close(older, Status.ENDED, clock.wall()))

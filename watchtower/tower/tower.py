@@ -33,7 +33,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Incident, Memory
+from watchtower.store.records import Incident, StartupState
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock, make_id
@@ -74,23 +74,23 @@ class Tower:
         self,
         policy: Policy,
         store: SqliteStore,
-        memory: Memory,
+        startup: StartupState,
         clock: Clock,
         start_diagnoser: Callable[[], Diagnoser],
     ) -> None:
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
-        self.fleet.past.update(memory.generations)
-        self.store_writer = StoreWriter(store, memory, clock)
-        self.silences = Silences(self.store_writer, memory.silences, clock)
+        self.fleet.past.update(startup.generations)
+        self.store_writer = StoreWriter(store, startup, clock)
+        self.silences = Silences(self.store_writer, startup.silences, clock)
         self.acks = Acks(self.store_writer, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
-        self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        self._pauses = {job: Pauses(known) for job, known in startup.pauses.items()}
         for job, known in self._pauses.items():
             self.fleet.count_kept(PAUSES, job, known)
         self._faded_on = int(clock.wall() // DAY_S)
