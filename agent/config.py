@@ -82,11 +82,11 @@ MAX_KNOWN_PODS = 4096
 POD_WAIT_S = 1.0
 """That folder is not read again sooner, however many pods are not in it."""
 
-MEMORY_WAIT_S = 0.25
+PROC_ARGS_WAIT_S = 0.25
 """To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
 
-MEMORY_WAIT_BURST_S = 1.0
-MEMORY_WAIT_SHARE = 0.1
+PROC_ARGS_WAIT_BURST_S = 1.0
+PROC_ARGS_WAIT_SHARE = 0.1
 """What such waits may cost at once and, after that, of all time: reports go on meanwhile, however
 many processes hang."""
 

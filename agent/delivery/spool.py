@@ -76,11 +76,11 @@ class Spool:
     """One folder of dumps, for one thread. Every method may wait for the disk or raise OSError."""
 
     def __init__(
-        self, directory: str, count_loss: CountLoss, is_in_memory: Callable[[str], bool]
+        self, directory: str, count_loss: CountLoss, is_queued: Callable[[str], bool]
     ) -> None:
-        """`is_in_memory` says of an id that this dump is not lost with its file."""
+        """`is_queued` says of an id that this dump is not lost with its file."""
         self.path = os.path.join(directory, FOLDER)
-        self._count_loss, self._is_in_memory = count_loss, is_in_memory
+        self._count_loss, self._is_queued = count_loss, is_queued
         self._lock = -1
         self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._bytes = 0
@@ -232,7 +232,7 @@ class Spool:
             dump_id = oldest_of_most(sizes, many=len(self._files) > full)
             name, _ = self._files[dump_id]
             self.remove(dump_id)
-            if not self._is_in_memory(dump_id):
+            if not self._is_queued(dump_id):
                 self._count_loss(Loss.FULL)
                 log.warning("dump %s is dropped: the spool is full", name)
 

@@ -26,7 +26,7 @@ class SpoolKeeper:
 
     def __init__(self, directory: str, queue: DumpQueue, count_loss: CountLoss) -> None:
         self._queue = queue
-        self._spool = Spool(directory, count_loss, self._is_in_memory)
+        self._spool = Spool(directory, count_loss, self._is_queued)
         self._ids: frozenset[str] = frozenset()
         self._written: set[str] = set()
         self._removed: deque[str] = deque(maxlen=MAX_REMOVED)
@@ -120,7 +120,7 @@ class SpoolKeeper:
         self._written.clear()
         self._say(self._explain(why))
 
-    def _is_in_memory(self, dump_id: str) -> bool:
+    def _is_queued(self, dump_id: str) -> bool:
         return any(dump.id == dump_id for dump in self._queue.all())
 
     def _explain(self, why: str) -> str:

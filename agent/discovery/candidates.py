@@ -23,8 +23,8 @@ from agent.discovery.launchers import (
     naming_variables,
 )
 from agent.discovery.lineages import Claimant
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.pages import PageFile, find_page
+from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
@@ -54,9 +54,9 @@ class Candidate:
     """The page's identity as it was read last; its other fields are old."""
     _fingerprint: int = 0
 
-    def read_environment(self, memory: MemoryReader, match: Mapping[str, str]) -> bool:
+    def read_environment(self, args_reader: ProcArgsReader, match: Mapping[str, str]) -> bool:
         """Read what the process was started with; True when that changed, by an exec."""
-        started = memory.read(self.process.pid)
+        started = args_reader.read(self.process.pid)
         if started is None:
             return False  # it does not answer: it is what it was, and asked again at the next check
         raw, command = started.environ, started.command

@@ -12,8 +12,8 @@ from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim, name_job
 from agent.discovery.lineages import choose_ranks
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.owners import Owners
+from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.room import LeftOut, make_room
 from agent.procfs import Proc
@@ -43,7 +43,7 @@ class Discovery:
         self._schedule = CheckSchedule()
         self._changed = False
         self.owners = Owners(proc, clock)
-        self._memory = MemoryReader(proc, self.owners.find_quietly)
+        self._args_reader = ProcArgsReader(proc, self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()
@@ -90,7 +90,7 @@ class Discovery:
             return
         candidate = Candidate(process=process, first_seen=now)
         self._candidates[process.pid] = candidate
-        candidate.read_environment(self._memory, self._match)
+        candidate.read_environment(self._args_reader, self._match)
         self._changed |= candidate.claim is not None
         above = (self._candidates.get(each.pid) for each in lineage[1:])
         helper = any(each is not None and each.page is not None for each in above)
@@ -101,7 +101,7 @@ class Discovery:
         if self._candidates.get(candidate.process.pid) is not candidate:
             return -1
         if candidate.checks:
-            self._changed |= candidate.read_environment(self._memory, self._match)
+            self._changed |= candidate.read_environment(self._args_reader, self._match)
         closed = candidate.view is not None and candidate.page is None
         if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1

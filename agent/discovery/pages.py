@@ -132,17 +132,17 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
     """
     link = proc.link(pid, f"fd/{name}")
     if link == MEMFD_LINK:
-        return leads_to_memory(proc, pid, name, MEMFD_LINK)
+        return leads_to_memfd(proc, pid, name, MEMFD_LINK)
     if not is_page_link(link):
         return False
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
     return _is_mount_local(proc.try_read(pid, "mountinfo"), mount)
 
 
-def leads_to_memory(proc: Proc, pid: int, name: str, wanted: str) -> bool:
+def leads_to_memfd(proc: Proc, pid: int, name: str, wanted: str) -> bool:
     """Say whether a descriptor is a memfd with the link `wanted`, without touching it."""
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
-    return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memory() in (mount, "")
+    return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memfds() in (mount, "")
 
 
 def is_local_mount(mounts: bytes, descriptor: int) -> bool:
@@ -160,7 +160,7 @@ def _is_mount_local(mounts: bytes, mount: str) -> bool:
 
 
 @cache
-def _mount_of_memory() -> str:
+def _mount_of_memfds() -> str:
     """Return the mount on which the kernel keeps every memfd, told by one of ours; else ""."""
     try:
         descriptor = os.memfd_create("watchtower-agent")

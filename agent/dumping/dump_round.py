@@ -22,8 +22,8 @@ from agent.config import (
 )
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.discovery.launchers import is_python
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.owners import Owners
+from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.dumpers.collectives import RankRecords, read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
@@ -110,7 +110,7 @@ class RoundTaker:
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops = loops
         self._turns = ToolTurns()
-        self._memory = MemoryReader(proc, Owners(proc).find_quietly)
+        self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
         """Rounds that hang, with their owners."""
         self._lock = threading.Lock()
@@ -234,7 +234,7 @@ class RoundTaker:
 
     def _read_child(self, pid: int, owner: str, tables: KernelTables) -> _Process:
         stat = self._proc.stat(pid)
-        kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
+        kernel, started = read_kernel_wait(self._proc, pid, tables), self._args_reader.read(pid)
         if started is not None:
             return _Process(
                 pid=pid,

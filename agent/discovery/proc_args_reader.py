@@ -1,9 +1,9 @@
-"""Reads what the kernel takes out of a process's own memory: its environment and command line.
+"""Reads the environment and command line of processes, which the kernel reads from their memory.
 
 For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
 (mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
-nobody gets it: the well-known ps that hangs too. So a thread reads, and whoever asks waits for it
-only so long. A thread that does not come back is left behind, until the kernel lets it go. The
+no reader gets it, as with the well-known ps that hangs too. So a thread reads, and the caller waits
+for it only so long. A thread that does not come back is left behind, until the kernel lets it go. The
 owners of processes share the time for such waits, and the number of such threads.
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from agent.config import (
     MAX_STUCK_READS,
-    MEMORY_WAIT_BURST_S,
-    MEMORY_WAIT_S,
-    MEMORY_WAIT_SHARE,
+    PROC_ARGS_WAIT_BURST_S,
+    PROC_ARGS_WAIT_S,
+    PROC_ARGS_WAIT_SHARE,
 )
 from agent.procfs import Proc
 from watchtower.fair_places import has_share
@@ -39,7 +39,7 @@ class StartedWith:
     command: bytes
 
 
-class MemoryReader:
+class ProcArgsReader:
     """Reads under a deadline, one process at a time, with one thread that may be left behind."""
 
     def __init__(
@@ -81,7 +81,7 @@ class MemoryReader:
             return True
         owner = self._find_owner(pid)
         return has_share(Counter(stuck), owner, MAX_STUCK_READS) and has_share(
-            self._waited_s, owner, MEMORY_WAIT_BURST_S
+            self._waited_s, owner, PROC_ARGS_WAIT_BURST_S
         )
 
     def _came_back(self, pid: int) -> None:
@@ -90,7 +90,7 @@ class MemoryReader:
     def _leave_behind(self, thread: _Thread, pid: int) -> None:
         self._thread = None
         owner = self._find_owner(pid)
-        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + MEMORY_WAIT_S
+        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + PROC_ARGS_WAIT_S
         self._stuck[pid] = owner
         thread.end()
         log.warning(
@@ -102,7 +102,7 @@ class MemoryReader:
 
     def _refill(self) -> None:
         now = self._clock()
-        earned_s = (now - self._refilled_at) * MEMORY_WAIT_SHARE
+        earned_s = (now - self._refilled_at) * PROC_ARGS_WAIT_SHARE
         self._refilled_at = now
         left = 1.0 - earned_s / max(sum(self._waited_s.values()), 1e-9)
         self._waited_s = {owner: s * left for owner, s in self._waited_s.items() if left > 0}
@@ -115,12 +115,12 @@ class _Thread:
         self._proc, self._came_back = proc, came_back
         self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[StartedWith] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="memory", daemon=True).start()
+        threading.Thread(target=self._run, name="proc-args", daemon=True).start()
 
     def read(self, pid: int) -> StartedWith | None:
         self._asked.put(pid)
         try:
-            return self._answers.get(timeout=MEMORY_WAIT_S)
+            return self._answers.get(timeout=PROC_ARGS_WAIT_S)
         except queue.Empty:
             return None
 

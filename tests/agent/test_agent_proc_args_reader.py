@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import MEMORY_WAIT_BURST_S, MEMORY_WAIT_S, MEMORY_WAIT_SHARE
+from agent.config import PROC_ARGS_WAIT_BURST_S, PROC_ARGS_WAIT_S, PROC_ARGS_WAIT_SHARE
 from agent.discovery.discovery import Discovery
-from agent.discovery.memory_reader import MemoryReader, StartedWith
 from agent.discovery.owners import Owners
+from agent.discovery.proc_args_reader import ProcArgsReader, StartedWith
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
@@ -72,8 +72,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.let_go()
 
 
-def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> MemoryReader:
-    return MemoryReader(node.proc, Owners(node.proc).find_quietly, clock)
+def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> ProcArgsReader:
+    return ProcArgsReader(node.proc, Owners(node.proc).find_quietly, clock)
 
 
 def test_what_a_process_was_started_with_is_read(node: Node) -> None:
@@ -90,7 +90,7 @@ def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, f
     assert reader.read(7) is None
     began = time.monotonic()
     assert [reader.read(7) for _ in range(100)] == [None] * 100
-    assert time.monotonic() - began < MEMORY_WAIT_S
+    assert time.monotonic() - began < PROC_ARGS_WAIT_S
     assert reader.read(8) is not None
     node.let_go()
     wait_until(lambda: reader.read(7) is not None, "it is read when it lets go")
@@ -102,26 +102,26 @@ def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> Non
     for pid in range(10, 30):
         node.start(pid, hangs="environ")
     node.start(9)
-    most = round(MEMORY_WAIT_BURST_S / MEMORY_WAIT_S)
+    most = round(PROC_ARGS_WAIT_BURST_S / PROC_ARGS_WAIT_S)
     began = time.monotonic()
     for pid in range(10, 30):
         assert reader.read(pid) is None
-    assert time.monotonic() - began < (most + 2) * MEMORY_WAIT_S
+    assert time.monotonic() - began < (most + 2) * PROC_ARGS_WAIT_S
     assert reader.read(9) is None  # not asked: there is no time left to wait for it
-    now[0] += MEMORY_WAIT_S / MEMORY_WAIT_SHARE
+    now[0] += PROC_ARGS_WAIT_S / PROC_ARGS_WAIT_SHARE
     assert reader.read(9) is not None
 
 
 def test_many_of_one_user_that_hang_cost_another_user_no_answer(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.discovery.memory_reader.MAX_STUCK_READS", 6)
+    monkeypatch.setattr("agent.discovery.proc_args_reader.MAX_STUCK_READS", 6)
     now = [0.0]
     reader = a_reader(node, lambda: now[0])
     node.start(9, user=2000)
     for pid in range(10, 40):
         node.start(pid, hangs="environ")
-        now[0] += MEMORY_WAIT_S
+        now[0] += PROC_ARGS_WAIT_S
         assert reader.read(pid) is None
         assert reader.read(9) is not None
     assert len(reader._stuck) == 3

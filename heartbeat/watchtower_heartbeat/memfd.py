@@ -17,7 +17,7 @@ F_SEAL_SEAL_SHRINK_GROW = 0x7
 SYSCALLS = {"x86_64": 319, "aarch64": 279, "ppc64le": 360, "s390x": 350, "riscv64": 279}
 
 
-def open_memory(image: bytes, directory: str = "") -> tuple[mmap.mmap, str]:
+def open_memfd(image: bytes, directory: str = "") -> tuple[mmap.mmap, str]:
     """Return mapped memory that starts as `image`, and the path of its file ("" for a memfd).
 
     The mapping owns the only descriptor; it is not inherited over exec. Raises OSError.
