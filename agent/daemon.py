@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import resource
 import select
 import signal
 import threading
@@ -32,7 +33,6 @@ from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, j
 from agent.gaps import find_gaps
 from agent.metrics import Metrics
 from agent.procfs import Proc
-from agent.start import first_line, raise_descriptor_limit
 from agent.watching.watchlist import Watchlist
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
@@ -111,10 +111,10 @@ class Agent:
         """Watch until told to stop; returns within seconds then, whatever hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
-        raise_descriptor_limit()
+        _raise_descriptor_limit()
         self._find_gaps(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
-        print(first_line(self._settings, self._gaps, url), flush=True)
+        print(_first_line(self._settings, self._gaps, url), flush=True)
         self._reports.start()
         self._dumps.start()
         if self._keeper is not None:
@@ -315,3 +315,27 @@ class Agent:
         """Called in the thread of a dump."""
         self._ended_dumps.append(request)
         os.eventfd_write(self._wake, 1)
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as we may: each rank and worker under watch needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may = config.MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(may, config.MAX_OWN_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _first_line(settings: Settings, gaps: AgentGaps, metrics_url: str) -> str:
+    """Say in one line what this agent does, and what it cannot do here."""
+    parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
+    if settings.match:
+        parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
+    parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
+    stacks = gaps.python_stacks
+    parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
+    where = settings.spool_dir or "memory (no --spool-dir)"
+    parts.append(f"dumps wait in {where} while the tower is away")
+    if gaps.process:
+        parts.append(gaps.process)
+    return "watchtower-agent: " + "; ".join(parts)

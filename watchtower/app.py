@@ -22,7 +22,7 @@ from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
 from watchtower.api.browsers import find_hosts
-from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
+from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.front import Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -163,7 +163,7 @@ def _make_server(
     connections: int,
 ) -> uvicorn.Server:
     refusals = Refusals()
-    crowd = Crowd(
+    limit = ConnectionLimit(
         connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
@@ -174,7 +174,7 @@ def _make_server(
     settings = uvicorn.Config(
         make_app(tower, book, refusals, renewal, config.public_url, hosts),
         loop="uvloop",
-        http=connection_class(crowd),
+        http=connection_class(limit),
         ws="none",
         access_log=False,
         log_config=None,

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
 from agent.delivery.batch_size import encode_batch
-from agent.delivery.moments import Moment
+from agent.delivery.clocks import Moment
 from watchtower.wire.dumps import DumpBatch
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from agent.config import (
     OLD_DUMP_S,
     RETRY_SPREAD_S,
 )
+from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
-from agent.delivery.moments import Moment, age_s, read_moment
 from agent.delivery.tower_connection import TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME

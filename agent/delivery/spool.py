@@ -23,8 +23,8 @@ from itertools import islice
 import msgspec
 
 from agent.config import MAX_HELD_S, MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
+from agent.delivery.clocks import Moment
 from agent.delivery.dump_queue import CountLoss, Loss, WaitingDump, oldest_of_most
-from agent.delivery.moments import Moment
 
 log = logging.getLogger(__name__)
 

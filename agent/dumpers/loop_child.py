@@ -13,8 +13,8 @@ import stat
 import sys
 
 from agent.dumpers.file_rights import READ, SEARCH, FileRights, parse_rights
-from agent.dumpers.in_root import open_in_root
 from agent.dumpers.loop_lines import find_loops
+from agent.dumpers.open_in_root import open_in_root
 from agent.mounts import PSEUDO_FILE_SYSTEMS, mount_of, type_of
 
 MAX_SOURCE_BYTES = 1 << 20

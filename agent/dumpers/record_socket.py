@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 from agent.discovery.pages import is_local_mount
-from agent.dumpers.in_root import open_in_root
+from agent.dumpers.open_in_root import open_in_root
 from agent.procfs import Proc, parse_fields
 
 MAX_ANSWER_BYTES = 4 << 20

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
-from agent.delivery.moments import Moment, read_moment
+from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_round import RoundTaker, Target
 from watchtower.wire import PROTOCOL_VERSION

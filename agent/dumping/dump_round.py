@@ -187,9 +187,9 @@ class RoundTaker:
         parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
         tables = KernelTables(self._proc)
-        room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
+        limit = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
-            trees.append(self._read_tree(target, owner, parents, ranks, tables, room))
+            trees.append(self._read_tree(target, owner, parents, ranks, tables, limit))
         wanted = [tree.process for tree in trees]
         wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
         wanted.sort(key=self._order)
@@ -211,7 +211,7 @@ class RoundTaker:
         children: dict[int, list[int]],
         ranks: set[int],
         tables: KernelTables,
-        room: int,
+        limit: int,
     ) -> _Tree:
         stat = self._proc.stat(target.pid)
         process = _Process(
@@ -228,7 +228,7 @@ class RoundTaker:
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
-        found = [self._read_child(pid, owner, tables) for pid in pids[:room]]
+        found = [self._read_child(pid, owner, tables) for pid in pids[:limit]]
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 

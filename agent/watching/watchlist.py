@@ -11,7 +11,7 @@ from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.room import by_turns
+from agent.discovery.rank_quota import by_turns
 from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank

@@ -31,8 +31,8 @@ from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.delivery.batch_contents import GroupSet, StackSet
+from agent.delivery.clocks import read_moment
 from agent.delivery.dump_queue import as_waiting
-from agent.delivery.moments import read_moment
 from agent.discovery.found_rank import JobKey
 from agent.discovery.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
 from agent.discovery.pages import PageFile

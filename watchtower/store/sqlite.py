@@ -21,6 +21,7 @@ import msgspec
 
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
+from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
@@ -36,7 +37,6 @@ from watchtower.store.records import (
 )
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
-from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.store")
 
@@ -77,7 +77,7 @@ class SqliteStore:
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
-        self._thread = Worker("store")
+        self._thread = DaemonExecutor("store")
         self._writes = GroupedWrites(self._thread, self._find_file)
         try:
             self._lock = _lock(path)

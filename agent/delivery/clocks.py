@@ -1,4 +1,4 @@
-"""Moments whose age can still be told after this process, or this boot, is over."""
+"""Reads clocks, so that an age is known after this process, or this boot, is over."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Worker:
+class DaemonExecutor:
     """One daemon thread and its queue. The interpreter waits for the threads of an executor when
     it exits; what hangs here (a disk, a diagnosis of a hundred thousand ranks) is left behind."""
 

@@ -17,7 +17,7 @@ MAX_LINKS = 40
 MAX_PARTS = 256
 """Names in a path, those of the links in it included."""
 
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_in_root(
@@ -25,7 +25,7 @@ def open_in_root(
 ) -> int:
     """Return a descriptor with O_PATH for `path` under the folder `root`.
 
-    `check` is called with each folder before a name is looked up in it: what it raises ends the
+    `check` is called with each folder before a name in it is opened: what it raises ends the
     walk. Raises OSError for what cannot be opened, ValueError for a path that is not absolute, that
     goes up, or that has too many parts.
     """
@@ -65,7 +65,7 @@ class _Walk:
     def _step(self, name: str) -> str:
         """Open one name; of a link, return its target and go back to where that counts from."""
         self._check(self.descriptors[-1])
-        found = os.open(name, _LOOK, dir_fd=self.descriptors[-1])
+        found = os.open(name, _WALK, dir_fd=self.descriptors[-1])
         self.descriptors.append(found)
         if not stat.S_ISLNK(os.fstat(found).st_mode):
             return ""

@@ -1,4 +1,4 @@
-"""Which ranks are watched when more processes look like ranks than a report has room for.
+"""Which ranks are watched if more processes seem to be ranks than fit into a report.
 
 By value. Owners have equal shares, and what one of them does not need is for the others. Within a
 share, a job of thousands on one node is a mistake or an attack: the other jobs come before it.
@@ -16,7 +16,7 @@ from agent.discovery.found_rank import FoundRank, JobKey
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
-"""A report has room for these and for the ended ones."""
+"""These and the ended ranks fit into a report."""
 
 LARGE_JOB = MAX_LIVING // 4
 """Ranks of one job on one node; a job that has more is served after all others."""
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """How many ranks there is no room for, and the job that has the most of them."""
+    """How many ranks are left out, and the job that has the most of them."""
 
     count: int = 0
     job: JobKey = JobKey("")  # noqa: RUF009 - it cannot be changed
@@ -37,13 +37,13 @@ class LeftOut:
         if not self.count:
             return ""
         return (
-            f"{self.count} processes that look like ranks are left out, because {MAX_LIVING} of a "
+            f"{self.count} processes that seem to be ranks are left out, because {MAX_LIVING} of a "
             f"node are watched: most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
             f"of {self.job.owner[:SHOWN_OF_NAME]}"
         )
 
 
-def make_room(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[FoundRank], LeftOut]:
+def choose_ranks(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[FoundRank], LeftOut]:
     """Return the ranks to watch in the order given, and what is left out.
 
     Owners take turns. Of one owner those of large jobs go first, then those not watched yet, then
