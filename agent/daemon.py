@@ -326,7 +326,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _first_line(settings: Settings, gaps: AgentGaps, metrics_url: str) -> str:
+def _first_line(settings: config.Settings, gaps: AgentGaps, metrics_url: str) -> str:
     """Say in one line what this agent does, and what it cannot do here."""
     parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
     if settings.match:

@@ -15,7 +15,7 @@ from agent.discovery.lineages import choose_ranks
 from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
-from agent.discovery.rank_quota import LeftOut, choose_ranks
+from agent.discovery.rank_quota import LeftOut, keep_within_quota
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_NAME
 
@@ -64,7 +64,7 @@ class Discovery:
                 self._changed = True
         if self._changed:
             self._changed = False
-            self._ranks, self.left_out = choose_ranks(self._resolve(), self._rank_pids)
+            self._ranks, self.left_out = keep_within_quota(self._resolve(), self._rank_pids)
             self._rank_pids = {rank.pid for rank in self._ranks}
             self._mark()
         return self._ranks

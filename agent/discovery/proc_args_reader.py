@@ -3,8 +3,8 @@
 For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
 (mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
 no reader gets it, as with the well-known ps that hangs too. So a thread reads, and the caller
-waits for it only so long. A thread that does not come back is left behind, until the kernel lets it go. The
-owners of processes share the time for such waits, and the number of such threads.
+waits for it only so long. A thread that does not come back is left behind until the kernel releases
+it. The owners of processes share the time for such waits, and the number of such threads.
 """
 
 from __future__ import annotations

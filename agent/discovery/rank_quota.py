@@ -43,7 +43,9 @@ class LeftOut:
         )
 
 
-def choose_ranks(ranks: Iterable[FoundRank], watched: Set[int]) -> tuple[list[FoundRank], LeftOut]:
+def keep_within_quota(
+    ranks: Iterable[FoundRank], watched: Set[int]
+) -> tuple[list[FoundRank], LeftOut]:
     """Return the ranks to watch in the order given, and what is left out.
 
     Owners take turns. Of one owner those of large jobs go first, then those not watched yet, then

@@ -154,7 +154,7 @@ def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int)
     entered = called
     if calls and recorder != GLOO:
         entered = max((call.number for call in calls if call.started), default=-1)
-    last = calls[-min(MAX_GROUP_RECORDS, limit) :] if room > 0 else ()
+    last = calls[-min(MAX_GROUP_RECORDS, limit) :] if limit > 0 else ()
     return make_group_log(
         group=group,
         called=called,
