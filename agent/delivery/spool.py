@@ -202,7 +202,7 @@ class Spool:
     def _scan(self) -> None:
         """Find what was left: whole files are ours to send, half-written ones are removed."""
         self._files, self._bytes, self._owners = OrderedDict(), 0, {}
-        halves = strangers = 0
+        halves = foreign = 0
         with os.scandir(self.path) as entries:
             for entry in islice(entries, MAX_SPOOL_ENTRIES):
                 whole = _NAME.fullmatch(entry.name)
@@ -214,11 +214,11 @@ class Spool:
                     os.unlink(entry.path)
                     halves += 1
                 elif entry.name != LOCK:
-                    strangers += 1
+                    foreign += 1
         if halves:
             log.warning("%d half-written dumps in %s are removed", halves, self.path)
-        if strangers:
-            log.warning("%d files in %s are not the agent's: left alone", strangers, self.path)
+        if foreign:
+            log.warning("%d files in %s are not the agent's: left alone", foreign, self.path)
         if self._files:
             log.info("%d dumps in %s wait for the tower", len(self._files), self.path)
         self._make_room(0)

@@ -32,7 +32,7 @@ def collect(scene: Scene, folder: Path) -> None:
 
     Without an incident (a slow job, a status) nothing is written: there is nothing to judge.
     """
-    client = TowerClient(scene.stage.tower_url)
+    client = TowerClient(scene.environment.tower_url)
     incidents = client.incidents(scene.sight.job)
     if not incidents:
         return

@@ -320,7 +320,7 @@ ORDERS = st.lists(
 
 
 @given(replies=st.lists(ORDERS, max_size=6))
-def test_each_order_is_taken_at_most_once_and_none_for_strangers(
+def test_each_order_is_taken_at_most_once_and_none_for_unknown_ranks(
     replies: list[list[Order]],
 ) -> None:
     book = OrderInbox()

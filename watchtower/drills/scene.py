@@ -12,17 +12,17 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from watchtower.drills.children import Child, first_words, start_fixture
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Plan, Variables
+from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
-from watchtower.drills.parts import Part, first_words, start_prop
-from watchtower.drills.stage import Stage
 from watchtower.drills.watch import Sight, Watch
 
-PROP_DEADLINE_S = 10.0
-"""How long a prop may take to start: it is a small script."""
+FIXTURE_DEADLINE_S = 10.0
+"""How long a fixture may take to start: it is a small script."""
 STEP_POLL_S = 0.005
 """How often to look for a step that has just ended: a small part of the next one."""
 SLACK = 4.0
@@ -36,7 +36,7 @@ class Scene:
         self,
         drill: Drill,
         variables: Variables,
-        stage: Stage,
+        environment: Environment,
         job: TrainingJob,
         watch: Watch,
         display: Display,
@@ -50,12 +50,12 @@ class Scene:
         self.node = job.layout.node_of(variables.rank)
         self.ranks = _blamed(drill, job, self.rank)
         """The ranks that the fault goes to, or that are to blame together."""
-        self.stage = stage
+        self.environment = environment
         self.job = job
         self.sight = watch.sight
         self._watch = watch
         self._display = display
-        self._props: list[Part] = []
+        self._fixtures: list[Child] = []
         self._beside: list[TrainingJob] = []
         self._untouchable: int | None = None
 
@@ -147,22 +147,22 @@ class Scene:
             self.job.network.cut_all()
 
     def set_up(self, script: str, *words: str) -> dict[str, Any]:
-        """Start a prop and wait for what it has to say; it is ended before the job is."""
-        prop = start_prop(script, words, self.job.folder)
-        self._props.append(prop)
-        self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
-        return first_words(prop) or {}
+        """Start a fixture and wait for what it has to say; it is ended before the job is."""
+        fixture = start_fixture(script, words, self.job.folder)
+        self._fixtures.append(fixture)
+        self.wait_until(lambda: first_words(fixture) is not None, FIXTURE_DEADLINE_S, fixture.name)
+        return first_words(fixture) or {}
 
-    def signal_props(self, number: Signals) -> None:
+    def signal_fixtures(self, number: Signals) -> None:
         """Send a signal to everything that was set up."""
-        for prop in self._props:
-            prop.signal(number)
+        for fixture in self._fixtures:
+            fixture.signal(number)
 
     def step_clock(self, seconds: float) -> None:
         """Set the wall clock of everything in the drill."""
         self.note(f"the wall clock jumps by {seconds:+g} s")
-        if self.stage.clock:
-            self.stage.clock.step(seconds)
+        if self.environment.clock:
+            self.environment.clock.step(seconds)
 
     def want_mentioned(self, word: str) -> None:
         """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""
@@ -269,14 +269,14 @@ class Scene:
 
     def end(self) -> None:
         """End the job and whatever the drill started beside it."""
-        for prop in self._props:
-            prop.end()
+        for fixture in self._fixtures:
+            fixture.end()
         for job in (*self._beside, self.job):
             job.end()
 
     def _look(self) -> None:
         started = time.monotonic()
-        self.stage.check()
+        self.environment.check()
         for job in (self.job, *self._beside):
             job.look()
         self._watch.look()

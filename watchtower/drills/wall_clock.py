@@ -11,10 +11,10 @@ import struct
 import subprocess
 from pathlib import Path
 
+from watchtower.drills.children import FIXTURES
 from watchtower.drills.errors import DrillError
-from watchtower.drills.parts import PROPS
 
-SOURCE = PROPS / "wall_clock.c"
+SOURCE = FIXTURES / "wall_clock.c"
 COMPILE_DEADLINE_S = 60.0
 SECONDS = struct.Struct("<q")
 

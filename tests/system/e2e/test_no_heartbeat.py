@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from watchtower.commands.client import NotFoundError, TowerClient
+from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
-from watchtower.drills.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(120)]
 
@@ -29,8 +29,8 @@ DETECTION = {
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    environment = Environment(
         tmp_path,
         nodes=1,
         interval_s=0.5,
@@ -38,14 +38,18 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         forwarded=False,
         start_deadline_s=60.0,
     )
-    with stage:
-        yield stage
+    with environment:
+        yield environment
 
 
 @pytest.fixture
-def ranks(stage: Stage) -> Iterator[list[subprocess.Popen[bytes]]]:
+def ranks(environment: Environment) -> Iterator[list[subprocess.Popen[bytes]]]:
     port = free_port()
-    mark = {MARK: node_mark(stage.folder, 0), "WATCHTOWER_JOB": "star", "WORLD_SIZE": str(RANKS)}
+    mark = {
+        MARK: node_mark(environment.folder, 0),
+        "WATCHTOWER_JOB": "star",
+        "WORLD_SIZE": str(RANKS),
+    }
     processes = [
         subprocess.Popen(
             [sys.executable, "-I", str(STAR), str(port)],
@@ -61,9 +65,9 @@ def ranks(stage: Stage) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_a_rank_without_heartbeats_that_never_comes_back_is_named(
-    stage: Stage, ranks: list[subprocess.Popen[bytes]]
+    environment: Environment, ranks: list[subprocess.Popen[bytes]]
 ):
-    client = TowerClient(stage.tower_url)
+    client = TowerClient(environment.tower_url)
     seen: list[str] = []
 
     def verdict() -> dict:

@@ -63,7 +63,7 @@ def _lose_node(scene: Scene) -> None:
     nodes = range(scene.job.layout.nodes)
     lost = next((node for node in nodes if node != scene.node), scene.node)
     scene.note(f"node {lost} drops out: its agent and its ranks are gone")
-    scene.stage.kill_agent(lost)
+    scene.environment.kill_agent(lost)
     scene.job.signal_all(signal.SIGKILL, scene.job.layout.local_ranks(lost))
     scene.watch_for(scene.settings.aftermath_s)
     scene.note("SIGTERM to the launcher")

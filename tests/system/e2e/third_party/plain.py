@@ -1,4 +1,4 @@
-"""What strangers without torch share: a sum over a star of sockets, under plain names."""
+"""What third-party programs without torch share: a sum over a star of sockets, under plain names."""
 
 import os
 import socket

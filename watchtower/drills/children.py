@@ -18,16 +18,16 @@ from typing import Any
 from watchtower.access.tokens import FILE_VARIABLE, SECRET_VARIABLES
 from watchtower.drills.errors import DrillError
 
-LEASH = Path(__file__).with_name("leash.py")
-PROPS = Path(__file__).with_name("props")
+ENDS_WITH_PARENT = Path(__file__).with_name("ends_with_parent.py")
+FIXTURES = Path(__file__).with_name("fixtures")
 END_PATIENCE_S = 3.0
-"""How long a part may take to end after SIGTERM before it is killed."""
+"""How long a child may take to end after SIGTERM before it is killed."""
 TAIL_LINES = 15
 TOKEN_VARIABLES = (*SECRET_VARIABLES, FILE_VARIABLE)
 URL = re.compile(r"https?://[^\s/]+:\d+")
 
 
-class Part:
+class Child:
     """One started process."""
 
     def __init__(
@@ -42,11 +42,17 @@ class Part:
         self.name = name
         self.output = folder / f"{name}.out"
         self.errors = folder / f"{name}.err"
-        leash = [sys.executable, "-I", str(LEASH), str(int(parent_death)), str(os.getpid())]
+        with_parent = [
+            sys.executable,
+            "-I",
+            str(ENDS_WITH_PARENT),
+            str(int(parent_death)),
+            str(os.getpid()),
+        ]
         # Appending writes stay whole when several processes share a file.
         with self.output.open("ab") as output, self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*leash, *command],
+                [*with_parent, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -91,36 +97,36 @@ def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if name not in TOKEN_VARIABLES}
 
 
-def wait_for_url(part: Part, deadline_s: float) -> str:
-    """Wait until a part's first output line says where it listens."""
+def wait_for_url(child: Child, deadline_s: float) -> str:
+    """Wait until a child's first output line says where it listens."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
-        line = part.output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        line = child.output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
         if found := URL.search(line):
             return found.group()
-        if part.exit_code() is not None:
-            raise DrillError(f"{part.name} ended with code {part.exit_code()}", part.tail())
+        if child.exit_code() is not None:
+            raise DrillError(f"{child.name} ended with code {child.exit_code()}", child.tail())
         time.sleep(0.05)
-    raise DrillError(f"{part.name} did not say its address within {deadline_s:g} s", part.tail())
+    raise DrillError(f"{child.name} did not say its address within {deadline_s:g} s", child.tail())
 
 
-def start_prop(script: str, words: Sequence[str], folder: Path, *, label: str = "") -> Part:
-    """Start a script of `props/`. It gets to let go of what it holds when the drill dies.
+def start_fixture(script: str, words: Sequence[str], folder: Path, *, label: str = "") -> Child:
+    """Start a script of `fixtures/`. It can release what it holds when the drill dies.
 
     `label` keeps the output files of several of one kind apart.
     """
-    command = [sys.executable, "-I", str(PROPS / script), *words]
+    command = [sys.executable, "-I", str(FIXTURES / script), *words]
     name = "-".join(filter(None, [Path(script).stem, label]))
-    return Part(name, command, folder, parent_death=signal.SIGTERM)
+    return Child(name, command, folder, parent_death=signal.SIGTERM)
 
 
-def first_words(part: Part) -> dict[str, Any] | None:
-    """What a prop said in its first line, None while it has not; raises when it has ended."""
-    line, end, _ = part.output.read_text(encoding="utf-8").partition("\n")
+def first_words(child: Child) -> dict[str, Any] | None:
+    """What a fixture said in its first line, None while it has not; raises when it has ended."""
+    line, end, _ = child.output.read_text(encoding="utf-8").partition("\n")
     if not end:
-        if part.exit_code() is not None:
-            said = part.errors.read_text(encoding="utf-8", errors="replace").splitlines()
-            raise DrillError(said[-1] if said else f"{part.name} ended at once", part.tail())
+        if child.exit_code() is not None:
+            said = child.errors.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise DrillError(said[-1] if said else f"{child.name} ended at once", child.tail())
         return None
     values: dict[str, Any] = json.loads(line.partition(" ")[2])
     return values

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from watchtower.drills.environment import toml_value
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import (
     PORT_RANGE,
@@ -13,7 +14,6 @@ from watchtower.drills.launching import (
     node_name,
 )
 from watchtower.drills.program_log import ProgramLog
-from watchtower.drills.stage import toml_value
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path):

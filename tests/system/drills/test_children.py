@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from watchtower.drills.children import ENDS_WITH_PARENT, Child, wait_for_url
 from watchtower.drills.errors import DrillError
-from watchtower.drills.parts import LEASH, Part, wait_for_url
 
 SLEEPER = (
     "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
@@ -35,27 +35,27 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ending_a_part_ends_its_children_too(tmp_path):
-    part = Part("sleeper", [sys.executable, "-c", SLEEPER], tmp_path)
-    until(lambda: children(part.pid))
-    [child] = children(part.pid)
-    part.end(patience_s=0)
-    assert part.exit_code() == -signal.SIGKILL
-    until(lambda: not is_running(child))
+def test_ending_a_child_ends_its_children_too(tmp_path):
+    child = Child("sleeper", [sys.executable, "-c", SLEEPER], tmp_path)
+    until(lambda: children(child.pid))
+    [grandchild] = children(child.pid)
+    child.end(patience_s=0)
+    assert child.exit_code() == -signal.SIGKILL
+    until(lambda: not is_running(grandchild))
 
 
-def test_a_stopped_part_is_ended(tmp_path):
-    part = Part("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
-    part.signal(signal.SIGSTOP)
-    part.end(patience_s=0.05)
-    assert part.exit_code() is not None
+def test_a_stopped_child_is_ended(tmp_path):
+    child = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
+    child.signal(signal.SIGSTOP)
+    child.end(patience_s=0.05)
+    assert child.exit_code() is not None
 
 
-def test_a_command_on_the_leash_dies_with_its_parent():
+def test_a_child_ends_with_its_parent():
     parent_code = (
         "import subprocess, sys, time, os;"
-        f"leash = [sys.executable, '-I', {str(LEASH)!r}, '9', str(os.getpid())];"
-        "child = subprocess.Popen([*leash, sys.executable, '-c',"
+        f"with_parent = [sys.executable, '-I', {str(ENDS_WITH_PARENT)!r}, '9', str(os.getpid())];"
+        "child = subprocess.Popen([*with_parent, sys.executable, '-c',"
         " 'print(1, flush=True); import time; time.sleep(60)'], stdout=subprocess.PIPE);"
         "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)"
     )
@@ -71,16 +71,16 @@ def test_a_command_on_the_leash_dies_with_its_parent():
 
 def test_the_address_is_the_first_line(tmp_path):
     code = "print('watchtower on http://127.0.0.1:4242/', flush=True); import time; time.sleep(60)"
-    part = Part("tower", [sys.executable, "-c", code], tmp_path)
+    child = Child("tower", [sys.executable, "-c", code], tmp_path)
     try:
-        assert wait_for_url(part, 10) == "http://127.0.0.1:4242"
+        assert wait_for_url(child, 10) == "http://127.0.0.1:4242"
     finally:
-        part.end(patience_s=0)
+        child.end(patience_s=0)
 
 
-def test_a_part_that_dies_at_once_is_quoted(tmp_path):
-    part = Part("tower", [sys.executable, "-c", "raise SystemExit('no such setting')"], tmp_path)
+def test_a_child_that_dies_at_once_is_quoted(tmp_path):
+    child = Child("tower", [sys.executable, "-c", "raise SystemExit('no such setting')"], tmp_path)
     with pytest.raises(DrillError) as caught:
-        wait_for_url(part, 10)
+        wait_for_url(child, 10)
     assert "no such setting" in caught.value.help_text
-    part.end()
+    child.end()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.e2e.outsiders import Truth, Verdicts, check, watched
+from tests.system.e2e.third_party_jobs import Truth, Verdicts, check, watched
 
 pytestmark = [
     pytest.mark.torch,
@@ -25,7 +25,7 @@ pytestmark = [
 AT_ONCE = 1
 """Beside the drills of another process."""
 
-STRANGERS = {
+PROGRAMS = {
     "gradient_hook": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
     "native_hold": Truth(1, (1,), ("gil_held",)),
     "native_hold_beside": Truth(3, (3,), ("gil_held",)),
@@ -60,14 +60,14 @@ def verdicts(
         for item in request.session.items
         if item.module is sys.modules[__name__]
     ]
-    truths = {name: STRANGERS[name] for name in wanted}
+    truths = {name: PROGRAMS[name] for name in wanted}
     # The folder's name is what agents know the ranks by: those of another run are not ours.
     with watched(
-        truths, tmp_path_factory.mktemp(f"strangers-{os.getpid()}-"), at_once=AT_ONCE
+        truths, tmp_path_factory.mktemp(f"third-party-{os.getpid()}-"), at_once=AT_ONCE
     ) as running:
         yield running
 
 
-@pytest.mark.parametrize("name", STRANGERS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_rank_and_the_reason_are_named(name: str, verdicts: Verdicts):
-    check(verdicts[name].result(), STRANGERS[name])
+    check(verdicts[name].result(), PROGRAMS[name])

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from watchtower.drills.children import FIXTURES, Child, wait_for_url
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import MARK, free_port, node_mark, node_name
-from watchtower.drills.parts import PROPS, Part, wait_for_url
 from watchtower.drills.wall_clock import WallClock
 
-FORWARDER = PROPS / "forwarder.py"
+FORWARDER = FIXTURES / "forwarder.py"
 
 
-class Stage:
-    """Starts the parts on entering and ends every one of them on leaving."""
+class Environment:
+    """Starts its children on entering, and ends every one of them on leaving."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Stage:
         clock: WallClock | None = None,
         shared: bool = False,
     ) -> None:
-        """Prepare a stage with its files in `folder`.
+        """Prepare a environment with its files in `folder`.
 
-        A shared one is for many drills, so that none may take a part away.
+        A shared one is for many drills, so that none may take a child away.
         """
         self.folder = folder
         self.clock = clock
@@ -42,14 +42,14 @@ class Stage:
         self._detection = detection
         self._forwarded = forwarded
         self._start_deadline_s = start_deadline_s
-        self._parts: list[Part] = []
-        self._tower: Part | None = None
+        self._children: list[Child] = []
+        self._tower: Child | None = None
         self._tower_starts = 0
-        self._agents: dict[int, Part] = {}
-        self._forwarder: Part | None = None
+        self._agents: dict[int, Child] = {}
+        self._forwarder: Child | None = None
         self._forwarder_port = 0
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Environment:
         try:
             self._start()
         except BaseException:
@@ -67,9 +67,9 @@ class Stage:
 
     def check(self) -> None:
         """Raise when a part of the product has ended."""
-        for part in self._parts:
-            if part.exit_code() is not None:
-                raise DrillError(f"{part.name} ended with code {part.exit_code()}", part.tail())
+        for child in self._children:
+            if child.exit_code() is not None:
+                raise DrillError(f"{child.name} ended with code {child.exit_code()}", child.tail())
 
     def cut(self) -> None:
         """Take the network between agents and tower away."""
@@ -93,11 +93,11 @@ class Stage:
         """Kill the agent of a node without a warning: kill -9."""
         self._kill(self._agents[node])
 
-    def _kill(self, part: Part) -> None:
+    def _kill(self, child: Child) -> None:
         if self.shared:
-            raise DrillError(f"{part.name} is shared with other drills and cannot be killed")
-        part.end(patience_s=0)
-        self._parts.remove(part)
+            raise DrillError(f"{child.name} is shared with other drills and cannot be killed")
+        child.end(patience_s=0)
+        self._children.remove(child)
 
     def _start(self) -> None:
         (self.folder / "data").mkdir()
@@ -108,29 +108,29 @@ class Stage:
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
-            self._agents[node] = self._start_part(f"agent-{name}", "agent", words)
+            self._agents[node] = self._start_child(f"agent-{name}", "agent", words)
 
     def _start_tower(self, port: int) -> None:
         command = ["serve", "--port", str(port), "--data-dir", str(self.folder / "data")]
         if self._detection:
             command += ["--config", str(self._write_config())]
         self._tower_starts += 1
-        self._tower = self._start_part(f"tower-{self._tower_starts}", "watchtower", command)
+        self._tower = self._start_child(f"tower-{self._tower_starts}", "watchtower", command)
         self.tower_url = wait_for_url(self._tower, self._start_deadline_s)
 
-    def _start_part(self, name: str, module: str, words: list[str]) -> Part:
+    def _start_child(self, name: str, module: str, words: list[str]) -> Child:
         environment = self.clock.environment if self.clock else None
         command = [sys.executable, "-P", "-m", module, *words]
-        part = Part(name, command, self.folder, environment=environment)
-        self._parts.append(part)
-        return part
+        child = Child(name, command, self.folder, environment=environment)
+        self._children.append(child)
+        return child
 
     def _start_forwarder(self, port: int) -> str:
         """Start it on a free port, or on the port that the agents know by now."""
         host, _, tower_port = self.tower_url.rpartition("/")[2].partition(":")
         name = "forwarder-again" if port else "forwarder"
         command = [sys.executable, "-I", str(FORWARDER), str(port), host, tower_port]
-        self._forwarder = Part(name, command, self.folder)
+        self._forwarder = Child(name, command, self.folder)
         url = wait_for_url(self._forwarder, self._start_deadline_s)
         self._forwarder_port = int(url.rpartition(":")[2])
         return url
@@ -142,8 +142,8 @@ class Stage:
         return path
 
     def _end(self) -> None:
-        for part in [*reversed(self._parts), *filter(None, [self._forwarder])]:
-            part.end()
+        for child in [*reversed(self._children), *filter(None, [self._forwarder])]:
+            child.end()
 
 
 def toml_value(value: object) -> str:

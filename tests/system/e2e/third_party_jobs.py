@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watchtower.commands.client import NotFoundError, TowerClient
+from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
 from watchtower.drills.settings import read_config
-from watchtower.drills.stage import Stage
 
-PROGRAMS = Path(__file__).parent / "strangers"
+PROGRAMS = Path(__file__).parent / "third_party"
 CONFIG = read_config(Path(__file__).parent / "fast.toml")
 RANKS = 4
 DEADLINE_S = 120.0
@@ -41,7 +41,7 @@ Verdicts = dict[str, Future[dict]]
 @contextlib.contextmanager
 def watched(truths: dict[str, Truth], folder: Path, *, at_once: int) -> Iterator[Verdicts]:
     """Run these programs, so many at a time."""
-    stage = Stage(
+    environment = Environment(
         folder,
         nodes=2,
         interval_s=CONFIG.drill.agent_interval_s,
@@ -49,9 +49,9 @@ def watched(truths: dict[str, Truth], folder: Path, *, at_once: int) -> Iterator
         forwarded=False,
         start_deadline_s=60.0,
     )
-    with stage, ThreadPoolExecutor(at_once) as pool:
+    with environment, ThreadPoolExecutor(at_once) as pool:
         yield {
-            name: pool.submit(watch, name, truth.culprit, stage, folder)
+            name: pool.submit(watch, name, truth.culprit, environment, folder)
             for name, truth in truths.items()
         }
 
@@ -62,9 +62,9 @@ def check(verdict: dict, truth: Truth) -> None:
     assert verdict["cause"] in truth.causes, verdict["summary"]
 
 
-def watch(name: str, culprit: int, stage: Stage, folder: Path) -> dict:
+def watch(name: str, culprit: int, environment: Environment, folder: Path) -> dict:
     """Run one job until its verdict is final; returns it."""
-    client = TowerClient(stage.tower_url)
+    client = TowerClient(environment.tower_url)
     with launched(name, culprit, folder):
         until = time.monotonic() + DEADLINE_S
         while True:

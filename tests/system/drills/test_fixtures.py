@@ -1,4 +1,4 @@
-"""Props take hold, and let go whether they are ended, orphaned or killed."""
+"""Fixtures take hold, and let go whether they are ended, orphaned or killed."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from watchtower.drills.children import Child, first_words, start_fixture
 from watchtower.drills.errors import DrillError
 from watchtower.drills.network import Network, why_no_network
-from watchtower.drills.parts import Part, first_words, start_prop
 from watchtower.drills.wall_clock import WallClock
 
 FREEZER_V1 = Path("/sys/fs/cgroup/freezer")
@@ -41,24 +41,24 @@ def children(pid):
 
 @pytest.fixture
 def set_up(tmp_path):
-    props = []
+    fixtures = []
 
     def start(script, *words):
-        prop = start_prop(script, words, tmp_path)
-        props.append(prop)
-        return prop, until(lambda: first_words(prop))
+        fixture = start_fixture(script, words, tmp_path)
+        fixtures.append(fixture)
+        return fixture, until(lambda: first_words(fixture))
 
     yield start
-    for prop in props:
-        prop.end()
+    for fixture in fixtures:
+        fixture.end()
 
 
 @pytest.fixture
 def sleeper(tmp_path):
-    part = Part("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
-    until(lambda: state_of(part.pid) == "S")
-    yield part
-    part.end(patience_s=0)
+    child = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
+    until(lambda: state_of(child.pid) == "S")
+    yield child
+    child.end(patience_s=0)
 
 
 def test_who_spawns_a_reader_of_the_pipe_sleeps_in_d_until_the_prop_is_ended(set_up, tmp_path):
@@ -69,7 +69,7 @@ def test_who_spawns_a_reader_of_the_pipe_sleeps_in_d_until_the_prop_is_ended(set
         "os.posix_spawn(sys.executable, [sys.executable, '-c', ''], {}, file_actions=actions)\n"
         "os.wait()\n"
     )
-    spawner = Part("spawner", [sys.executable, "-c", code], tmp_path)
+    spawner = Child("spawner", [sys.executable, "-c", code], tmp_path)
     try:
         [child] = until(lambda: state_of(spawner.pid) == "D" and children(spawner.pid))
         until(lambda: state_of(child) == "S")
@@ -103,9 +103,9 @@ def test_what_a_killed_freezer_left_is_taken_away_by_the_next(set_up, sleeper, t
     killed, _ = set_up("freezer.py", str(sleeper.pid))
     killed.end(patience_s=0)
     assert (FREEZER_V1 / f"watchtower-drill-{killed.pid}").is_dir()
-    other = Part("other", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
+    other = Child("other", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
     try:
-        again = start_prop("freezer.py", [str(other.pid)], tmp_path, label="again")
+        again = start_fixture("freezer.py", [str(other.pid)], tmp_path, label="again")
         until(lambda: first_words(again))
         again.end()
         assert not (FREEZER_V1 / f"watchtower-drill-{killed.pid}").exists()
@@ -118,7 +118,7 @@ def test_what_a_killed_freezer_left_is_taken_away_by_the_next(set_up, sleeper, t
 def test_a_file_system_that_never_answers_is_gone_when_it_is_ended(set_up, tmp_path):
     mount, said = set_up("fuse_mount.py", str(tmp_path))
     code = f"open({said['path'] + '/checkpoint.bin'!r}, 'wb')"
-    writer = Part("writer", [sys.executable, "-c", code], tmp_path)
+    writer = Child("writer", [sys.executable, "-c", code], tmp_path)
     try:
         until(lambda: state_of(writer.pid) == "D")
         mount.end()
@@ -131,7 +131,7 @@ def test_a_file_system_that_never_answers_is_gone_when_it_is_ended(set_up, tmp_p
 @pytest.mark.skipif(why_no_network() is not None, reason=f"{why_no_network()}")
 @pytest.mark.parametrize("cut", [lambda network: network.cut(0), Network.cut_all])
 def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up, cut):
-    prop, said = set_up("network.py", "2")
+    fixture, said = set_up("network.py", "2")
     network = Network(**said)
     server = (
         "import socket; s = socket.create_server(('', 29500)); print('up', flush=True);"
@@ -153,7 +153,7 @@ def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up
         cut(network)
         assert second.communicate("\n", timeout=10)[0] == "silence\n"
         first.kill()
-    prop.end()
+    fixture.end()
     assert all(state_of(pid) in "XZ" for pid in network.pids)
 
 
@@ -202,10 +202,10 @@ def test_the_slow_server_takes_its_time_and_keeps_nothing(set_up):
 
 
 def test_a_prop_that_cannot_be_had_says_why(tmp_path):
-    prop = start_prop("tracer.py", ["999999999"], tmp_path)
+    fixture = start_fixture("tracer.py", ["999999999"], tmp_path)
     with pytest.raises(DrillError, match="cannot trace process 999999999"):
-        until(lambda: first_words(prop))
-    prop.end()
+        until(lambda: first_words(fixture))
+    fixture.end()
 
 
 def test_the_folder_of_a_drill_goes_when_the_drill_is_killed(tmp_path):
@@ -232,9 +232,9 @@ def test_the_sweeper_ends_a_stopped_orphan_when_the_drill_dies(tmp_path):
     word = f"DRILL_TEST={tmp_path}"
     drill = (
         "import pathlib, time\n"
-        "from watchtower.drills.parts import first_words, start_prop\n"
-        f"prop = start_prop('sweeper.py', [{word!r}], pathlib.Path({str(tmp_path)!r}))\n"
-        "while first_words(prop) is None: time.sleep(0.01)\n"
+        "from watchtower.drills.children import first_words, start_fixture\n"
+        f"fixture = start_fixture('sweeper.py', [{word!r}], pathlib.Path({str(tmp_path)!r}))\n"
+        "while first_words(fixture) is None: time.sleep(0.01)\n"
         "print('ready', flush=True); time.sleep(60)\n"
     )
     # Another session, as torchrun's ranks are: no process group of the drill's reaches it.

@@ -11,7 +11,7 @@ import pytest
 from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 
 
-class Stranger:
+class ForeignServer:
     """A server that is no tower: it says what it is told to, and then goes on with `more`."""
 
     def __init__(self, head: bytes, more: bytes = b"", every_s: float = 0.0) -> None:
@@ -83,15 +83,15 @@ def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
     # Only an answer that never ends may be waited for in vain: the others have a second to come.
     timeout_s = 0.3 if said == "no answer within" else 1.0
     monkeypatch.setattr("agent.delivery.tower_connection.HTTP_TIMEOUT_S", timeout_s)
-    stranger = Stranger(head, more, every_s)
-    client = TowerConnection(TowerAddress(url=stranger.url))
+    foreign_server = ForeignServer(head, more, every_s)
+    client = TowerConnection(TowerAddress(url=foreign_server.url))
     began = time.monotonic()
     try:
         with pytest.raises(TowerError) as raised:
             client.post("/ingest/v1/dumps", BODY)
     finally:
         client.close()
-        stranger.close()
+        foreign_server.close()
     assert said in raised.value.reason
     assert not raised.value.permanent
     assert raised.value.reason.isprintable()
