@@ -135,7 +135,7 @@ def _start(
 def _wait_for_incident(client: TowerClient, job: TrainingJob) -> str:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        job.look()
+        job.poll()
         with contextlib.suppress(ClientError):
             verdict = client.verdict(JOB)
             if verdict["status"] == "hung":

@@ -54,5 +54,5 @@ def _answer(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
     except client.ClientError:
-        # Not known yet (404), starting, or busy: asked again at the next look.
+        # Not known yet (404), starting, or busy: asked again at the next poll.
         return None

@@ -1,6 +1,7 @@
 """Runs a command that the kernel ends when the drill dies, however it dies.
 
-Run by path: python -I ends_with_parent.py SIGNAL PARENT COMMAND... It becomes the command, under the same pid.
+Run by path: python -I ends_with_parent.py SIGNAL PARENT COMMAND... It becomes the command, under
+the same pid.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class TrainingJob:
         self.name = name
         self.folder = folder
         self.environment_folder = folder
-        """The folder of the environment whose agents watch the job: another one if that is shared."""
+        """Folder of the environment whose agents watch the job: another one if that is shared."""
         self.layout = layout
         self.log = ProgramLog()
         self.network: Network | None = None
@@ -97,7 +97,7 @@ class TrainingJob:
         twin.environment_folder = self.environment_folder
         return twin
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what the programs have said since the last time, and reap as launchers do."""
         for child in self._children:
             child.exit_code()
@@ -159,7 +159,7 @@ class TrainingJob:
 
     def end(self) -> None:
         """Kill whatever is left of the job, stopped and traced processes and orphans too."""
-        self.look()
+        self.poll()
         if self._sweeper:
             self._sweeper.end()
         for child in self._children:

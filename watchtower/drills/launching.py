@@ -96,7 +96,7 @@ class Launch:
 
 
 def node_mark(environment_folder: Path, node: int) -> str:
-    """What tells the ranks of this node of this environment from those of other environments beside it."""
+    """The mark of the ranks of one node in this environment; others may run beside it."""
     return f"{environment_folder.name}/{node_name(node)}"
 
 

@@ -68,9 +68,9 @@ def run_drill(
 ) -> Result:
     """Run a drill and judge the verdict.
 
-    `before_end` gets to look at the job after the verdict is final, before the job is ended.
-    `environment` is a shared one, for a drill that can share; it outlives the drill. Without it, the
-    drill starts tower and agents and ends them.
+    `before_end` is called with the job after the verdict is final, before the job is ended.
+    `environment` is a shared one, for a drill that can share; it outlives the drill. Without it,
+    the drill starts tower and agents and ends them.
     """
     if environment and not can_share(request):
         raise DrillError(f"{request.drill.name} needs a tower and agents of its own")
@@ -156,19 +156,19 @@ def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
 
 
 def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, object]) -> Result:
-    drill, sight = request.drill, scene.sight
+    drill, observed = request.drill, scene.observed
     ranks = scene.ranks if drill.is_fault else ()
     answer = Answer(
-        verdict=sight.verdict,
-        statuses_seen=tuple(sight.statuses),
-        incidents=tuple(str(one.get("summary")) for one in sight.incidents),
-        complaints=tuple(sight.complaints),
+        verdict=observed.verdict,
+        statuses_seen=tuple(observed.statuses),
+        incidents=tuple(str(one.get("summary")) for one in observed.incidents),
+        complaints=tuple(observed.complaints),
     )
     return Result(
         drill=drill,
         backend=backend,
         ranks=ranks,
-        sight=sight,
+        observed=observed,
         judgement=judge(scene.expected, ranks, answer),
         settings_changed=changed,
     )

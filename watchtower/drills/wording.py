@@ -22,7 +22,7 @@ STATUS_MEANS = {
     "ended": "every process of the job is gone",
     "suspended": "every rank was stopped on purpose",
     "unseen": "the tower was not there",
-    "monitoring_lost": "ranks are out of sight, which says nothing about them",
+    "monitoring_lost": "ranks are not reported, which says nothing about their state",
 }
 
 PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "gone", "X": "gone"}
@@ -92,11 +92,11 @@ def verdict_lines(verdict: Json) -> list[str]:
 def outcome_lines(result: Result) -> list[str]:
     """Right or wrong, how long it took and, where wrong, what would have been right."""
     lines = []
-    sight, judgement = result.sight, result.judgement
-    if sight.fault_to_verdict_s is not None:
-        line = f"fault to verdict: {sight.fault_to_verdict_s:.1f} s"
-        if sight.fault_to_hung_s is not None:
-            line += f", to the incident that pages: {sight.fault_to_hung_s:.1f} s"
+    observed, judgement = result.observed, result.judgement
+    if observed.fault_to_verdict_s is not None:
+        line = f"fault to verdict: {observed.fault_to_verdict_s:.1f} s"
+        if observed.fault_to_hung_s is not None:
+            line += f", to the incident that pages: {observed.fault_to_hung_s:.1f} s"
         lines.append(line)
     if judgement.is_right:
         lines.append("RIGHT: " + _what_is_right(result))

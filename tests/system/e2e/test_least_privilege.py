@@ -107,9 +107,9 @@ def view(url: str) -> dict[str, Any]:
     return ask(url, f"/api/v1/jobs/{JOB}") if JOB in known else {}
 
 
-def wait_for(what: str, look: Callable[[], Any], world: World) -> Any:
+def wait_for(what: str, find: Callable[[], Any], world: World) -> Any:
     until = time.monotonic() + DEADLINE_S
-    while not (found := look()):
+    while not (found := find()):
         told = "\n".join(child.tail() for child in world.children)
         assert time.monotonic() < until, f"no {what} within {DEADLINE_S} s\n{told}"
         time.sleep(0.1)

@@ -47,7 +47,7 @@ def test_a_hang_recovers_the_next_one_is_a_new_incident_and_the_end_closes_it(
     client = TowerClient(environment.tower_url)
 
     def verdict() -> dict:
-        job.look()
+        job.poll()
         try:
             return client.verdict("timeline")
         except NotFoundError:

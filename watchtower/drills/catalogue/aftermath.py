@@ -24,7 +24,7 @@ def _hang_then(kill: Kill) -> Callable[[Scene], None]:
         scene.launch()
         scene.wait_for_fault()
         scene.wait_for_final()
-        incident = str((scene.sight.verdict or {}).get("incident"))
+        incident = str((scene.observed.verdict or {}).get("incident"))
         kill(scene)
         scene.watch_for(scene.settings.aftermath_s)
         scene.read_incident(incident)

@@ -1,4 +1,4 @@
-"""Healthy: jobs that are suspended, restarted or out of the tower's sight for a while."""
+"""Healthy: jobs that are suspended, restarted or out of the tower's reach for a while."""
 
 from __future__ import annotations
 

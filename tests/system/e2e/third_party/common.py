@@ -1,4 +1,4 @@
-"""What every third-party program shares: its rank, the culprit, and a step that takes a fifth of a second."""
+"""Shared by third-party programs: rank, culprit, and a step that takes a fifth of a second."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What third-party programs without torch share: a sum over a star of sockets, under plain names."""
+"""Shared by programs without torch: a sum over a star of sockets, under plain names."""
 
 import os
 import socket
