@@ -10,8 +10,7 @@ from watchtower.drills.display import clock_text
 from watchtower.drills.judging import Judgement
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Observed, note_verdict
-from watchtower.drills.wording import (
+from watchtower.drills.text import (
     clean,
     opening,
     outcome_lines,
@@ -19,6 +18,7 @@ from watchtower.drills.wording import (
     settings_line,
     verdict_lines,
 )
+from watchtower.drills.watch import Observed, note_verdict
 
 HEALTHY = {"status": "healthy", "cause": None, "suspects": []}
 HUNG = {

@@ -10,7 +10,7 @@ from tests.file_server_jobs import BLOCKED, SERVER, FileServerJobs
 from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.wording import render_text
+from watchtower.core.verdict_text import render_text
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.history import list_incidents
 from watchtower.tower.views import live_verdict

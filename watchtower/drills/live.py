@@ -18,14 +18,14 @@ from watchtower.drills.display import clock_text
 from watchtower.drills.judging import suspect_ranks
 from watchtower.drills.plain import changes
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Observed
-from watchtower.drills.wording import (
+from watchtower.drills.text import (
     clean,
     number,
     outcome_lines,
     rank_words,
     verdict_lines,
 )
+from watchtower.drills.watch import Observed
 
 REFRESH_HZ = 8
 RANKS_SHOWN = 16

@@ -7,8 +7,8 @@ from typing import TextIO
 
 from watchtower.drills.display import clock_text
 from watchtower.drills.result import Result
+from watchtower.drills.text import accused, clean, outcome_lines, status_line, verdict_lines
 from watchtower.drills.watch import Observed
-from watchtower.drills.wording import accused, clean, outcome_lines, status_line, verdict_lines
 
 PROGRESS_EVERY_S = 10.0
 """How often a job that just trains is heard of."""

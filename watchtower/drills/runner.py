@@ -28,9 +28,9 @@ from watchtower.drills.launching import Layout, choose_backend
 from watchtower.drills.result import Result
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
+from watchtower.drills.text import closing, opening, settings_line
 from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
-from watchtower.drills.wording import closing, opening, settings_line
 
 CHANCE_STEPS = 4
 """The fault comes up to this many steps later than the warm-up asks for."""

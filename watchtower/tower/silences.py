@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.phrases import say_duration
+from watchtower.core.text import say_duration
 from watchtower.store.records import Silence
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts

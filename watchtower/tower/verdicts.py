@@ -9,8 +9,8 @@ from datetime import datetime
 
 from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
+from watchtower.core.text import clean, say_duration
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 

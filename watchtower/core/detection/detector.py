@@ -21,9 +21,9 @@ from watchtower.core.detection.no_heartbeat import (
 from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
-from watchtower.core.phrases import say_duration, say_slower
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.text import say_duration, say_slower
 from watchtower.wire.report import ProcessState
 
 

@@ -8,7 +8,7 @@ from watchtower.core.detection.detector import Kind
 from watchtower.core.detection.no_heartbeat import has_no_heartbeat
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
-from watchtower.core.phrases import clean, say_duration
+from watchtower.core.text import clean, say_duration
 from watchtower.wire.verdict import Progress
 
 _NOT_WATCHED = frozenset({Kind.ENDED, Kind.ENDING, Kind.LOST})

@@ -1,11 +1,11 @@
-"""Small pieces of wording: names, durations, lists. All text from processes passes `clean` here."""
+"""Small pieces of text: names, durations, lists. All text from processes passes `clean` here."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 
-ELLIPSIS = "…"
+from watchtower.printable import fit_line
+
 MAX_WORDS = 160
 """Characters of one piece of foreign text in a sentence: an exception line a pager can show."""
 
@@ -18,15 +18,14 @@ def clean(text: str, limit: int = MAX_WORDS) -> str:
     return fit_line(text, limit).replace("`", "'")
 
 
-def fit_line(text: str, limit: int) -> str:
-    """Make one line of a text, without control or direction characters, cut at `limit`."""
-    printable = "".join(
-        " " if character.isspace() else character
-        for character in text[: limit * 4]
-        if character.isspace() or unicodedata.category(character)[0] != "C"
-    )
-    line = " ".join(printable.split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + ELLIPSIS
+def clean_sentence(text: str, limit: int) -> str:
+    """Clean one of our own sentences, which keeps its code spans if they are balanced.
+
+    Two backticks in a row are not ours, and would end a span in the wrong place.
+    """
+    line = fit_line(text, limit)
+    is_ours = line.count("`") % 2 == 0 and "``" not in line
+    return line if is_ours else line.replace("`", "'")
 
 
 def say_duration(seconds: float) -> str:

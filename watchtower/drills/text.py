@@ -8,6 +8,7 @@ from __future__ import annotations
 from watchtower.drills.client import Json, json_list
 from watchtower.drills.drill import Drill
 from watchtower.drills.result import Result
+from watchtower.printable import fit_line
 
 LONGEST = 400
 """Characters of one piece of text that are shown; the API has the rest."""
@@ -31,9 +32,7 @@ PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "gon
 
 def clean(value: object) -> str:
     """Make untrusted text safe to print on a terminal."""
-    text = " ".join(str(value).split())
-    text = "".join(character if character.isprintable() else "�" for character in text)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return fit_line(str(value), LONGEST)
 
 
 def opening(drill: Drill, ranks: int, nodes: int, backend: str) -> list[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from watchtower.core.phrases import clean, fit_line, say_duration
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, clean_sentence, say_duration
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -197,10 +197,4 @@ def _describe(alternative: Alternative) -> str:
 
 
 def _line(text: str) -> str:
-    """Clean a line of our own wording, whose code spans stay when they are balanced.
-
-    Two backticks in a row are none of ours, and would end a span in the wrong place.
-    """
-    line = fit_line(text, MAX_LINE)
-    is_ours = line.count("`") % 2 == 0 and "``" not in line
-    return line if is_ours else line.replace("`", "'")
+    return clean_sentence(text, MAX_LINE)

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.phrases import capitalise, clean, join_words, say_duration
+from watchtower.core.text import capitalise, clean, join_words, say_duration
 
 
 def test_control_characters_colours_and_line_breaks_do_not_get_through():
-    assert clean("a\x1b[31mb\nc\td\x00e") == "a[31mb c de"
+    assert clean("a\x1b[31mb\nc\td\x00e") == "a [31mb c d e"
 
 
 def test_direction_marks_do_not_get_through():
-    assert clean("safe\u202egnp.exe") == "safegnp.exe"
+    assert clean("safe\u202egnp.exe") == "safe gnp.exe"
 
 
 def test_backticks_become_apostrophes():

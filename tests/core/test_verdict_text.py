@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
 from tests.core.test_properties import verdict_of
-from watchtower.core.wording import (
+from watchtower.core.verdict_text import (
     MAX_LINES,
     escape_markdown,
     escape_slack,
