@@ -7,12 +7,12 @@ share, a job of thousands on one node is a mistake or an attack: the other jobs 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from agent.config import MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
+from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
@@ -22,8 +22,6 @@ LARGE_JOB = MAX_LIVING // 4
 """Ranks of one job on one node; a job that has more is served after all others."""
 
 SHOWN_OF_NAME = 64
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +69,3 @@ def keep_within_quota(
     kept = {rank.pid for rank in by_worth[:MAX_LIVING]}
     left_out = LeftOut(count=lost.total(), job=lost.most_common(1)[0][0])
     return [rank for rank in every if rank.pid in kept], left_out
-
-
-def by_turns(
-    items: Iterable[tuple[Hashable, _T]], had: Mapping[Any, int] | None = None
-) -> Iterator[_T]:
-    """Yield items by turns: the first one of each key, then the second one of each, and so on.
-
-    A key that `had` some turns before waits until the others have had as many.
-    """
-    places: Counter[Hashable] = Counter(had)
-    turns = []
-    for key, item in items:
-        turns.append((places[key], item))
-        places[key] += 1
-    turns.sort(key=lambda turn: turn[0])
-    return (item for _, item in turns)
