@@ -210,7 +210,7 @@ class Tower:
 
     def _step(self, job: Job, live: LiveJob, now: float) -> None:
         gen = job.generation
-        if self._is_returning(job, live, now):
+        if self._hold_back(job, live, now):
             return
         samples = live.watch.samples
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
@@ -234,9 +234,12 @@ class Tower:
         live.watch.samples.begin({record.vitals.rank for record in reporting}, now)
         self._order_dumps(live, gen, DumpsWanted(reason="sample", again=True, sample=True), now)
 
-    def _is_returning(self, job: Job, live: LiveJob, now: float) -> bool:
-        """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower, or
-        of a job that restarts too often. Until then ranks would be taken for missing."""
+    def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
+        """Return whether the job is not judged yet, and give the watch the reason.
+
+        After a restart of the tower, or while a job restarts too often, ranks or their dumps are
+        yet to be reported again. Ranks would be taken for missing.
+        """
         gen = job.generation
         if reason := job.attempts.say_refused(now, self.policy.silence_s):
             live.watch.reason = reason

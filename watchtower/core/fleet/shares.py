@@ -35,7 +35,7 @@ def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return all candidates; those who get a place come first."""
     by_urgency = sorted(candidates, key=lambda each: (each[1:], each.owner))
     turns: Counter[str] = Counter()
-    first, others = [], []
+    first, others = list[Candidate](), list[Candidate]()
     for each in by_turns((each.owner, each) for each in by_urgency):
         is_first = each.urgency <= IN_TROUBLE and turns[each.owner] < ALWAYS_FIRST
         turns[each.owner] += 1
