@@ -175,8 +175,7 @@ class Tower:
 
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
-            loop = asyncio.get_running_loop()
-            self._judging = loop.call_later(JUDGE_WITHIN_S, self._judge_dirty)
+            self._judging = asyncio.get_running_loop().call_later(JUDGE_WITHIN_S, self._judge_dirty)
         self._dirty.add(name)
 
     def _judge_dirty(self) -> None:
@@ -235,11 +234,8 @@ class Tower:
         self._order_dumps(live, gen, DumpsWanted(reason="sample", again=True, sample=True), now)
 
     def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
-        """Return whether the job is not judged yet, and give the watch the reason.
-
-        After a restart of the tower, or while a job restarts too often, ranks or their dumps are
-        yet to be reported again. Ranks would be taken for missing.
-        """
+        """Return whether the job is not judged yet, and give the watch the reason: the tower was
+        restarted, or the job restarts too often. Else its ranks would be taken for missing."""
         gen = job.generation
         if reason := job.attempts.say_refused(now, self.policy.silence_s):
             live.watch.reason = reason
@@ -349,10 +345,9 @@ class Tower:
     async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
+        earlier = live.earlier
         try:
-            result = await run_diagnosis(
-                self.runner, live.name, owner, take, live.earlier, again=again
-            )
+            result = await run_diagnosis(self.runner, live.name, owner, take, earlier, again=again)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
