@@ -37,7 +37,7 @@ def open_in_root(
         walk.go(parts)
         return os.dup(walk.descriptors[-1])
     finally:
-        walk.close(keep=0)
+        walk.close(all_but=0)
 
 
 class _Walk:
@@ -54,15 +54,15 @@ class _Walk:
             name = waiting.pop()
             parts += 1
             if name == "..":  # only a link has it; the root is its own parent
-                self.close(keep=max(1, len(self.descriptors) - 1))
+                self.close(all_but=max(1, len(self.descriptors) - 1))
                 continue
-            if target := self._step(name):
+            if target := self._open_name(name):
                 links += 1
                 waiting.extend(_parts(target))
             if links > MAX_LINKS or parts > MAX_PARTS:
                 raise ValueError("a path of too many parts or links")
 
-    def _step(self, name: str) -> str:
+    def _open_name(self, name: str) -> str:
         """Open one name; of a link, return its target and go back to where that counts from."""
         self._check(self.descriptors[-1])
         found = os.open(name, _WALK, dir_fd=self.descriptors[-1])
@@ -70,12 +70,12 @@ class _Walk:
         if not stat.S_ISLNK(os.fstat(found).st_mode):
             return ""
         target = os.readlink("", dir_fd=found)
-        self.close(keep=1 if target.startswith("/") else len(self.descriptors) - 1)
+        self.close(all_but=1 if target.startswith("/") else len(self.descriptors) - 1)
         return target
 
-    def close(self, *, keep: int) -> None:
+    def close(self, *, all_but: int) -> None:
         """Close all but the first few."""
-        while len(self.descriptors) > keep:
+        while len(self.descriptors) > all_but:
             os.close(self.descriptors.pop())
 
 

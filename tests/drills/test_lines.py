@@ -74,7 +74,7 @@ def test_status_verdict_dumps_and_incident_each_get_a_line():
     )
     words = [line.partition("] ")[2] for line in shown(observed)]
     assert words == [
-        "hung: an incident is open, and this pages somebody",
+        "hung: an incident is open",
         "verdict dataloader_stall: rank 3 (drill-a, pid 4711) at data.py:88 in __next__",
         "dumps 3 of 8",
         "incident 01J",
@@ -150,7 +150,7 @@ def test_the_outcome_says_right_or_what_would_have_been():
     observed = an_observed_job(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
     right = outcome_lines(a_result(observed, right_rank=True, right_cause=True))
     wrong = outcome_lines(a_result(observed, right_rank=False, right_cause=True, reasons=("no",)))
-    assert right[0] == "fault to verdict: 7.0 s, to the incident that pages: 17.0 s"
+    assert right[0] == "fault to verdict: 7.0 s, to the incident: 17.0 s"
     assert right[1] == "RIGHT: the fault was in rank 3, cause dataloader_stall."
     assert wrong[1] == "WRONG: no"
 

@@ -12,9 +12,9 @@ import pytest
 from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
-from watchtower.store.records import GenerationRow, PauseRow, Silence
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import GenerationRow, PauseRow, Silence
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S

@@ -16,9 +16,9 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.migrations import StoreError
-from watchtower.store.records import GenerationRow, Incident, PauseRow
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import GenerationRow, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 

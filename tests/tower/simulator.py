@@ -13,8 +13,8 @@ from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread
 from watchtower.core.fleet.generation import Generation
-from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser
 from watchtower.tower.live import LiveJob

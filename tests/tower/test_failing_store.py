@@ -141,7 +141,7 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
         await sim.step(10)
         with no_room():
             sim.live.pauses.learn(pause)
-            sim.tower.store_writer.keep_pause(JOB, pause)
+            sim.tower.store_writer.save_pause(JOB, pause)
             await until(sim, lambda: check_health(sim.tower).store != "works")
         await until(sim, lambda: check_health(sim.tower).store == "works")
         await sim.step(2)
@@ -165,7 +165,7 @@ def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
             await sim.step(1)
             assert "has not answered for" in check_health(sim.tower).store
             for number in range(100):
-                sim.tower.store_writer.keep_pause(
+                sim.tower.store_writer.save_pause(
                     JOB, Pause(phase=f"p{number}", frame_class="", length_s=9)
                 )
             assert len(sim.store._thread._work) < 10

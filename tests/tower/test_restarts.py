@@ -255,7 +255,7 @@ def test_a_learned_pause_fades_once_a_day_and_durably(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.live.pauses.learn(pause := Pause(phase="", frame_class="user", length_s=100.0))
-        sim.tower.store_writer.keep_pause(JOB, pause)
+        sim.tower.store_writer.save_pause(JOB, pause)
         await sim.incidents()  # the store has written what came before
         sim.world.now += 86_400
         await sim.report(3)

@@ -14,8 +14,8 @@ from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
-from watchtower.store.records import Silence
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Silence
 from watchtower.tower.clock import Clock
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.silences import MAX_SILENCES
@@ -137,7 +137,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         sim = Simulation(tmp_path / "watchtower.db")
         await hang(sim)
         incident = sim.live.incident
-        sim.tower.store_writer.keep(incident)
+        sim.tower.store_writer.save(incident)
         await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
         (listed,) = await list_incidents(sim.tower, JOB, 10)
         assert listed.ack.by == "ann"

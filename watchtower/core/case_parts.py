@@ -45,7 +45,7 @@ def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | No
     case, contents = parts.case, DumpContents()
     dumps = _find_dumps(parts.dumps, batches)
     for number, batch in enumerate(batches):
-        contents.keep(batch, dumps.by_body.get(number, ()))
+        contents.add(batch, dumps.by_body.get(number, ()))
     ranks = tuple(
         replace(item, dumps=tuple(dumps.by_rank[item.rank])) if item.rank in dumps.by_rank else item
         for item in case.ranks

@@ -30,7 +30,7 @@ class Expected:
     """Without a cause: a status that must have been seen on the way."""
 
     @property
-    def pages(self) -> bool:
+    def is_incident(self) -> bool:
         """Whether an incident belongs to the answer."""
         return self.cause is not None and self.statuses == FINAL
 

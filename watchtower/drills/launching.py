@@ -79,7 +79,7 @@ class Launch:
         return [str(PROGRAM[self.parallelism][self.backend]), "--config", str(self.plan_path)]
 
     def environment(self, node: int) -> dict[str, str]:
-        """What every process of a node is told by its surroundings."""
+        """The environment variables of every process of a node."""
         name = {"WATCHTOWER_JOB": self.job} if self.named else {"TORCHELASTIC_RUN_ID": "none"}
         counts = self.restart_counts
         counted = {"TORCHELASTIC_RESTART_COUNT": str(counts[node])} if counts else {}

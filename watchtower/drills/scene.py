@@ -162,7 +162,7 @@ class Scene:
         """Set the wall clock of everything in the drill."""
         self.note(f"the wall clock jumps by {seconds:+g} s")
         if self.environment.clock:
-            self.environment.clock.step(seconds)
+            self.environment.clock.shift(seconds)
 
     def want_mentioned(self, word: str) -> None:
         """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""

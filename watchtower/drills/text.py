@@ -17,7 +17,7 @@ EVIDENCE_SHOWN = 4
 STATUS_MEANS = {
     "healthy": "nothing is wrong",
     "suspect": "steps are overdue, evidence is being collected",
-    "hung": "an incident is open, and this pages somebody",
+    "hung": "an incident is open",
     "slow": "steps still come, much later than usual",
     "recovered": "steps come again",
     "ended": "every process of the job is gone",
@@ -95,7 +95,7 @@ def outcome_lines(result: Result) -> list[str]:
     if observed.fault_to_verdict_s is not None:
         line = f"fault to verdict: {observed.fault_to_verdict_s:.1f} s"
         if observed.fault_to_hung_s is not None:
-            line += f", to the incident that pages: {observed.fault_to_hung_s:.1f} s"
+            line += f", to the incident: {observed.fault_to_hung_s:.1f} s"
         lines.append(line)
     if judgement.is_right:
         lines.append("RIGHT: " + _what_is_right(result))

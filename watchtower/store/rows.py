@@ -13,7 +13,7 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
-from watchtower.store.records import GenerationRow, Incident, PauseRow
+from watchtower.store.values import GenerationRow, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 

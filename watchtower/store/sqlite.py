@@ -26,7 +26,8 @@ from watchtower.store import rows
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
-from watchtower.store.records import (
+from watchtower.store.retention import MB, Retention, prune
+from watchtower.store.values import (
     Ack,
     DumpRow,
     GenerationRow,
@@ -35,7 +36,6 @@ from watchtower.store.records import (
     Silence,
     StartupState,
 )
-from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
 
 log = logging.getLogger("watchtower.store")
@@ -186,13 +186,13 @@ class SqliteStore:
         row = (job, since, at, at, ident, PAGE)
 
         def read() -> list[DumpRow]:
-            page, size = list[DumpRow](), 0
+            found, size = list[DumpRow](), 0
             for batch, taken_at in self._db.execute(rows.DUMPS, row):
-                page.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
+                found.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
                 size += len(batch)
                 if size >= PAGE_BYTES:
                     break
-            return page
+            return found
 
         return self._thread.submit(read)
 
@@ -218,7 +218,7 @@ class SqliteStore:
         return self._write(lambda db: db.execute(rows.SAVE_SILENCE, row))
 
     def remove_silence(self, job: str) -> Future[None]:
-        """Let a job page again."""
+        """End the silence of a job."""
         return self._write(lambda db: db.execute("DELETE FROM mutes WHERE job = ?", (job,)))
 
     def prune(self, wall: float) -> Future[None]:

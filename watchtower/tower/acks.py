@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchtower.store.records import Ack
+from watchtower.store.values import Ack
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.tower.request_checks import check_texts

@@ -8,8 +8,8 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.core.case import Case
-from watchtower.store.records import DumpRow, Incident
 from watchtower.store.rows import read_case
+from watchtower.store.values import DumpRow, Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
@@ -96,13 +96,13 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDumps], bool]:
     """Read the newest dumps of an incident; true with them if these are all."""
     store_writer, dumps, last, size = tower.store_writer, list[StoredDumps](), None, 0
-    page: list[DumpRow] = []
+    found: list[DumpRow] = []
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
     until = incident.closed_at or tower.clock.wall()
     while len(dumps) <= MAX_BATCHES and size < MAX_BYTES:
-        page = await store_writer.read(store_writer.store.dumps(incident.job, since, until, last))
-        if not page:
+        found = await store_writer.read(store_writer.store.dumps(incident.job, since, until, last))
+        if not found:
             break
-        dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in page]
-        last, size = page[-1], size + sum(len(d.sent.body) for d in page)
-    return dumps, not page
+        dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in found]
+        last, size = found[-1], size + sum(len(d.sent.body) for d in found)
+    return dumps, not found

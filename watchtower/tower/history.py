@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
-from watchtower.store.records import Incident
 from watchtower.store.rows import read_case
+from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.store_writer import StoreFailedError

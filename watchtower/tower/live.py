@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Incident
+from watchtower.store.values import Incident
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import (

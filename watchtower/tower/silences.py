@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.core.text import say_duration
-from watchtower.store.records import Silence
+from watchtower.store.values import Silence
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter

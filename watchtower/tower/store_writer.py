@@ -14,8 +14,8 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import Ack, DumpRow, GenerationRow, Incident, PauseRow, StartupState
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Ack, DumpRow, GenerationRow, Incident, PauseRow, StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob, close
 from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
@@ -121,7 +121,7 @@ class StoreWriter:
         for incident in startup.incidents:
             older = self._left.pop(incident.job, None)
             if older is not None and older.closed_at is None:  # only one is open at a time
-                self.keep(close(older, Status.ENDED, clock.wall()))
+                self.save(close(older, Status.ENDED, clock.wall()))
             self._left[incident.job] = incident
         if store.failure is not None:
             self._note(store.failure)
@@ -162,7 +162,7 @@ class StoreWriter:
         """Incidents, of one job or of all, that the store does not have as they are now."""
         return [one for one in self._unsaved if job is None or one.job == job]
 
-    def keep(self, incident: Incident | None, owner: str = "") -> None:
+    def save(self, incident: Incident | None, owner: str = "") -> None:
         """Store an incident of an owner's job as it is now; while a write of it is under way, when
         that is done."""
         if incident is None:
@@ -171,13 +171,13 @@ class StoreWriter:
         if not self._unsaved.put(incident, owner):
             log.error("incident %s is not stored: too many wait for the store", incident.id)
         elif incident.id not in self._saving:
-            self._save(incident.id)
+            self._write_incident(incident.id)
 
     def note_ack(self, ident: str, ack: Ack) -> None:
         """Add a stored ack to what waits to be written, which would be shown without it."""
         self._unsaved.note_ack(ident, ack)
 
-    def keep_pause(self, job: str, pause: Pause, owner: str = "") -> None:
+    def save_pause(self, job: str, pause: Pause, owner: str = "") -> None:
         """Store a learned pause with the next tick; one that fails is stored again when the store
         works."""
         key = f"pause {len(job)} {job} {pause.phase} {pause.frame_class}"
@@ -206,7 +206,7 @@ class StoreWriter:
                 return
             if live.remembered is not None and live.remembered[-1] != self._recoveries:
                 for pause in live.pauses.all():
-                    self.keep_pause(gen.job, pause, job.sharer)
+                    self.save_pause(gen.job, pause, job.sharer)
             live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
 
     def forget(self, job: str, past: PastGeneration) -> None:
@@ -221,14 +221,14 @@ class StoreWriter:
         """
         last, number = None, 0
         while number < MAX_RECALLED:
-            page = await asyncio.wait_for(
+            found = await asyncio.wait_for(
                 asyncio.wrap_future(self.store.dumps(job, since, after=last)), RECALL_S
             )
-            for stored in page:
+            for stored in found:
                 yield stored
-            if not page:
+            if not found:
                 return
-            last, number = page[-1], number + len(page)
+            last, number = found[-1], number + len(found)
 
     def claim_left(self, job: str, generation: int) -> Incident | None:
         """Hand over the incident that the last run left of this generation, open or just ended;
@@ -237,7 +237,7 @@ class StoreWriter:
         if left is None or left.generation == generation:
             return left
         if left.closed_at is None:
-            self.keep(close(left, Status.ENDED, self._clock.wall()))
+            self.save(close(left, Status.ENDED, self._clock.wall()))
         return None
 
     def tick(self, now: float) -> None:
@@ -280,7 +280,7 @@ class StoreWriter:
     def _give_up_left(self) -> None:
         for incident in self._left.values():
             if incident.closed_at is None:
-                self.keep(close(incident, Status.MONITORING_LOST, self._clock.wall()))
+                self.save(close(incident, Status.MONITORING_LOST, self._clock.wall()))
         self._left.clear()
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class StoreWriter:
         for incident in self._unsaved:
             saving = self._saving.get(incident.id)
             if saving is None or saving.incident is not incident:
-                self._save(incident.id)
+                self._write_incident(incident.id)
         self._save_all_rows()
 
     def tell_lost(self) -> None:
@@ -310,9 +310,9 @@ class StoreWriter:
     def _retry(self) -> None:
         for incident in self._unsaved:
             if incident.id not in self._saving:
-                self._save(incident.id)
+                self._write_incident(incident.id)
 
-    def _save(self, ident: str) -> None:
+    def _write_incident(self, ident: str) -> None:
         """Queue a write; an earlier one of this incident is done before it, whatever its end."""
         incident = self._unsaved.find(ident)
         assert incident is not None, "what is written waits"
@@ -330,7 +330,7 @@ class StoreWriter:
         if error is None and self._unsaved.find(ident) is saving.incident:
             self._unsaved.remove(ident)
         elif error is None and ident in self._unsaved:
-            self._save(ident)
+            self._write_incident(ident)
 
     def _note(self, error: BaseException | None) -> None:
         """Note how a write went; say once that the store fails, and once that it works again."""

@@ -33,8 +33,8 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Incident, StartupState
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Incident, StartupState
 from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
@@ -184,7 +184,7 @@ class Tower:
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
     def _tick_job(self, job: Job, now: float) -> None:
-        self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
+        self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))
 
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
         if not self.troubles.guard(job.name, what, work, job.sharer):
@@ -207,7 +207,7 @@ class Tower:
         self.store_writer.remember(job, begun)
         return begun
 
-    def _step(self, job: Job, live: LiveJob, now: float) -> None:
+    def _check_job(self, job: Job, live: LiveJob, now: float) -> None:
         gen = job.generation
         if self._hold_back(job, live, now):
             return
@@ -218,7 +218,7 @@ class Tower:
         losses = self._find_losses(live, gen, now)
         self._carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.context = self._stall_context(gen, live, condition, now)
-        effects = live.watch.step(condition, live.context, now)
+        effects = live.watch.advance(condition, live.context, now)
         self._carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
@@ -280,10 +280,10 @@ class Tower:
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.store_writer.keep_pause(live.name, pause, sharer)
+                    self.store_writer.save_pause(live.name, pause, sharer)
                     self.fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self.store_writer.keep(self._write_incident(live, effect, now), sharer)
+                    self.store_writer.save(self._write_incident(live, effect, now), sharer)
 
     def _write_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
@@ -371,12 +371,12 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.store_writer.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
+            self.store_writer.save(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
             self.runner.forget(job.name)
-            self._keep_pauses(job.name)
+            self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))
             del self.live[job.name]
 
@@ -389,7 +389,7 @@ class Tower:
                 pauses.fade(FADE_A_DAY**days)
             self.store_writer.fade_pauses(FADE_A_DAY**days)
 
-    def _keep_pauses(self, name: str) -> None:
+    def _retain_pauses(self, name: str) -> None:
         """Keep what was learned of a job that is over, as the newest; the oldest make room."""
         pauses = self._pauses.pop(name, None)
         if pauses:

@@ -49,10 +49,10 @@ class Story:
 
     def see(self, condition: Condition, seconds: float = 0.0, **context) -> list[object]:
         context = StallContext(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | context))
-        effects = list(self.watch.step(condition, context, self.now))
+        effects = list(self.watch.advance(condition, context, self.now))
         for _ in range(round(seconds)):
             self.now += 1
-            effects += self.watch.step(condition, context, self.now)
+            effects += self.watch.advance(condition, context, self.now)
         self.effects += effects
         return effects
 

@@ -308,7 +308,7 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     statuses = []
     for _ in range(25):
         condition = world.report(1)
-        watch.step(condition, StallContext(typical_s=1.0), world.now)
+        watch.advance(condition, StallContext(typical_s=1.0), world.now)
         if watch.status is Status.SUSPECT and watch.diagnosis is None:
             watch.take_diagnosis(a_diagnosis(), world.now)
         statuses.append(watch.status)

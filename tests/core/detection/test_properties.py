@@ -97,7 +97,7 @@ class AnyTimeline(RuleBasedStateMachine):
         stall = Stall(why=why, since=self.now - 6, ranks=frozenset({2}))
         given = Condition(kind=kind, reason="any", stall=stall if kind is Kind.STALLED else None)
         context = StallContext(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
-        self.take(self.watch.step(given, context, self.now))
+        self.take(self.watch.advance(given, context, self.now))
 
     @rule(cause=st.sampled_from(Cause), moving=st.booleans(), waiting=st.booleans())
     def hear(self, cause: Cause, moving: bool, waiting: bool) -> None:

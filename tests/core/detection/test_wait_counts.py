@@ -17,7 +17,7 @@ def count(wait_counts, *built):
 
 
 def effects_of(wait_counts, seconds):
-    return [(at, effect) for at in range(seconds) for effect in wait_counts.step(float(at))]
+    return [(at, effect) for at in range(seconds) for effect in wait_counts.tick(float(at))]
 
 
 def test_dumps_are_ordered_one_after_the_other_and_then_diagnosed():
@@ -33,8 +33,8 @@ def test_an_answer_ends_the_dumps_and_a_job_that_stays_slow_is_counted_anew():
     effects_of(wait_counts, 20)
     count(wait_counts, a_rank(0))
     wait_counts.settle(20.0)
-    assert wait_counts.step(20.0 + REVIEW_S - 1) == []
-    (effect,) = wait_counts.step(20.0 + REVIEW_S)
+    assert wait_counts.tick(20.0 + REVIEW_S - 1) == []
+    (effect,) = wait_counts.tick(20.0 + REVIEW_S)
     assert isinstance(effect, DumpsWanted)
     assert wait_counts.by_rank == {}
 

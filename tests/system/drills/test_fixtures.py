@@ -181,8 +181,8 @@ def test_the_wall_clock_jumps_and_the_monotonic_one_does_not(tmp_path):
             reader.stdin.flush()
             return [float(word) for word in reader.stdout.readline().split()]
 
-        (wall, monotonic), _ = read(), clock.step(3600)
-        (later, soon), _ = read(), clock.step(-7200)
+        (wall, monotonic), _ = read(), clock.shift(3600)
+        (later, soon), _ = read(), clock.shift(-7200)
         earlier, _ = read()
         reader.communicate("end\n")
     assert 3600 <= later - wall < 3610

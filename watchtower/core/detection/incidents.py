@@ -55,7 +55,7 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.SLOW: _QUIET,
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
-    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.step`.
+    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.advance`.
     # While a job starts, ranks that connect to their peers may move by turns: only steps clear it.
     Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
     # An open incident ends by steps, by changes in samples, or by the end of the job; nothing else
@@ -110,7 +110,7 @@ opens with are fresh."""
 
 @dataclass(slots=True)
 class JobWatch:
-    """One generation of one job under watch. `step` is called every tick, and on every dump."""
+    """One generation of one job under watch. `advance` is called every tick, and on every dump."""
 
     policy: Policy
     pauses: Pauses
@@ -144,7 +144,7 @@ class JobWatch:
     _dumped_again: bool = False
     _is_resumed: bool = False
 
-    def step(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
+    def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
@@ -161,7 +161,7 @@ class JobWatch:
         if status is not self.status:
             effects += self._change(status, reason, now)
         if self.wait_counts is not None:
-            effects += self.wait_counts.step(now)
+            effects += self.wait_counts.tick(now)
         self.reason = reason
         return effects
 
@@ -313,7 +313,9 @@ class JobWatch:
             self.opening = _open(self.diagnosis, now)
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
-            effects.append(IncidentClosed())  # and no pause: what paged somebody once pages again
+            effects.append(
+                IncidentClosed()
+            )  # no pause is learned: the next one is an incident again
         elif status is Status.ENDED:
             self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
             effects.append(DiagnosisWanted())

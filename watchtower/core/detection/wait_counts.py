@@ -40,7 +40,7 @@ class WaitCount:
 
 @dataclass(slots=True)
 class WaitCounts:
-    """One period of slowness. `step` is called every tick while it lasts."""
+    """One period of slowness. `tick` is called every tick while it lasts."""
 
     since: float
     by_rank: dict[int, WaitCount] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class WaitCounts:
     _ordered: int = 0
     _next_at: float = float("-inf")
 
-    def step(self, now: float) -> list[Effect]:
+    def tick(self, now: float) -> list[Effect]:
         """Order dumps, and a diagnosis when they have arrived."""
         if now < self._next_at:
             return []
