@@ -104,7 +104,7 @@ AGENT_DIES = Drill(
 
 TOWER_RESTART = Drill(
     name="tower_restart",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed once that is an incident",
+    shows="one rank sleeps while it fetches a batch; the tower is killed after the incident opens",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,
@@ -113,7 +113,7 @@ TOWER_RESTART = Drill(
 
 TOWER_RESTART_SUSPECT = Drill(
     name="tower_restart_suspect",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed before that is an incident",
+    shows="one rank sleeps while it fetches a batch; the tower is killed before an incident opens",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,
