@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.accuracy.collecting import collect
 from watchtower.drills.catalogue import find_drill
-from watchtower.drills.display import choose_display
 from watchtower.drills.errors import DrillError
+from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, run_drill
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import read_config
@@ -37,7 +37,7 @@ def main() -> int:
             backend=args.backend,
             config=read_config(args.config),
         )
-        result = run_drill(request, choose_display(sys.stderr, plain=True), before_end)
+        result = run_drill(request, PlainDisplay(sys.stderr), before_end)
     except DrillError as error:
         print(f"{error}\n{error.help_text}", file=sys.stderr)
         return 2

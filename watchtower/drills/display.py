@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from watchtower.drills.result import Result
 from watchtower.drills.watch import Observed
@@ -26,18 +26,6 @@ class Display(Protocol):
 
     def close(self) -> None:
         """Leave the terminal as it was, whatever happened."""
-
-
-def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """A live picture where the stream is a terminal and nobody wants it plain."""
-    # Imported here: rich is heavy, and both know this module.
-    if plain or not stream.isatty():
-        from watchtower.drills.plain import PlainDisplay  # noqa: PLC0415
-
-        return PlainDisplay(stream)
-    from watchtower.drills.live import LiveDisplay  # noqa: PLC0415
-
-    return LiveDisplay(stream)
 
 
 def clock_text(observed: Observed, now: float | None = None) -> str:

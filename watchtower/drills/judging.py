@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from watchtower.drills.drill import FINAL, Expected
+from watchtower.drills.setup import FINAL, Expected
 
 Verdict = dict[str, object]
 

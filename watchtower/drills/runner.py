@@ -19,7 +19,7 @@ from watchtower.drills.catalogue import DRILLS
 from watchtower.drills.children import start_fixture
 from watchtower.drills.client import PatientClient
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.drill import Drill
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
@@ -28,6 +28,7 @@ from watchtower.drills.launching import Layout, choose_backend
 from watchtower.drills.result import Result
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
+from watchtower.drills.setup import Variables
 from watchtower.drills.text import closing, opening, settings_line
 from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
@@ -81,9 +82,9 @@ def run_drill(
     with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):
         display.open([*lines, *filter(None, [settings_line(changed)])])
         borrowed = contextlib.nullcontext(environment) if environment else None
-        with borrowed or make_environment(request, folder) as played_on:
-            scene, watch = _set_scene(request, backend, played_on, folder, display)
-            _play(scene, before_end)
+        with borrowed or make_environment(request, folder) as present:
+            scene, watch = _set_scene(request, backend, present, folder, display)
+            _act(drill, scene, before_end)
             watch.look_at_incidents()
         result = _judged(request, backend, scene, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
@@ -146,9 +147,9 @@ def _set_scene(
     return Scene(drill, variables, environment, job, watch, display), watch
 
 
-def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
+def _act(drill: Drill, scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
     try:
-        scene.drill.act(scene)
+        drill.act(scene)
         if before_end:
             before_end(scene)
     finally:

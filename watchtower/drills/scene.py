@@ -14,11 +14,11 @@ from typing import Any
 
 from watchtower.drills.children import Child, first_words, start_fixture
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill, Plan, Variables
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
+from watchtower.drills.setup import DrillSetup, Plan, Variables
 from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(
         self,
-        drill: Drill,
+        drill: DrillSetup,
         variables: Variables,
         environment: Environment,
         job: TrainingJob,
@@ -317,7 +317,7 @@ class Scene:
         return pace | self.drill.plan(self.variables)
 
 
-def _blamed(drill: Drill, job: TrainingJob, rank: int) -> tuple[int, ...]:
+def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:
     if drill.whole_node:
         return tuple(job.layout.local_ranks(job.layout.node_of(rank)))
     return drill.blames(rank) if drill.blames else (rank,)

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from watchtower.drills.client import Json, PatientClient, json_list
-from watchtower.drills.drill import FINAL
 from watchtower.drills.judging import is_final, names_cause
+from watchtower.drills.setup import FINAL
 
 INCIDENTS_EVERY_S = 0.5
 JOB_EVERY_S = 0.25

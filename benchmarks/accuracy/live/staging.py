@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.accuracy.live.tool import INSIDE, Said, Text, Tool
-from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.drill import Drill
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.runner import CHANCE_STEPS
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import Variables
 from watchtower.drills.watch import Observed
 
 SETTINGS = DrillSettings(verdict_deadline_s=60.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import CALM, Drill, Expected, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import CALM, Expected, names
 
 NOTICE_S = 30.0
 """How long the tower may take to see a change."""

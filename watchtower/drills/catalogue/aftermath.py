@@ -11,8 +11,9 @@ from collections.abc import Callable
 from signal import Signals
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 Kill = Callable[[Scene], None]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import BACKENDS, Drill, Plan, Variables, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import BACKENDS, Plan, Variables, names
 
 
 def _plan_uneven(variables: Variables) -> Plan:

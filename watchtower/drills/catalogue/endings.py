@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from watchtower.drills.drill import Drill, Expected, Plan, Variables
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import Expected, Plan, Variables
 
 ENDED = ("ended",)
 NOTICE_S = 30.0

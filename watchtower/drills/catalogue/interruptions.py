@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import CALM, Drill, Expected
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import CALM, Expected
 
 SUSPENDED = ("suspended",)
 NOTICE_S = 30.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, write
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 
 def _spawn(scene: Scene) -> None:

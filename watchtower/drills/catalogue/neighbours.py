@@ -11,10 +11,11 @@ import os
 import signal
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, MARK, node_mark
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 USER = 65534
 """The user id of the attackers, "nobody" on most systems. The job's processes run as root."""

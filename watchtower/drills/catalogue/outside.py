@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 LAUNCHER_DELAY_S = 0.5
 """How long after the first death the launcher of a drill kills the other ranks."""

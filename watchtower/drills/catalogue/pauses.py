@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 AFTERWARDS_STEPS = 5
 """Steps to see after the last pause."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from watchtower.drills.drill import Drill, Plan, Variables, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import Plan, Variables, names
 
 
 def event(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import names
 
 
 def short_grace(settings: DrillSettings) -> Mapping[str, object]:

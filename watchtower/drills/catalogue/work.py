@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, rhythm, sit_through
 from watchtower.drills.catalogue.startup import short_grace
-from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 
 def _compile(scene: Scene) -> None:

@@ -6,8 +6,9 @@ import os
 import signal
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
 from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 
 def _stop(scene: Scene) -> None:
