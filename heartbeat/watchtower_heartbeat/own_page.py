@@ -114,7 +114,7 @@ class OwnPage:
         self._show_phase()
 
     def _show_phase(self) -> None:
-        # Looked up under the lock: of two threads the last to write then knows both changes.
+        # Read under the lock: of two threads the last to write then knows both changes.
         if self._lock.acquire(True, LOCK_PATIENCE_S):
             try:
                 self._write(**self._phase())

@@ -111,7 +111,7 @@ def play(
 
 
 def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
-    """Make the drill's job, with the tool where the programs look for the heartbeat."""
+    """Make the drill's job, with the tool in the place of the heartbeat client."""
     path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Launchers that are killed leave folders and sockets behind: they go with the drill's.
     places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}
