@@ -1,16 +1,16 @@
-"""What a drill is: its setup, and the story that is told with it."""
+"""What a drill is: its setup, and what is done in a run of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import DrillSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill(DrillSetup):
-    """One drill. `act` tells the story."""
+    """One drill. `act` is called with each run of it."""
 
-    act: Callable[[Scene], None]
+    act: Callable[[DrillRun], None]

@@ -61,7 +61,7 @@ def _no_detection(_: DrillSettings) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSetup:
-    """Everything about a drill but its story."""
+    """Everything about a drill but what is done in a run of it."""
 
     name: str
     shows: str
@@ -82,7 +82,7 @@ class DrillSetup:
     parallelism: str = "data"
     """What the ranks share among them: "data", "grid" (pairs share layers) or "pipeline"."""
     breaks_parts: bool = False
-    """Whether the story kills the tower or an agent."""
+    """Whether the drill kills the tower or an agent."""
     attacked: bool = False
     """Whether processes of another user attack: their jobs are on the same tower."""
     own_clock: bool = False

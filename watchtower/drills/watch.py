@@ -31,7 +31,7 @@ class Observed:
     hung_at: float | None = None
     final_since: float | None = None
     complaints: list[str] = field(default_factory=list)
-    """What the story found wrong by itself; judged with the verdict."""
+    """What the drill found wrong by itself; judged with the verdict."""
 
     @property
     def fault_to_verdict_s(self) -> float | None:

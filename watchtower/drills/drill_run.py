@@ -1,4 +1,4 @@
-"""What the story of a drill is told with: start, wait, disturb, watch.
+"""One run of a drill, and what the drill does with it: start, wait, disturb, watch.
 
 Every wait polls the tower ten times a second and has a deadline.
 """
@@ -29,7 +29,7 @@ SLACK = 4.0
 """A step may take this many times its mean before the drill gives up on its own machine."""
 
 
-class Scene:
+class DrillRun:
     """One run of a drill."""
 
     def __init__(
