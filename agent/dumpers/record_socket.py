@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 from agent.discovery.pages import is_local_mount
-from agent.dumpers.in_root import open_in_root
+from agent.dumpers.open_in_root import open_in_root
 from agent.procfs import Proc, parse_fields
 
 MAX_ANSWER_BYTES = 4 << 20
@@ -55,7 +55,7 @@ class RecordSocket:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.setblocking(False)
-                # By descriptor, so that it is what was looked at, however long its path is.
+                # By descriptor, so that it is what was checked, however long its path is.
                 connection.connect(f"/proc/self/fd/{found}")
                 self._check_listener(connection)
                 request = (

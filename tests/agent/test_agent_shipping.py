@@ -16,8 +16,8 @@ from agent.config import (
     MAX_REPLY_BYTES,
     RETRY_SPREAD_S,
 )
+from agent.delivery.clocks import Moment, read_moment
 from agent.delivery.dump_queue import DumpQueue, Loss
-from agent.delivery.moments import Moment, read_moment
 from agent.delivery.shipping import DumpSender, ReportSender
 from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Sight
+from watchtower.drills.watch import Observed
 
 
 class Display(Protocol):
@@ -15,10 +15,10 @@ class Display(Protocol):
     def open(self, lines: list[str]) -> None:
         """Say what is about to happen."""
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Say what the drill does."""
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Show what is seen now; called ten times a second."""
 
     def finish(self, result: Result, closing: list[str]) -> None:
@@ -28,21 +28,9 @@ class Display(Protocol):
         """Leave the terminal as it was, whatever happened."""
 
 
-def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """A live picture where the stream is a terminal and nobody wants it plain."""
-    # Imported here: rich is heavy, and both know this module.
-    if plain or not stream.isatty():
-        from watchtower.drills.plain import PlainDisplay  # noqa: PLC0415
-
-        return PlainDisplay(stream)
-    from watchtower.drills.live import LiveDisplay  # noqa: PLC0415
-
-    return LiveDisplay(stream)
-
-
-def clock_text(sight: Sight, now: float | None = None) -> str:
+def clock_text(observed: Observed, now: float | None = None) -> str:
     """Seconds since the fault, or since the start while there is none."""
     now = time.monotonic() if now is None else now
-    if sight.fault_at is None:
-        return f"{now - sight.started_at:6.1f} s"
-    return f"fault {now - sight.fault_at:+6.1f} s"
+    if observed.fault_at is None:
+        return f"{now - observed.started_at:6.1f} s"
+    return f"fault {now - observed.fault_at:+6.1f} s"

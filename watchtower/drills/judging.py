@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from watchtower.drills.drill import FINAL, Expected
+from watchtower.drills.setup import FINAL, Expected
 
 Verdict = dict[str, object]
 
@@ -24,7 +24,7 @@ class Answer:
     incidents: tuple[str, ...]
     """Summaries of the incidents that were opened."""
     complaints: tuple[str, ...] = ()
-    """What the story itself saw go wrong on the way, such as an incident that was forgotten."""
+    """What the drill itself found wrong on the way, such as an incident that was forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
     elif not is_final(verdict, expected.statuses):
         right = " or ".join(expected.statuses)
         yield f"the status stayed {verdict.get('status')}, right is {right}"
-    if not expected.pages:
+    if not expected.is_incident:
         yield from (f"incident where none belongs: {one}" for one in answer.incidents)
     yield from answer.complaints
 

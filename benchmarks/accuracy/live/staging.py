@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.accuracy.live.tool import INSIDE, Said, Text, Tool
-from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.runner import CHANCE_STEPS
-from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
-from watchtower.drills.watch import Sight
+from watchtower.drills.setup import Variables
+from watchtower.drills.watch import Observed
 
 SETTINGS = DrillSettings(verdict_deadline_s=60.0)
 """Those of every drill, but for the deadline: a tool that has said nothing this long after the
@@ -41,20 +42,20 @@ class Listener:
     """Listens to what the processes of the job write; takes the place of the drill's `Watch`."""
 
     def __init__(self, tool: Tool, job: TrainingJob, folder: Path) -> None:
-        self.sight = Sight(job=job.name, started_at=time.monotonic())
+        self.observed = Observed(job=job.name, started_at=time.monotonic())
         self.said = Said()
         self._tool, self._job, self._folder = tool, job, folder
 
-    def look(self) -> None:
-        """Read everything anew, after a look at the job: what ended has written all it will."""
+    def poll(self) -> None:
+        """Read everything anew, after a poll of the job: what ended has written all it will."""
         has_ended = self._job.has_ended()
         said = self._tool.read(read_text(self._folder, self._job.name))
-        sight, now = self.sight, time.monotonic()
+        observed, now = self.observed, time.monotonic()
         if said is not None:
             self.said = said
-            sight.named_at = sight.named_at or now
+            observed.named_at = observed.named_at or now
         is_final = self.said.is_final or has_ended
-        sight.final_since = (sight.final_since or now) if is_final else None
+        observed.final_since = (observed.final_since or now) if is_final else None
 
 
 class NoStage:
@@ -72,10 +73,10 @@ class NoStage:
 class NoDisplay:
     """Shows nothing."""
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Leave it."""
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Leave it."""
 
 
@@ -100,17 +101,17 @@ def play(
         job = make_job(tool, drill, ranks, folder)
         listener = Listener(tool, job, folder)
         variables = Variables(settings=settings, rank=rank, ranks=ranks, step=step)
-        scene = Scene(drill, variables, NoStage(), job, listener, NoDisplay())
+        run = DrillRun(drill, variables, NoStage(), job, listener, NoDisplay())
         try:
-            drill.act(scene)
+            drill.act(run)
         finally:
-            scene.end()
-    named_s = listener.sight.fault_to_verdict_s if listener.said.accused else None
-    return Heard(ranks=scene.ranks, said=listener.said, fault_to_verdict_s=named_s)
+            run.end()
+    named_s = listener.observed.fault_to_verdict_s if listener.said.accused else None
+    return Heard(ranks=run.ranks, said=listener.said, fault_to_verdict_s=named_s)
 
 
 def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
-    """Make the drill's job, with the tool where the programs look for the heartbeat."""
+    """Make the drill's job, with the tool in the place of the heartbeat client."""
     path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Launchers that are killed leave folders and sockets behind: they go with the drill's.
     places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}

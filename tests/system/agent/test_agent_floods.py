@@ -14,7 +14,7 @@ import pytest
 from agent.discovery.discovery import Discovery
 from agent.discovery.pages import find_page
 from agent.discovery.process_table import ProcessTable
-from agent.discovery.room import MAX_LIVING
+from agent.discovery.rank_quota import MAX_LIVING
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
 from tests.agent.agent_scene import wait_until
@@ -85,7 +85,7 @@ print("done", flush=True)
 """
 
 
-def test_a_thousand_processes_that_look_like_ranks_do_not_hide_a_good_one(
+def test_a_thousand_processes_that_resemble_ranks_do_not_hide_a_good_one(
     start: Start, mark: str, tmp_path: Path
 ) -> None:
     flood = start([sys.executable, "-c", SLEEPERS, "1000", "/bin/sleep"], WATCHTOWER_JOB="flood")
