@@ -30,9 +30,9 @@ def test_everything_can_be_said() -> None:
     [
         (
             ["--tower", "tower:19660"],
-            "argument --tower: 'tower:19660' is not allowed: give http://",
+            "argument --tower: invalid tower URL 'tower:19660': must start with http://",
         ),
-        (["--tower", "http://"], "argument --tower: 'http://'"),
+        (["--tower", "http://"], "argument --tower: invalid tower URL 'http://'"),
         (["--tower", "http://u:p@h"], "argument --tower"),
         (["--tower", "http://h:99999"], "argument --tower"),
         (["--interval", "0"], "argument --interval: '0' is not allowed: give 0.1 to 60"),
