@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 from watchtower.access.bounded_reply import bounded_reply
 from watchtower.access.tls import SHOWN_TOKEN, explain, trust, would_show_token
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
+from watchtower.access.tower_address import AddressError, check_tower_url
 
 TIMEOUT_S = 10.0
 """A tower answers in milliseconds; one that does not for this long is not well."""
@@ -62,14 +63,13 @@ class TowerClient:
 
         `insecure` sends a token over plain HTTP too. Raises ClientError, TlsError.
         """
-        if not url.startswith(("http://", "https://")):
-            raise ClientError(
-                f"`{url}` is no address of a tower: it begins with http:// or https://"
-            )
+        try:
+            self.url = check_tower_url(url)
+        except AddressError as error:
+            raise ClientError(str(error)) from None
         self._token = token or ClientToken()
         if self._token and would_show_token(url) and not insecure:
             raise ClientError(SHOWN_TOKEN)
-        self.url = url.rstrip("/")
         self._timeout_s = timeout_s
         secure = url.startswith("https://")
         self._opener = urllib.request.build_opener(
