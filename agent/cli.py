@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from agent import __version__, config
 from watchtower.access.tls import CA_VARIABLE, TlsError, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
-from watchtower.access.tower_address import AddressError, check_token_is_safe, check_tower_url
+from watchtower.access.tower_address import (
+    URL_VARIABLE,
+    AddressError,
+    check_token_is_safe,
+    check_tower_url,
+)
 from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
@@ -47,6 +52,10 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     """Return the settings; exits with status 2 and a sentence when something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
+    if given.tower is None:
+        parser.error(
+            f"the address of the tower is missing: give --tower URL, or set {URL_VARIABLE}"
+        )
     try:
         token = find_client_token(given.token_file, os.environ)
         if given.tower.startswith("https://"):
@@ -91,7 +100,13 @@ def build_parser() -> argparse.ArgumentParser:
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options; a check takes those of a run, so that one looks at what the other will."""
     add = command.add_argument
-    add("--tower", required=True, type=tower_url, metavar="URL", help="http(s)://HOST[:PORT]")
+    add(
+        "--tower",
+        default=os.environ.get(URL_VARIABLE) or None,
+        type=tower_url,
+        metavar="URL",
+        help=f"address of the tower; default: ${URL_VARIABLE}",
+    )
     add("--node", default=os.uname().nodename, type=node_name, help="default: the host's name")
     add("--interval", default=config.DEFAULT_INTERVAL_S, type=interval, metavar="SECONDS")
     add("--host", default=config.DEFAULT_METRICS_HOST, help="address of /metrics (%(default)s)")

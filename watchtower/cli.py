@@ -19,9 +19,10 @@ from watchtower.access.tokens import (
     make_token,
     write_token,
 )
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.config import DEFAULT_PORT, ConfigError, TowerConfig, load_config
+from watchtower.config import ConfigError, TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 
 Run = Callable[[argparse.Namespace], int]

@@ -19,11 +19,9 @@ from urllib.parse import urlsplit
 
 from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.core.policy import Policy
 from watchtower.store.retention import Retention
-
-DEFAULT_PORT = 19660
-"""Above the range other exporters crowd in, below the ephemeral ports."""
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""

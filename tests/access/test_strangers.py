@@ -13,7 +13,6 @@ from watchtower.access.tower_address import (
     AddressError,
     TowerAddress,
     check_token_is_safe,
-    check_tower_url,
 )
 from watchtower.access.tower_connection import (
     NoReplyError,
@@ -131,35 +130,6 @@ def test_where_nothing_listens_is_told_from_what_answers_wrong(host: str) -> Non
         client.get("/api/v1/jobs")
     assert raised.value.reason
     assert "Error" not in raised.value.reason
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("tower:19660", "must start with http:// or https://"),
-        ("ftp://tower", "must start with http:// or https://"),
-        ("http://", r"must be http://HOST\[:PORT\]"),
-        ("http://tower:99999", r"must be http://HOST\[:PORT\]"),
-        ("http://tower:0", r"must be http://HOST\[:PORT\]"),
-        ("http://[::1", r"must be http://HOST\[:PORT\]"),
-        ("http://tower/a b", r"must be http://HOST\[:PORT\]"),
-        ("http://tower/\nx", r"must be http://HOST\[:PORT\]"),
-        ("http://user:word@tower", "must not have a user"),
-        ("http://tower/?a=1", "must not have a user, a query"),
-        ("http://tower/#a", "must not have a user, a query"),
-    ],
-)
-def test_an_address_that_is_none_is_refused(url: str, said: str) -> None:
-    with pytest.raises(AddressError, match=said) as raised:
-        check_tower_url(url)
-    assert str(raised.value).startswith("invalid tower URL ")
-
-
-@pytest.mark.parametrize(
-    "url", ["http://tower:19660", "https://[::1]:1", "https://tower.example/watchtower"]
-)
-def test_an_address_loses_the_slash_at_its_end(url: str) -> None:
-    assert check_tower_url(f"{url}/") == check_tower_url(url) == url
 
 
 def test_a_token_goes_over_tls_or_stays_on_this_machine() -> None:

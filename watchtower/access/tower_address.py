@@ -8,6 +8,11 @@ from urllib.parse import urlsplit
 from watchtower.access.tls import is_loopback
 from watchtower.access.tokens import ClientToken
 
+DEFAULT_PORT = 19660
+"""Above the range other exporters crowd in, below the ephemeral ports."""
+
+URL_VARIABLE = "WATCHTOWER_URL"
+
 MAX_SHOWN = 200
 """Characters of a wrong URL that an error quotes."""
 
@@ -32,19 +37,26 @@ class TowerAddress:
 
 
 def check_tower_url(url: str) -> str:
-    """Return the URL without a slash at its end. Raises AddressError."""
+    """Return the URL with a port and without a slash at its end. Raises AddressError.
+
+    A URL without a port gets the port of a tower, also with https://: a proxy on port 443 has to be
+    named with its port.
+    """
     if not url.startswith(("http://", "https://")):
         raise AddressError(f"{_said(url)}: must start with http:// or https://")
     try:
         parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
+        port = parts.port
+        has_host = bool(parts.hostname) and port != 0
     except ValueError:  # a port that is not one, brackets that are not an IPv6 address
-        has_host = False
+        port, has_host = None, False
     if not has_host or not url.isprintable() or " " in url:
         raise AddressError(f"{_said(url)}: must be http://HOST[:PORT] or https://HOST[:PORT]")
     if parts.username is not None or parts.query or parts.fragment:
         raise AddressError(f"{_said(url)}: must not have a user, a query or a fragment")
-    return url.rstrip("/")
+    if port is None:
+        parts = parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{DEFAULT_PORT}")
+    return parts.geturl().rstrip("/")
 
 
 def check_token_is_safe(url: str, token: ClientToken, *, insecure: bool) -> None:
