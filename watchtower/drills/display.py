@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from typing import Protocol, TextIO
 
 from watchtower.drills.result import Result
@@ -29,15 +30,15 @@ class Display(Protocol):
 
 
 def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """A live picture where the stream is a terminal and nobody wants it plain."""
+    """A live picture on a terminal where rich is installed and nobody wants it plain."""
     # Imported here: rich is heavy, and both know this module.
-    if plain or not stream.isatty():
-        from watchtower.drills.plain import PlainDisplay  # noqa: PLC0415
+    if not plain and stream.isatty() and find_spec("rich") is not None:
+        from watchtower.drills.live import LiveDisplay  # noqa: PLC0415
 
-        return PlainDisplay(stream)
-    from watchtower.drills.live import LiveDisplay  # noqa: PLC0415
+        return LiveDisplay(stream)
+    from watchtower.drills.plain import PlainDisplay  # noqa: PLC0415
 
-    return LiveDisplay(stream)
+    return PlainDisplay(stream)
 
 
 def clock_text(sight: Sight, now: float | None = None) -> str:
