@@ -13,7 +13,7 @@ from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
-from agent.limits import look_at_limits, read_ptrace_scope
+from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
@@ -28,7 +28,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at; `limited` findings make the check fail."""
+    """One thing that was checked; `limited` findings make the check fail."""
 
     what: str
     said: str
@@ -40,30 +40,30 @@ class Finding:
 
 def check(settings: config.Settings) -> int:
     """Print one line for each thing that matters; return 0 when nothing is limited, else 1."""
-    findings = list(look(settings))
+    findings = list(find_all(settings))
     for finding in findings:
         print(finding)
     return 1 if any(finding.limited for finding in findings) else 0
 
 
-def look(settings: config.Settings) -> Iterator[Finding]:
-    """Look at everything that the agent would meet."""
+def find_all(settings: config.Settings) -> Iterator[Finding]:
+    """Check everything that the agent needs."""
     proc = Proc(settings.root)
     py_spy = settings.py_spy or find_py_spy()
-    limits = look_at_limits(proc, py_spy)
-    yield _finding("ranks", limits.process, f"of all users, as user {os.getuid()}")
-    yield _look_at_namespace(proc)
-    yield _look_at_stacks(py_spy, limits.python_stacks)
+    gaps = find_gaps(proc, py_spy)
+    yield _finding("ranks", gaps.process, f"of all users, as user {os.getuid()}")
+    yield _check_namespace(proc)
+    yield _check_stacks(py_spy, gaps.python_stacks)
     yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
-    yield _look_at_spool(settings.spool_dir)
-    yield _look_at_tower(settings)
+    yield _check_spool(settings.spool_dir)
+    yield _check_tower(settings)
 
 
 def _finding(what: str, limit: str, otherwise: str) -> Finding:
     return Finding(what=what, said=limit or otherwise, limited=bool(limit))
 
 
-def _look_at_namespace(proc: Proc) -> Finding:
+def _check_namespace(proc: Proc) -> Finding:
     mine = proc.link(os.getpid(), "ns/pid")
     # With the host's /proc below another root our own pid is somebody else's there.
     if mine == HOST_PID_NAMESPACE or proc.path != "/proc":
@@ -72,7 +72,7 @@ def _look_at_namespace(proc: Proc) -> Finding:
     return Finding(what="processes", said=said)
 
 
-def _look_at_stacks(py_spy: str, limit: str) -> Finding:
+def _check_stacks(py_spy: str, limit: str) -> Finding:
     """Dump ourselves: a py-spy that is blocked, or older than this Python, has a version too."""
     if limit:
         return Finding(what="Python stacks", said=limit, limited=True)
@@ -94,13 +94,13 @@ def _version_of(py_spy: str) -> str:
     return printable(outcome.output.decode("utf-8", "replace"), MAX_VERSION) or "no version"
 
 
-def _look_at_spool(directory: str) -> Finding:
+def _check_spool(directory: str) -> Finding:
     if not directory:
         said = "none (--spool-dir): dumps that the tower does not have are lost with the agent"
         return Finding(what="spool", said=said)
     spool = Spool(directory, lambda _: None, lambda _: True)
     if not os.path.lexists(spool.path):  # not made here: it would belong to whoever checks
-        return _look_at_parent(spool.path)
+        return _check_parent(spool.path)
     try:
         spool.open()
         return Finding(what="spool", said=f"{spool.path}, {len(spool.ids())} dumps wait in it")
@@ -113,7 +113,7 @@ def _look_at_spool(directory: str) -> Finding:
         spool.close()
 
 
-def _look_at_parent(path: str) -> Finding:
+def _check_parent(path: str) -> Finding:
     parent = os.path.dirname(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -122,8 +122,8 @@ def _look_at_parent(path: str) -> Finding:
     return Finding(what="spool", said=said, limited=not may)
 
 
-def _look_at_tower(settings: config.Settings) -> Finding:
-    """Ask what a report is asked: certificate, token and its scope are looked at, too."""
+def _check_tower(settings: config.Settings) -> Finding:
+    """Ask what a report is asked: certificate, token and its scope are checked too."""
     said = _refusal_of(settings)
     if said:
         return Finding(what="tower", said=f"{settings.tower} {said}", limited=True)

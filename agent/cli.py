@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options; a check takes those of a run, so that one looks at what the other will."""
+    """Add the options. A check takes those of a run, so that it covers what the run will do."""
     add = command.add_argument
     add(
         "--tower",

@@ -18,10 +18,10 @@ DEFAULT_METRICS_HOST = "127.0.0.1"
 """Metrics name jobs and nodes; whoever wants them from outside puts a proxy in front."""
 
 MAX_MATCHES = 16
-"""`--match` conditions; each is a look-up per new process."""
+"""`--match` conditions; each is one search per new process."""
 
-LOOK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""When a process that may become a rank is looked at again; the last one repeats."""
+CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""When a process that may become a rank is checked again; the last one repeats."""
 
 DESCRIPTORS_PER_S = 200
 """Links read per second in the search for pages: at 5 us each a tenth of a percent of a core."""
@@ -33,18 +33,18 @@ DESCRIPTOR_BURST = 4000
 """Links read at once after a quiet time: eight trainers that start together are found at once."""
 
 MAX_DESCRIPTORS_PER_PROCESS = 4096
-"""Links read of one process in one look; a page is made early and has a low descriptor."""
+"""Links read of one process in one check; a page is made early and has a low descriptor."""
 
 FIRST_DESCRIPTORS = 64
-DEEPER_EACH_LOOK = 4
-"""The first look at a process is short, because most pages are found in it and most processes have
-none; each later look goes four times as far."""
+DEEPER_EACH_CHECK = 4
+"""The first check of a process is short, because most pages are found in it and most processes have
+none; each later check goes four times as far."""
 
 MAX_PAGES_TRIED = 32
-"""Pages opened in one look at a process: it has its own and those it inherited."""
+"""Pages opened in one check of a process: it has its own and those it inherited."""
 
 MAX_VARIABLES = 4096
-"""Variables looked at in one environment; real ones have a hundred."""
+"""Variables checked in one environment; real ones have a hundred."""
 
 MAX_ARGUMENTS = 10
 """Words of a command line that are kept: whether it is a launcher stands in the first."""
@@ -66,7 +66,7 @@ MAX_OWN_DESCRIPTORS = 65536
 """The usual limit of 1024 is that of programs with select(2): 8 ranks with 64 workers need more."""
 
 MAX_LINEAGE = 64
-"""Ancestors looked at: deeper chains exist only in loops of our own making."""
+"""Ancestors checked: deeper chains exist only in loops of our own making."""
 
 ENDED_KEPT_S = 3600.0
 """An ended rank stays in the reports this long, so that a tower that starts late learns of it."""
@@ -75,18 +75,18 @@ MAX_ENDED = 256
 """Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
 
 MAX_POD_FOLDERS = 4096
-"""Folders looked at in /var/log/pods; a node runs 110 pods by default, and old ones stay."""
+"""Folders checked in /var/log/pods; a node runs 110 pods by default, and old ones stay."""
 
 MAX_KNOWN_PODS = 4096
 
 POD_WAIT_S = 1.0
 """That folder is not read again sooner, however many pods are not in it."""
 
-MEMORY_WAIT_S = 0.25
+PROC_ARGS_WAIT_S = 0.25
 """To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
 
-MEMORY_WAIT_BURST_S = 1.0
-MEMORY_WAIT_SHARE = 0.1
+PROC_ARGS_WAIT_BURST_S = 1.0
+PROC_ARGS_WAIT_SHARE = 0.1
 """What such waits may cost at once and, after that, of all time: reports go on meanwhile, however
 many processes hang."""
 
@@ -146,7 +146,7 @@ MAX_SOURCES_PER_ROUND = 64
 """Files read in one round: a stack has a handful of the user's own, and ranks have the same."""
 
 MAX_LINES_PER_SOURCE = 256
-"""Lines looked at in one file at once."""
+"""Lines checked in one file at once."""
 
 MAX_KNOWN_SOURCES = 1024
 """Files of living processes whose lines are remembered, so that the second round reads nothing."""
@@ -194,7 +194,7 @@ MAX_DUMPS_PER_MINUTE = 6
 MAX_JITTER_S = 10.0
 """An agent delays a dump by no more than this, whatever jitter the tower asks for."""
 
-MAX_GLANCES_PER_MINUTE = 60
+MAX_SAMPLES_PER_MINUTE = 60
 """Of one job; a tower asks for two, and for one a second where its settings say so."""
 
 REMEMBERED_ORDERS = 1024
@@ -209,7 +209,7 @@ MAX_SPOOL_BYTES = 64 << 20
 """Dumps on disk: an hour without the tower takes about 24 for each job that hangs."""
 
 MAX_SPOOL_ENTRIES = 4096
-"""Names looked at in the spool's folder; there are more only when it is not ours alone."""
+"""Names checked in the spool's folder; there are more only when it is not ours alone."""
 
 SPOOL_RETRY_S = 30.0
 """When a folder that could not be used is tried again."""
@@ -218,7 +218,7 @@ SPOOL_IS_SLOW_S = 10.0
 """A write that takes this long is said: the disk hangs, and dumps are in memory only."""
 
 MAX_HELD_S = 24 * 3600.0
-"""Older dumps are not sent: whoever looked into that hang has done so without them."""
+"""Older dumps are not sent: that hang has been examined without them."""
 
 STOP_FLUSH_S = 1.0
 """How long the end of the agent waits for the spool."""
@@ -239,8 +239,8 @@ FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 15.0
 """Longest pause between two tries to deliver a dump."""
 
-LIMITS_EVERY_S = 60.0
-"""How often the agent looks again at what it may do (Yama, capabilities, py-spy)."""
+GAPS_EVERY_S = 60.0
+"""How often the agent checks again what it may do (Yama, capabilities, py-spy)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
-"""Puts the parts together and runs the loop: look, report, and dump when a deadline passes."""
+"""Puts the parts together and runs the loop: check, report, and dump when a deadline passes."""
 
 from __future__ import annotations
 
 import logging
 import os
 import random
+import resource
 import select
 import signal
 import threading
@@ -28,17 +29,16 @@ from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker, Target, no_page
 from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, jobs_meant, refuse
-from agent.limits import look_at_limits
+from agent.gaps import find_gaps
 from agent.metrics import Metrics
 from agent.procfs import Proc
-from agent.start import first_line, raise_descriptor_limit
 from agent.watching.watchlist import Watchlist
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply
-from watchtower.wire.report import AgentLimits, Report
+from watchtower.wire.report import AgentGaps, Report
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,12 @@ class Agent:
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._metrics = Metrics()
         self._py_spy = settings.py_spy or find_py_spy()
-        self._limits = AgentLimits()
-        self._limits_at = float("-inf")
+        self._gaps = AgentGaps()
+        self._gaps_at = float("-inf")
         share = random.random()
         self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
         self._ledger = DumpLedger()
-        self._glances = DumpLedger(config.MAX_GLANCES_PER_MINUTE)
+        self._samples = DumpLedger(config.MAX_SAMPLES_PER_MINUTE)
         self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
@@ -114,10 +114,10 @@ class Agent:
         """Watch until told to stop; returns within seconds then, whatever hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
-        raise_descriptor_limit()
-        self._look_at_limits(time.monotonic())
+        _raise_descriptor_limit()
+        self._find_gaps(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
-        print(first_line(self._settings, self._limits, url), flush=True)
+        print(_first_line(self._settings, self._gaps, url), flush=True)
         self._reports.start()
         self._dumps.start()
         if self._keeper is not None:
@@ -154,7 +154,7 @@ class Agent:
                     tick_at = now + self._settings.interval_s
                 has_looked = self._guard(self._tick)
             wake_at = tick_at
-            # Who can no longer look or act is not alive: the watchdog may start it afresh.
+            # An agent that can no longer check or act is not alive: the watchdog may restart it.
             if self._guard(self._act) and has_looked:
                 wake_at = min(tick_at, self._notifier.alive(time.monotonic(), self._status()))
             if self._sleep(wake_at):
@@ -177,8 +177,8 @@ class Agent:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        if now - self._limits_at >= config.LIMITS_EVERY_S:
-            self._look_at_limits(now)
+        if now - self._gaps_at >= config.GAPS_EVERY_S:
+            self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
         report = Report(
             version=PROTOCOL_VERSION,
@@ -187,8 +187,8 @@ class Agent:
             interval_s=self._settings.interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
             limits=replace(
-                self._limits,
-                python_stacks=self._limits.python_stacks or self._stacks.trouble(),
+                self._gaps,
+                python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
                 ranks=str(self._discovery.left_out),
                 owners=self._discovery.owners.trouble(),
@@ -202,7 +202,7 @@ class Agent:
         """Take in what other threads left, and start what is due."""
         while self._ended_dumps:
             ended = self._ended_dumps.popleft()
-            (self._glances if ended.glance else self._ledger).end(ended.job, now)
+            (self._samples if ended.sample else self._ledger).end(ended.job, now)
         while self._replies:
             reply = self._replies.popleft()
             self._deadlines.replace(reply.deadlines)
@@ -236,7 +236,7 @@ class Agent:
     def _slots(self) -> DumpSlots:
         """Return the slots for dumps as they are now."""
         now = time.monotonic()
-        running = self._ledger.running(now) + self._glances.running(now)
+        running = self._ledger.running(now) + self._samples.running(now)
         return DumpSlots(job.owner for job in running)
 
     def _carry_out(self, order: Order, now: float) -> None:
@@ -246,7 +246,7 @@ class Agent:
             return
         for job in jobs_meant(order, known):
             if order.glance:
-                self._glance(job, order, now)
+                self._take_sample(job, order, now)
             elif self._ledger.satisfies(job, now):
                 log.info("order %s is satisfied by a dump of that job just taken", order.id)
             elif self._ledger.is_exhausted(job, now):
@@ -255,14 +255,14 @@ class Agent:
                 log.info("order %s: dumping job %s", order.id, job)
                 self._start_dump(job, order.id, order.ranks)
 
-    def _glance(self, job: JobKey, order: Order, now: float) -> None:
-        """Look at a job of which no rank beats; a whole dump says the same and more."""
-        is_dumped = self._ledger.satisfies(job, now) or self._glances.is_running(job, now)
-        if not is_dumped and not self._glances.is_exhausted(job, now):
-            self._start_dump(job, order.id, order.ranks, glance=True)
+    def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
+        """Take a sample of a job without heartbeats, unless a whole dump is under way or fresh."""
+        is_dumped = self._ledger.satisfies(job, now) or self._samples.is_running(job, now)
+        if not is_dumped and not self._samples.is_exhausted(job, now):
+            self._start_dump(job, order.id, order.ranks, sample=True)
 
     def _start_dump(
-        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, glance: bool = False
+        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, sample: bool = False
     ) -> None:
         targets = tuple(
             Target(
@@ -275,8 +275,8 @@ class Agent:
             if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
         )
         if targets:
-            (self._glances if glance else self._ledger).begin(job, time.monotonic())
-            request = DumpRequest(job=job, reason=reason, targets=targets, glance=glance)
+            (self._samples if sample else self._ledger).begin(job, time.monotonic())
+            request = DumpRequest(job=job, reason=reason, targets=targets, sample=sample)
             self._dumping.start(request)
 
     def _sleep(self, wake_at: float) -> bool:
@@ -298,12 +298,12 @@ class Agent:
             os.eventfd_read(self._wake)
         return bool(woken - {self._wake}) and self._watchlist.notice_ends(time.monotonic())
 
-    def _look_at_limits(self, now: float) -> None:
-        limits = look_at_limits(self._proc, self._py_spy)
-        if limits != self._limits:
-            for sentence in limits.sentences():
+    def _find_gaps(self, now: float) -> None:
+        gaps = find_gaps(self._proc, self._py_spy)
+        if gaps != self._gaps:
+            for sentence in gaps.sentences():
                 log.warning("limit: %s", sentence)
-        self._limits, self._limits_at = limits, now
+        self._gaps, self._gaps_at = gaps, now
 
     def _status(self) -> str:
         count = len(self._watchlist.living())
@@ -318,3 +318,27 @@ class Agent:
         """Called in the thread of a dump."""
         self._ended_dumps.append(request)
         os.eventfd_write(self._wake, 1)
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as we may: each rank and worker under watch needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may = config.MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(may, config.MAX_OWN_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _first_line(settings: config.Settings, gaps: AgentGaps, metrics_url: str) -> str:
+    """Say in one line what this agent does, and what it cannot do here."""
+    parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
+    if settings.match:
+        parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
+    parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
+    stacks = gaps.python_stacks
+    parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
+    where = settings.spool_dir or "memory (no --spool-dir)"
+    parts.append(f"dumps wait in {where} while the tower is away")
+    if gaps.process:
+        parts.append(gaps.process)
+    return "watchtower-agent: " + "; ".join(parts)

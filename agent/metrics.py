@@ -58,7 +58,7 @@ class Metrics:
             self._dumps_dropped.labels(reason=loss.value)
         self.tick_duration = Histogram(
             "watchtower_agent_tick_duration_seconds",
-            "Time one look at all ranks took.",
+            "Time that one check of all ranks took.",
             buckets=TICK_BUCKETS_S,
             registry=self.registry,
         )
@@ -78,7 +78,7 @@ class Metrics:
         self._dumps_dropped.labels(reason=loss.value).inc()
 
     def show_waiting(self, count: Callable[[], int]) -> None:
-        """Show how many batches wait, asked when somebody looks."""
+        """Show how many batches wait, read at each scrape."""
         self._dumps_waiting.set_function(count)
 
     def serve(self, host: str, port: int) -> str:

@@ -92,7 +92,7 @@ def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
     """Return one mount of each file system with storage; none if there are too many to name all, or
     if the table was cut."""
     lines = mountinfo.split(b"\n", MAX_LINES)
-    if lines[-1]:  # more lines than are looked at, or the end of the table is not there
+    if lines[-1]:  # more lines than are checked, or the end of the table is not there
         return ()
     found: dict[tuple[bytes, ...], bytes] = {}
     for line in lines:

@@ -1,7 +1,7 @@
 """Reading /proc: parsers by value, and one small reader that knows where /proc is.
 
 What it reads comes from the kernel's own tables, at once. Only `environ` and `cmdline` come from
-the process's memory, and may hang with it: `agent.discovery.memory_reader` reads them.
+the process's memory, and may hang with it: `agent.discovery.proc_args_reader` reads them.
 """
 
 from __future__ import annotations

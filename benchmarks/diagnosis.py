@@ -24,12 +24,12 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from watchtower.core.case import Case
+from watchtower.core.detection.case_inputs import collect_case_inputs, split_case
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.detection.snapshot import draw_up, sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
-from watchtower.diagnoser.messages import Request, limits_for, make_case, write_success
+from watchtower.diagnoser.messages import Request, decode_case, limits_for, write_success
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
 from watchtower.wire.dumps import DumpBatch, SentBatch
@@ -105,15 +105,15 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     part("take them in", lambda: [fleet.take_dumps(each, NOW) for each in sent])
     gen, detector = fleet.jobs[case.job].generation, Detector(Policy())
     stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
-    sketch = part(
+    inputs = part(
         "hold the evidence still",
-        lambda: sketch_case(gen, fleet.nodes, detector, stall, None, NOW),
+        lambda: collect_case_inputs(gen, fleet.nodes, detector, stall, None, NOW),
     )
-    inputs, held = part("draw up the case", lambda: draw_up(sketch))
+    parts, held = part("split the case", lambda: split_case(inputs))
     limits = limits_for(layout.size)
-    request = Request(limits=limits, inputs=inputs, bodies=held)
+    request = Request(limits=limits, parts=parts, bodies=held)
     frames = part("write the request", request.encode)
-    made = part("in the process: make the case", lambda: make_case(frames))
+    made = part("in the process: make the case", lambda: decode_case(frames))
     part("in the process: diagnose, write", lambda: write_success(made))
     diagnoser = DiagnoserProcess()
     diagnoser.ask(request)

@@ -27,7 +27,7 @@ from statistics import median
 from latency import p95
 from timed_job import EXIT_CODE
 
-from watchtower.drills.parts import Part, wait_for_url
+from watchtower.drills.children import Child, wait_for_url
 
 RANKS = 2
 DEADLINE_S = 60.0
@@ -36,7 +36,7 @@ MAX_RATIO = 1.05
 NOTHING = 1 << 20
 """Bytes of address space, less than any process has: whatever asks for more memory is refused."""
 
-Break = Callable[[Part, Part], None]
+Break = Callable[[Child, Child], None]
 """Does something to tower and agent."""
 
 
@@ -45,9 +45,9 @@ def send(number: signal.Signals, *, to: str) -> Break:
 
 
 def limit(kind: int, amount: int) -> Break:
-    def set_limits(tower: Part, agent: Part) -> None:
-        for part in (tower, agent):
-            resource.prlimit(part.pid, kind, (amount, amount))
+    def set_limits(tower: Child, agent: Child) -> None:
+        for child in (tower, agent):
+            resource.prlimit(child.pid, kind, (amount, amount))
 
     return set_limits
 
@@ -70,14 +70,14 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.parts: list[Part] = []
+        self.children: list[Child] = []
 
-    def start(self, name: str, words: list[str], **environment: str) -> Part:
+    def start(self, name: str, words: list[str], **environment: str) -> Child:
         words = [sys.executable, "-P", *words]
-        self.parts.append(Part(name, words, self.folder, environment=environment))
-        return self.parts[-1]
+        self.children.append(Child(name, words, self.folder, environment=environment))
+        return self.children[-1]
 
-    def start_watch(self) -> tuple[Part, Part]:
+    def start_watch(self) -> tuple[Child, Child]:
         serve = ["-m", "watchtower", "serve", "--port", "0", "--data-dir", "data"]
         tower = self.start("tower", serve)
         url = wait_for_url(tower, DEADLINE_S)
@@ -87,7 +87,7 @@ class Run:
         wait_for_url(agent, DEADLINE_S)
         return tower, agent
 
-    def start_job(self, steps: int, step_s: float) -> list[Part]:
+    def start_job(self, steps: int, step_s: float) -> list[Child]:
         plan = {"steps": steps, "step_s": step_s, "jitter": 0.0}
         (self.folder / "plan.json").write_text(json.dumps(plan))
         with socket.socket() as probe:
@@ -108,7 +108,7 @@ class Run:
             for rank in range(RANKS)
         ]
 
-    def wait(self, job: list[Part], condition: Callable[[], bool]) -> None:
+    def wait(self, job: list[Child], condition: Callable[[], bool]) -> None:
         until = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > until:
@@ -116,8 +116,8 @@ class Run:
             time.sleep(0.05)
 
     def end(self) -> None:
-        for part in self.parts:
-            part.end(patience_s=0)
+        for child in self.children:
+            child.end(patience_s=0)
 
 
 @dataclass
@@ -140,10 +140,10 @@ class Outcome:
         self.watch_cores += other.watch_cores
 
 
-def cpu_s(part: Part) -> float:
+def cpu_s(child: Child) -> float:
     """CPU time used so far by a process that was not waited for yet; 0 for one that was."""
     try:
-        fields = Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -161,13 +161,13 @@ def run_once(breaking: Break | None, steps: int, step_s: float) -> Outcome:
             watch = run.start_watch() if breaking else ()
             job = run.start_job(steps, step_s)
             run.wait(job, lambda: "half" in job[0].output.read_text())
-            before = [cpu_s(part) for part in watch]
+            before = [cpu_s(child) for child in watch]
             began = time.monotonic()
             if breaking:
                 breaking(*watch)
-            run.wait(job, lambda: all(part.exit_code() is not None for part in job))
+            run.wait(job, lambda: all(child.exit_code() is not None for child in job))
             lasted_s = time.monotonic() - began
-            after = [cpu_s(part) for part in watch]
+            after = [cpu_s(child) for child in watch]
             used = [max(0.0, end - start) for start, end in zip(before, after, strict=True)]
             times: list[float] = []
             for rank in range(RANKS):
@@ -175,8 +175,8 @@ def run_once(breaking: Break | None, steps: int, step_s: float) -> Outcome:
                 times += json.loads(file.read_text())[steps // 2 :] if file.exists() else []
             return Outcome(
                 step_times=[times],
-                exit_codes=[part.exit_code() for part in job],
-                ends=[f"{part.name} {say_end(part.exit_code())}" for part in watch],
+                exit_codes=[child.exit_code() for child in job],
+                ends=[f"{child.name} {say_end(child.exit_code())}" for child in watch],
                 watch_cores=[sum(used) / lasted_s],
             )
         finally:

@@ -30,11 +30,11 @@ def switch_on() -> None:
     """
     global _on
     if not _on and not register():
-        sys.meta_path.insert(0, Lookout(OPTIMIZERS, register))
+        sys.meta_path.insert(0, ImportWatch(OPTIMIZERS, register))
     _on = True
 
 
-class Lookout:
+class ImportWatch:
     """Sits in front of `sys.meta_path`, finds nothing, and leaves when a module is there."""
 
     def __init__(self, awaited: str, register: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ register_profiles()
 TOGETHER = {
     "tests/system/e2e/test_cli.py",
     "tests/system/e2e/test_protected.py",
-    "tests/system/e2e/test_strangers.py",
+    "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",
 }
 """Files of the system tier whose tests share what costs much to make: one process runs them all."""

@@ -22,7 +22,7 @@ from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
 from watchtower.api.browsers import find_hosts
-from watchtower.api.connections import Crowd, connection_class, raise_descriptor_limit
+from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.front import Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -98,16 +98,16 @@ def make_app(
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
-    """Let the tower look at its jobs until cancelled; only a look that worked feeds the watchdog.
+    """Let the tower check its jobs until cancelled. Only a check that worked feeds the watchdog.
 
-    One job that cannot be judged is no failed look: starting afresh would not help the others.
+    A job that cannot be judged is not a failed check: a restart would not help the others.
     """
     while True:
         try:
             tower.tick()
             notifier.alive(tower.clock.now(), say_state(tower))
         except Exception:  # /readyz tells that the ticks stopped; the next one may work again
-            log.exception("a look at the jobs failed")
+            log.exception("a check of the jobs failed")
         await asyncio.sleep(tick_s)
 
 
@@ -138,7 +138,7 @@ def serve(config: TowerConfig) -> None:
     finally:
         store.close()
         if tower is not None:
-            tower.archive.tell_lost()
+            tower.store_writer.tell_lost()
 
 
 def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:
@@ -163,7 +163,7 @@ def _make_server(
     connections: int,
 ) -> uvicorn.Server:
     refusals = Refusals()
-    crowd = Crowd(
+    limit = ConnectionLimit(
         connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
@@ -174,7 +174,7 @@ def _make_server(
     settings = uvicorn.Config(
         make_app(tower, book, refusals, renewal, config.public_url, hosts),
         loop="uvloop",
-        http=connection_class(crowd),
+        http=connection_class(limit),
         ws="none",
         access_log=False,
         log_config=None,

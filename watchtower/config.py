@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
@@ -20,8 +21,10 @@ from urllib.parse import urlsplit
 from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
 from watchtower.access.tower_address import DEFAULT_PORT
-from watchtower.core.policy import Policy
+from watchtower.core.policy import RENAMED, Policy
 from watchtower.store.retention import Retention
+
+log = logging.getLogger("watchtower.config")
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""
@@ -165,10 +168,25 @@ def load_config(
 
 def make_policy(table: dict[str, Any]) -> Policy:
     """Make the policy of a `[detection]` table. Raises ConfigError."""
+    table = _with_new_names("detection", table, RENAMED)
     try:
         return Policy(**_checked("detection", table, Policy))
     except ValueError as error:
         raise ConfigError(f"in [detection]: {error}") from None
+
+
+def _with_new_names(name: str, table: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return a table with the new names of its settings. Raises ConfigError if it has both."""
+    table = dict(table)
+    for old, new in renamed.items():
+        if old in table and new in table:
+            raise ConfigError(f"`{old}` in [{name}] is the old name of `{new}`: remove `{old}`")
+        if old in table:
+            log.warning(
+                "`%s` in [%s] is now called `%s`: rename it before the next release", old, name, new
+            )
+            table[new] = table.pop(old)
+    return table
 
 
 def make_retention(table: dict[str, Any]) -> Retention:

@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Mapping
 
+from watchtower.printable import printable
+
 MAX_STATUS = 240
 """Characters of the line in `systemctl status`: more is cut off by a terminal anyway."""
 
@@ -29,9 +31,9 @@ class Notifier:
         self._status = ""
 
     def alive(self, now: float, status: str) -> float:
-        """Say that a look at the jobs has worked at `now` (seconds, any monotonic clock).
+        """Report that a check has worked at `now` (seconds, any monotonic clock).
 
-        The first time this says that the daemon is ready. Call it after every look: it sends only
+        The first time this says that the daemon is ready. Call it after every check: it sends only
         what is due, the watchdog's food twice per WatchdogSec, `status` when it has changed.
         Returns when to call again at the latest.
         """
@@ -40,7 +42,7 @@ class Notifier:
         if is_due:
             lines.append("WATCHDOG=1")
         if status != self._status:
-            lines.append(f"STATUS={_one_line(status)}")
+            lines.append(f"STATUS={printable(status, MAX_STATUS)}")
         if lines and not self._send(lines):
             return now + min(RETRY_S, self._gap_s)
         self._is_ready, self._status = True, status
@@ -79,9 +81,3 @@ def _watchdog_s(environment: Mapping[str, str]) -> float:
     text = environment.get("WATCHDOG_USEC", "")
     usable = text.isascii() and text.isdigit() and int(text) > 0
     return int(text) / 1e6 if usable else float("inf")
-
-
-def _one_line(text: str) -> str:
-    """A line break would begin another variable, and the text may come from a network."""
-    shown = "".join(c if c.isprintable() else " " for c in text[:MAX_STATUS])
-    return shown.encode(errors="replace").decode()

@@ -1,1 +1,1 @@
-"""Collectors: cheap looks at a rank, every interval. One file each."""
+"""Collectors: cheap reads of a rank, every interval. One file each."""

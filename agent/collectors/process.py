@@ -15,7 +15,7 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
 
 NO_WAIT = ("0", "")
-"""wchan of a thread that runs, or that may not be looked at."""
+"""wchan of a thread that runs, or that may not be checked."""
 
 
 class OpenFiles:

@@ -1,7 +1,7 @@
 """Collector: bytes a rank's process tree moves through the network.
 
 A rank that downloads weights or uploads a checkpoint uses hardly any CPU and no disk; without this
-it would look motionless. It costs a look at every descriptor, so only ranks are looked at that are
+it would seem motionless. Each measurement reads every descriptor. Only ranks are measured that are
 late, or that have no page and may be late, and seldom.
 """
 
@@ -19,17 +19,17 @@ from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_RATE
 
 LATE_INTERVALS = 3
-"""A rank without a beat for so many reports is looked at; steps are usually shorter."""
+"""A rank without a beat for so many reports is measured; steps are usually shorter."""
 
 MAX_PAUSE_INTERVALS = 10
-"""Looks at one rank are 1, 2, 4 ... and at most so many reports apart: who transfers is known in
-time, and a job that hangs for a night costs a thousandth of a core."""
+"""Measurements of one rank are 1, 2, 4 ... and at most so many reports apart. A transfer is
+found in time, and a job that hangs for a night costs a thousandth of a core."""
 
 TREE_PROCESSES = 17
 """The rank and sixteen descendants; uploads and downloads run in one of the first."""
 
 MAX_LINKS = 2000
-"""Descriptors of one tree read in one look, at 5 us each."""
+"""Descriptors of one tree read in one measurement, at 5 us each."""
 
 
 class TcpBytes:
@@ -52,7 +52,7 @@ class TcpBytes:
 
 @dataclass(slots=True, kw_only=True)
 class TrafficMeter:
-    """One rank's traffic. 0 until it was late at two looks."""
+    """One rank's traffic. 0 until it was late at two measurements."""
 
     proc: Proc
     process: Process
@@ -60,29 +60,29 @@ class TrafficMeter:
     interval_s: float
     """Between two reports."""
     bytes_per_s: float = 0.0
-    _looked_at: float | None = None
+    _measured_at: float | None = None
     _pause_s: float = 0.0
     _before: dict[int, int] = field(default_factory=dict)
     """By inode; by interface (negative) in a network namespace of its own."""
 
-    def look(self, late_s: float) -> float:
+    def measure(self, late_s: float) -> float:
         """Return bytes per second of a rank that has not beaten for `late_s`."""
         if late_s < LATE_INTERVALS * self.interval_s:
-            self.bytes_per_s, self._before, self._looked_at = 0.0, {}, None
+            self.bytes_per_s, self._before, self._measured_at = 0.0, {}, None
             return 0.0
         now = time.monotonic()
-        if self._looked_at is None:
-            self._before, self._looked_at, self._pause_s = self._count(now), now, self.interval_s
-        elif now - self._looked_at >= self._pause_s:
-            self._measure(now, now - self._looked_at)
+        if self._measured_at is None:
+            self._before, self._measured_at, self._pause_s = self._count(now), now, self.interval_s
+        elif now - self._measured_at >= self._pause_s:
+            self._measure(now, now - self._measured_at)
         return self.bytes_per_s
 
     def _measure(self, now: float, elapsed: float) -> None:
         moved = self._count(now)
-        # A connection that is new has moved all its bytes since the last look.
+        # A connection that is new has moved all its bytes since the last measurement.
         gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
         self.bytes_per_s = min(round(gained / elapsed), MAX_RATE)
-        self._before, self._looked_at = moved, now
+        self._before, self._measured_at = moved, now
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_INTERVALS * self.interval_s)
 
     def _count(self, now: float) -> dict[int, int]:

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
 from agent.delivery.batch_size import encode_batch
-from agent.delivery.moments import Moment
+from agent.delivery.clocks import Moment
 from watchtower.wire.dumps import DumpBatch
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class WaitingDump:
     taken: Moment
     body: bytes
     """The batch as JSON; how long it was held is put in when it is sent."""
-    is_glance: bool = False
+    is_sample: bool = False
     """Not worth the disk: the next one is asked for in seconds."""
     owner: str = ""
     """Of the job. Owners take turns, and have shares of what may wait."""
@@ -63,7 +63,7 @@ def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
         job=batch.job,
         taken=taken,
         body=body,
-        is_glance=batch.glance,
+        is_sample=batch.glance,
         owner=batch.owner,
     )
 
@@ -87,7 +87,7 @@ class Keeper(Protocol):
         """Return which dumps are kept."""
 
     def notice(self, removed: str = "") -> None:
-        """Look at the queue soon; a removed dump need not be kept any more."""
+        """Check the queue soon; a removed dump need not be kept any more."""
 
 
 class DumpQueue:

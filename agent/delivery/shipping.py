@@ -1,6 +1,6 @@
 """Delivers reports (only the newest, never again) and dumps (until the tower has them).
 
-Threads of their own, so that a tower that hangs never delays a look at a rank.
+Threads of their own, so that a tower that hangs never delays the check of a rank.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from agent.config import (
     OLD_DUMP_S,
     RETRY_SPREAD_S,
 )
+from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
-from agent.delivery.moments import Moment, age_s, read_moment
 from watchtower.access.tower_connection import ReplyLimits, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME
@@ -188,7 +188,7 @@ class DumpSender:
         self.ring()
 
     def ring(self) -> None:
-        """Look at the queue: something is to be sent."""
+        """Check the queue: something is to be sent."""
         self._wake.set()
 
     def _run(self) -> None:

@@ -23,8 +23,8 @@ from itertools import islice
 import msgspec
 
 from agent.config import MAX_HELD_S, MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
+from agent.delivery.clocks import Moment
 from agent.delivery.dump_queue import CountLoss, Loss, WaitingDump, oldest_of_most
-from agent.delivery.moments import Moment
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +76,11 @@ class Spool:
     """One folder of dumps, for one thread. Every method may wait for the disk or raise OSError."""
 
     def __init__(
-        self, directory: str, count_loss: CountLoss, is_in_memory: Callable[[str], bool]
+        self, directory: str, count_loss: CountLoss, is_queued: Callable[[str], bool]
     ) -> None:
-        """`is_in_memory` says of an id that this dump is not lost with its file."""
+        """`is_queued` says of an id that this dump is not lost with its file."""
         self.path = os.path.join(directory, FOLDER)
-        self._count_loss, self._is_in_memory = count_loss, is_in_memory
+        self._count_loss, self._is_queued = count_loss, is_queued
         self._lock = -1
         self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._bytes = 0
@@ -202,7 +202,7 @@ class Spool:
     def _scan(self) -> None:
         """Find what was left: whole files are ours to send, half-written ones are removed."""
         self._files, self._bytes, self._owners = OrderedDict(), 0, {}
-        halves = strangers = 0
+        halves = foreign = 0
         with os.scandir(self.path) as entries:
             for entry in islice(entries, MAX_SPOOL_ENTRIES):
                 whole = _NAME.fullmatch(entry.name)
@@ -214,11 +214,11 @@ class Spool:
                     os.unlink(entry.path)
                     halves += 1
                 elif entry.name != LOCK:
-                    strangers += 1
+                    foreign += 1
         if halves:
             log.warning("%d half-written dumps in %s are removed", halves, self.path)
-        if strangers:
-            log.warning("%d files in %s are not the agent's: left alone", strangers, self.path)
+        if foreign:
+            log.warning("%d files in %s are not the agent's: left alone", foreign, self.path)
         if self._files:
             log.info("%d dumps in %s wait for the tower", len(self._files), self.path)
         self._make_room(0)
@@ -232,7 +232,7 @@ class Spool:
             dump_id = oldest_of_most(sizes, many=len(self._files) > full)
             name, _ = self._files[dump_id]
             self.remove(dump_id)
-            if not self._is_in_memory(dump_id):
+            if not self._is_queued(dump_id):
                 self._count_loss(Loss.FULL)
                 log.warning("dump %s is dropped: the spool is full", name)
 

@@ -26,7 +26,7 @@ class SpoolKeeper:
 
     def __init__(self, directory: str, queue: DumpQueue, count_loss: CountLoss) -> None:
         self._queue = queue
-        self._spool = Spool(directory, count_loss, self._is_in_memory)
+        self._spool = Spool(directory, count_loss, self._is_queued)
         self._ids: frozenset[str] = frozenset()
         self._written: set[str] = set()
         self._removed: deque[str] = deque(maxlen=MAX_REMOVED)
@@ -48,7 +48,7 @@ class SpoolKeeper:
         return self._ids
 
     def notice(self, removed: str = "") -> None:
-        """Look at the queue soon."""
+        """Check the queue soon."""
         if removed:
             self._removed.append(removed)
         self._wake.set()
@@ -90,7 +90,7 @@ class SpoolKeeper:
     def _bring_up_to_date(self) -> None:
         self._spool.open()
         self._unlink_removed()  # first: on a full disk that makes the room for what waits
-        waiting = [dump for dump in self._queue.all() if not dump.is_glance]
+        waiting = [dump for dump in self._queue.all() if not dump.is_sample]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
             # Once only: one that had to go because the spool is full must not push out another.
@@ -120,7 +120,7 @@ class SpoolKeeper:
         self._written.clear()
         self._say(self._explain(why))
 
-    def _is_in_memory(self, dump_id: str) -> bool:
+    def _is_queued(self, dump_id: str) -> bool:
         return any(dump.id == dump_id for dump in self._queue.all())
 
     def _explain(self, why: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from watchtower_heartbeat.page import PageError, PageView
 
 from agent.config import (
-    DEEPER_EACH_LOOK,
+    DEEPER_EACH_CHECK,
     FIRST_DESCRIPTORS,
     MAX_ARGUMENTS,
     MAX_DESCRIPTORS_PER_PROCESS,
@@ -23,8 +23,8 @@ from agent.discovery.launchers import (
     naming_variables,
 )
 from agent.discovery.lineages import Claimant
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.pages import PageFile, find_page
+from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
@@ -36,13 +36,13 @@ class Candidate:
 
     process: Process
     first_seen: float
-    looks: int = 0
+    checks: int = 0
     cost: int = 0
-    """Links read in the last look."""
+    """Links read in the last check."""
     matches: bool = False
     claim: RankClaim | None = None
     owner: str = ""
-    """Whose it is, once that was looked at."""
+    """Whose it is, once that was read."""
     launches: bool = False
     """Its command line is that of a launcher."""
     launched: bool = False
@@ -54,11 +54,11 @@ class Candidate:
     """The page's identity as it was read last; its other fields are old."""
     _fingerprint: int = 0
 
-    def look_at_environment(self, memory: MemoryReader, match: Mapping[str, str]) -> bool:
+    def read_environment(self, args_reader: ProcArgsReader, match: Mapping[str, str]) -> bool:
         """Read what the process was started with; True when that changed, by an exec."""
-        started = memory.read(self.process.pid)
+        started = args_reader.read(self.process.pid)
         if started is None:
-            return False  # it does not answer: it is what it was, and asked again at the next look
+            return False  # it does not answer: it is what it was, and asked again at the next check
         raw, command = started.environ, started.command
         if self._fingerprint and not (raw and command):
             return False  # it is ending and has let go of its memory: it was what it was
@@ -80,7 +80,7 @@ class Candidate:
         self.command = words if self.claim is not None else []
         return True
 
-    def look_for_page(self, proc: Proc) -> int:
+    def search_page(self, proc: Proc) -> int:
         """Search the descriptors for the process's own page; return how many links were read.
 
         A page found before is kept while it is open: a program that executes itself anew loses it
@@ -88,11 +88,11 @@ class Candidate:
         """
         if self.page is not None and self.page.is_open_in(proc, self.process.pid):
             return 1
-        limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_LOOK**self.looks, MAX_DESCRIPTORS_PER_PROCESS)
+        limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_CHECK**self.checks, MAX_DESCRIPTORS_PER_PROCESS)
         search = find_page(proc, self.process.pid, self.process.start_time, limit)
         # A process that is ending has no descriptors any more: its last page stays.
         self.page = search.page or self.page
-        return search.looked_at
+        return search.links_read
 
     def close_page(self) -> None:
         """Let go of the page of one that is not watched; what it said of itself stays known."""

@@ -1,4 +1,4 @@
-"""Finds the ranks of this node: new processes each tick, looked at again less and less often."""
+"""Finds the ranks of this node: new processes each tick, checked again less and less often."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 
 from agent.config import CONSIDER_FOR_S
 from agent.discovery.candidates import Candidate
+from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim, name_job
 from agent.discovery.lineages import choose_ranks
-from agent.discovery.look_schedule import LookSchedule
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.owners import Owners
+from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
-from agent.discovery.room import LeftOut, make_room
+from agent.discovery.rank_quota import LeftOut, keep_within_quota
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_NAME
 
@@ -40,16 +40,16 @@ class Discovery:
         self._unseen: dict[int, Process] = {}
         """Processes not considered yet, in the order in which they came."""
         self._candidates: dict[int, Candidate] = {}
-        self._schedule = LookSchedule()
+        self._schedule = CheckSchedule()
         self._changed = False
         self.owners = Owners(proc, clock)
-        self._memory = MemoryReader(proc, self.owners.find_quietly)
+        self._args_reader = ProcArgsReader(proc, self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()
 
     def tick(self, now: float) -> list[FoundRank]:
-        """Look at what is due; return all ranks known now."""
+        """Check what is due; return all ranks known now."""
         new, gone = self._table.refresh()
         for process in gone:
             self._unseen.pop(process.pid, None)
@@ -58,13 +58,13 @@ class Discovery:
             self._changed |= candidate is not None and candidate.is_claimant()
         self._unseen.update((process.pid, process) for process in new)
         self._consider_unseen(now)
-        self._schedule.run(now, look=self._look, is_rank=self._is_rank)
+        self._schedule.run(now, check=self._check, is_rank=self._is_rank)
         for candidate in self._candidates.values():
             if candidate.page is not None and candidate.read_identity():
                 self._changed = True
         if self._changed:
             self._changed = False
-            self._ranks, self.left_out = make_room(self._resolve(), self._rank_pids)
+            self._ranks, self.left_out = keep_within_quota(self._resolve(), self._rank_pids)
             self._rank_pids = {rank.pid for rank in self._ranks}
             self._mark()
         return self._ranks
@@ -90,23 +90,23 @@ class Discovery:
             return
         candidate = Candidate(process=process, first_seen=now)
         self._candidates[process.pid] = candidate
-        candidate.look_at_environment(self._memory, self._match)
+        candidate.read_environment(self._args_reader, self._match)
         self._changed |= candidate.claim is not None
         above = (self._candidates.get(each.pid) for each in lineage[1:])
         helper = any(each is not None and each.page is not None for each in above)
         self._schedule.add(candidate, now, helper=helper)
 
-    def _look(self, candidate: Candidate) -> int:
-        """Look at one candidate and return the links read; -1 when it is gone."""
+    def _check(self, candidate: Candidate) -> int:
+        """Check one candidate and return the links read; -1 when it is gone."""
         if self._candidates.get(candidate.process.pid) is not candidate:
             return -1
-        if candidate.looks:
-            self._changed |= candidate.look_at_environment(self._memory, self._match)
+        if candidate.checks:
+            self._changed |= candidate.read_environment(self._args_reader, self._match)
         closed = candidate.view is not None and candidate.page is None
         if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1
         before = candidate.page
-        spent = candidate.look_for_page(self._proc)
+        spent = candidate.search_page(self._proc)
         self._changed |= candidate.page is not before
         return spent
 

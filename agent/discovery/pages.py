@@ -69,10 +69,10 @@ class PageFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a look at a process's descriptors gave, and how many links it read."""
+    """The result of a search in a process's descriptors, and how many links it read."""
 
     page: PageFile | None
-    looked_at: int
+    links_read: int
 
 
 def find_page(
@@ -80,29 +80,29 @@ def find_page(
 ) -> Search:
     """Find the page that `pid` itself writes; a page inherited over fork is not its own.
 
-    Only the lowest `limit` descriptors are looked at: a page in a directory is held open by its
+    Only the lowest `limit` descriptors are checked: a page in a directory is held open by its
     writer's mapping too, so its link is there as well and no directory has to be known.
     """
     try:
         with os.scandir(proc.file(pid, "fd")) as entries:
             names = [entry.name for entry in islice(entries, limit)]
     except OSError:
-        return Search(page=None, looked_at=1)
-    looked_at, tried = 1, 0
+        return Search(page=None, links_read=1)
+    links_read, tried = 1, 0
     for name in names:
-        looked_at += 1
+        links_read += 1
         if not is_page_link(proc.link(pid, f"fd/{name}")):
             continue
         if page := _open_own(proc, pid, start_time, name):
-            return Search(page=page, looked_at=looked_at)
-        looked_at, tried = looked_at + LOOKS_PER_PAGE, tried + 1
+            return Search(page=page, links_read=links_read)
+        links_read, tried = links_read + LOOKS_PER_PAGE, tried + 1
         if tried >= MAX_PAGES_TRIED:
             break
-    return Search(page=None, looked_at=looked_at)
+    return Search(page=None, links_read=links_read)
 
 
 def is_page_link(link: str) -> bool:
-    """Say whether a descriptor's link looks like a page's: a memfd or a file of that name."""
+    """Say whether a descriptor's link is like that of a page: a memfd or a file of that name."""
     return link == MEMFD_LINK or os.path.basename(link).startswith(f"{MEMFD_NAME}.")
 
 
@@ -132,17 +132,17 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
     """
     link = proc.link(pid, f"fd/{name}")
     if link == MEMFD_LINK:
-        return leads_to_memory(proc, pid, name, MEMFD_LINK)
+        return leads_to_memfd(proc, pid, name, MEMFD_LINK)
     if not is_page_link(link):
         return False
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
     return _is_mount_local(proc.try_read(pid, "mountinfo"), mount)
 
 
-def leads_to_memory(proc: Proc, pid: int, name: str, wanted: str) -> bool:
+def leads_to_memfd(proc: Proc, pid: int, name: str, wanted: str) -> bool:
     """Say whether a descriptor is a memfd with the link `wanted`, without touching it."""
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
-    return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memory() in (mount, "")
+    return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memfds() in (mount, "")
 
 
 def is_local_mount(mounts: bytes, descriptor: int) -> bool:
@@ -160,7 +160,7 @@ def _is_mount_local(mounts: bytes, mount: str) -> bool:
 
 
 @cache
-def _mount_of_memory() -> str:
+def _mount_of_memfds() -> str:
     """Return the mount on which the kernel keeps every memfd, told by one of ours; else ""."""
     try:
         descriptor = os.memfd_create("watchtower-agent")

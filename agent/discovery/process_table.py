@@ -55,7 +55,7 @@ class ProcessTable:
         self._ignored: set[int] = set()
 
     def refresh(self) -> tuple[list[Process], list[Process]]:
-        """Look at /proc once; return the processes that came and those that went."""
+        """Read /proc once; return the processes that came and those that went."""
         pids = self._proc.pids()
         known = self._processes.keys() | self._ignored
         gone = [self._remove(pid) for pid in self._processes.keys() - pids]

@@ -1,1 +1,1 @@
-"""Dumpers: dear looks at a rank, each under a deadline of its own. One file each."""
+"""Dumpers: expensive reads of a rank, each under a deadline of its own. One file each."""

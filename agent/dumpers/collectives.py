@@ -47,7 +47,7 @@ class RankRecords:
     failures: tuple[str, ...] = ()
 
 
-def look_at_collectives(
+def read_collectives(
     proc: Proc, pid: int, view: PageView | None, kernel: KernelWait, deadline: float
 ) -> RankRecords | None:
     """Return what a rank's page and its library say; None when it keeps no records."""
@@ -90,7 +90,7 @@ def trim(
     unknown = sorted(called.keys() - {each.name for each in known})
     logs: list[tuple[ProcessGroup, GroupLog]] = []
     forgotten = mixed = 0
-    room = MAX_RANK_RECORDS
+    limit = MAX_RANK_RECORDS
     for membership in known:
         calls = called.get(membership.name)
         if calls is None and records.forgot_groups:
@@ -100,8 +100,8 @@ def trim(
             mixed += 1  # they may be those of an earlier group of that name
             continue
         group = _as_group(recorder, membership, calls)
-        log = _as_log(recorder, group.id, calls.calls if calls else (), room)
-        room -= len(log.records)
+        log = _as_log(recorder, group.id, calls.calls if calls else (), limit)
+        limit -= len(log.records)
         logs.append((group, log))
     return logs, "; ".join(_say_missing(unknown, forgotten, mixed))
 
@@ -149,12 +149,12 @@ def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -
     )
 
 
-def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], room: int) -> GroupLog:
+def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int) -> GroupLog:
     called = calls[-1].number if calls else 0
     entered = called
     if calls and recorder != GLOO:
         entered = max((call.number for call in calls if call.started), default=-1)
-    last = calls[-min(MAX_GROUP_RECORDS, room) :] if room > 0 else ()
+    last = calls[-min(MAX_GROUP_RECORDS, limit) :] if limit > 0 else ()
     return make_group_log(
         group=group,
         called=called,

@@ -86,7 +86,7 @@ class KernelTables:
 def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -> KernelWait:
     """Read state, kernel function, system call, its target and mount, and the tracer of a process.
 
-    `tables` are shared by the looks of one round.
+    `tables` are shared by the reads of one round.
     """
     tables = tables or KernelTables(proc)
     stat = parse_stat(proc.try_read(pid, "stat", 4096))

@@ -13,12 +13,12 @@ import stat
 import sys
 
 from agent.dumpers.file_rights import READ, SEARCH, FileRights, parse_rights
-from agent.dumpers.in_root import open_in_root
 from agent.dumpers.loop_lines import find_loops
+from agent.dumpers.open_in_root import open_in_root
 from agent.mounts import PSEUDO_FILE_SYSTEMS, mount_of, type_of
 
 MAX_SOURCE_BYTES = 1 << 20
-"""Longer files are generated, and nobody looks for a loop in them."""
+"""Longer files are generated, and no loop is searched in them."""
 
 MAX_LINE_BYTES = 65_536
 """Likewise."""

@@ -1,7 +1,7 @@
 """Finds the loops around a line of Python source, from its indentation alone.
 
-A scanner of our own: the source is a stranger's, a parser can be crashed by it, and the file may
-not be for this version of Python. By value: text in, line numbers out.
+A scanner of our own: the source belongs to another user, it can crash a parser, and the file
+may not be for this version of Python. By value: text in, line numbers out.
 
 A loop's own header counts as inside of it: a training loop that waits for its next batch waits
 there. The `else` of a loop does not. What it does not see through: an f-string in single quotes

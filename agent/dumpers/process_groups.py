@@ -21,7 +21,7 @@ from watchtower_heartbeat.layout import (
     GROUPS_VERSION,
 )
 
-from agent.discovery.pages import leads_to_memory
+from agent.discovery.pages import leads_to_memfd
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
 from agent.procfs import Proc
 from watchtower.printable import printable
@@ -69,7 +69,7 @@ class BadGroups(Exception):
 def read_groups(proc: Proc, pid: int, descriptor: int) -> tuple[Membership, ...]:
     """Read the groups of a process; BadGroups says why not."""
     name = f"fd/{descriptor}"
-    if descriptor <= 0 or not leads_to_memory(proc, pid, str(descriptor), LINK):
+    if descriptor <= 0 or not leads_to_memfd(proc, pid, str(descriptor), LINK):
         raise BadGroups(f"descriptor {descriptor} is not the list of its groups")
     try:
         own = os.open(proc.file(pid, name), _READ)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from agent.discovery.pages import is_local_mount
-from agent.dumpers.in_root import open_in_root
+from agent.dumpers.open_in_root import open_in_root
 from agent.procfs import Proc, parse_fields
 from watchtower.access.bounded_reply import bounded_reply, read_body
 

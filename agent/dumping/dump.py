@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
-from agent.delivery.moments import Moment, read_moment
+from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_round import RoundTaker, Target
 from watchtower.wire import PROTOCOL_VERSION
@@ -29,7 +29,7 @@ class DumpRequest:
     job: JobKey
     reason: str
     targets: tuple[Target, ...]
-    glance: bool = False
+    sample: bool = False
     """One round, and no child processes."""
 
 
@@ -63,7 +63,7 @@ class Dumping:
             for number in (1, 2):
                 began = time.monotonic()
                 self._take(request, number)
-                if request.glance:
+                if request.sample:
                     return
                 if number == 1 and self._stopping.wait(
                     max(0.0, began + ROUND_GAP_S - time.monotonic())
@@ -81,7 +81,7 @@ class Dumping:
             request.targets,
             deadline=deadline,
             owner=request.job.owner,
-            children=not request.glance,
+            children=not request.sample,
         )
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
@@ -96,7 +96,7 @@ class Dumping:
             stacks=found.stacks,
             groups=found.groups,
             group_logs=found.group_logs,
-            glance=request.glance,
+            glance=request.sample,
         )
         if not self._stopping.is_set():
             self._deliver(batch, taken)

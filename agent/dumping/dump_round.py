@@ -22,9 +22,9 @@ from agent.config import (
 )
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.discovery.launchers import is_python
-from agent.discovery.memory_reader import MemoryReader
 from agent.discovery.owners import Owners
-from agent.dumpers.collectives import RankRecords, look_at_collectives
+from agent.discovery.proc_args_reader import ProcArgsReader
+from agent.dumpers.collectives import RankRecords, read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
@@ -110,7 +110,7 @@ class RoundTaker:
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops = loops
         self._turns = ToolTurns()
-        self._memory = MemoryReader(proc, Owners(proc).find_quietly)
+        self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
         """Rounds that hang, with their owners."""
         self._lock = threading.Lock()
@@ -187,9 +187,9 @@ class RoundTaker:
         parents = children_by_parent(self._proc) if children else {}
         ranks = {target.pid for target in targets}
         tables = KernelTables(self._proc)
-        room = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
+        limit = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
-            trees.append(self._look(target, owner, parents, ranks, tables, room))
+            trees.append(self._read_tree(target, owner, parents, ranks, tables, limit))
         wanted = [tree.process for tree in trees]
         wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
         wanted.sort(key=self._order)
@@ -204,14 +204,14 @@ class RoundTaker:
         for thread in (*asking, *dumping):
             thread.join()
 
-    def _look(
+    def _read_tree(
         self,
         target: Target,
         owner: str,
         children: dict[int, list[int]],
         ranks: set[int],
         tables: KernelTables,
-        room: int,
+        limit: int,
     ) -> _Tree:
         stat = self._proc.stat(target.pid)
         process = _Process(
@@ -228,13 +228,13 @@ class RoundTaker:
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
-        found = [self._look_at_child(pid, owner, tables) for pid in pids[:room]]
+        found = [self._read_child(pid, owner, tables) for pid in pids[:limit]]
         found.sort(key=lambda child: not is_python(child.command))
         return _Tree(target=target, view=target.read_page(), process=process, children=found)
 
-    def _look_at_child(self, pid: int, owner: str, tables: KernelTables) -> _Process:
+    def _read_child(self, pid: int, owner: str, tables: KernelTables) -> _Process:
         stat = self._proc.stat(pid)
-        kernel, started = read_kernel_wait(self._proc, pid, tables), self._memory.read(pid)
+        kernel, started = read_kernel_wait(self._proc, pid, tables), self._args_reader.read(pid)
         if started is not None:
             return _Process(
                 pid=pid,
@@ -257,7 +257,7 @@ class RoundTaker:
     def _ask(self, tree: _Tree, deadline: float) -> None:
         process = tree.process
         if process.kernel.state not in DEAD:
-            tree.records = look_at_collectives(
+            tree.records = read_collectives(
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )
 
@@ -319,7 +319,7 @@ def is_dumpable(process: _Process) -> bool:
 
 
 def children_by_parent(proc: Proc) -> dict[int, list[int]]:
-    """Look at every process once: what it costs is paid only when something hangs."""
+    """Read every process once: what it costs is paid only when something hangs."""
     children: dict[int, list[int]] = defaultdict(list)
     for pid in sorted(proc.pids()):
         if stat := proc.stat(pid):

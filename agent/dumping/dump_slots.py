@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from agent.config import DUMPS_AT_ONCE
-from agent.discovery.room import by_turns
+from watchtower.fair_order import by_turns
 from watchtower.fair_places import has_share
 
 _T = TypeVar("_T")

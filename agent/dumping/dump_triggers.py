@@ -20,7 +20,7 @@ from agent.dumping.dump_slots import DumpSlots
 from watchtower.fair_places import has_share
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
-STRANGERS_SHOWN = 5
+UNKNOWN_RANKS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +223,8 @@ def refuse(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> str:
     if not jobs:
         return f"no rank of job {order.job!r} was found on this node"
     ranks = set[int]().union(*(known_ranks[job] for job in jobs))
-    if strangers := sorted(set(order.ranks) - ranks):
-        shown = ", ".join(map(str, strangers[:STRANGERS_SHOWN]))
-        more = " and more" if len(strangers) > STRANGERS_SHOWN else ""
+    if unknown := sorted(set(order.ranks) - ranks):
+        shown = ", ".join(map(str, unknown[:UNKNOWN_RANKS_SHOWN]))
+        more = " and more" if len(unknown) > UNKNOWN_RANKS_SHOWN else ""
         return f"ranks {shown}{more} of job {order.job!r} were not found on this node"
     return ""

@@ -62,7 +62,7 @@ class WatchedRank:
         return self.heartbeat.read() if self.heartbeat is not None else None
 
     def notice_end(self, now: float) -> bool:
-        """Look whether the process ended, and how; True once, when it just did."""
+        """Check whether the process ended, and how; True once, when it just did."""
         just_ended = self.ended_at is None and self.end_watch.has_ended()
         if just_ended:
             self.ended_at = now
@@ -86,7 +86,7 @@ class WatchedRank:
             beat = self.heartbeat.beat(time.monotonic_ns())
         if self.ended_at is None:
             # Nobody knows whether a rank without a page is late: what it moves is always counted.
-            moved = self._traffic.look(math.inf if beat is None else beat.age_s)
+            moved = self._traffic.measure(math.inf if beat is None else beat.age_s)
             movement = replace(movement, socket_bytes_per_s=moved)
         return RankVitals(
             job=self.found.job.name,
@@ -140,7 +140,7 @@ def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> E
 
 
 def _code_on_page(view: PageView) -> int | None:
-    """Return the exit code: an orderly shutdown looks the same after `sys.exit(3)`."""
+    """Return the exit code: an orderly shutdown is the same after `sys.exit(3)`."""
     if view.ended == "exit" and 0 <= view.exit_code <= MAX_EXIT_CODE:
         return view.exit_code
     return 1 if view.ended == "exception" else None

@@ -11,10 +11,10 @@ from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.config import ENDED_KEPT_S, MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.room import by_turns
 from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
+from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import RankVitals
 
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Watchlist:
-    """Takes what discovery found; one bad process never stops the look at the others."""
+    """Takes what discovery found; one bad process never stops the check of the others."""
 
     def __init__(self, proc: Proc, interval_s: float) -> None:
         self._proc, self._interval_s = proc, interval_s
@@ -49,7 +49,7 @@ class Watchlist:
         self._forget_old(now)
 
     def notice_ends(self, now: float) -> bool:
-        """Look which processes ended; True when one just did."""
+        """Check which processes ended; True when one just did."""
         any_ended = False
         for key, rank in self._ranks.items():
             if self._guard(key, "watched", partial(rank.notice_end, now)):
@@ -73,7 +73,7 @@ class Watchlist:
         return set(self._ranks)
 
     def vitals(self, now: float) -> tuple[RankVitals, ...]:
-        """Return how all ranks are; one that cannot be looked at is left out, and that is said."""
+        """Return how all ranks are; one that cannot be checked is left out, and that is said."""
         self._budget.refill()
         living_first = sorted(self._ranks.items(), key=lambda item: item[1].ended_at is not None)
         every = [
@@ -124,10 +124,10 @@ class Watchlist:
                 del self._ranks[key]
         self._troubles = {at: said for at, said in self._troubles.items() if at[0] in self._ranks}
 
-    def _guard(self, key: Key, what: str, look: Callable[[], _T]) -> _T | None:
-        """Look at one process; trouble with it is logged when it changes, and stays its own."""
+    def _guard(self, key: Key, what: str, check: Callable[[], _T]) -> _T | None:
+        """Check one process; trouble with it is logged when it changes, and stays its own."""
         try:
-            result = look()
+            result = check()
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             if self._troubles.get((key, what)) != said:

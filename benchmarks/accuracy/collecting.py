@@ -32,8 +32,8 @@ def collect(scene: Scene, folder: Path) -> None:
 
     Without an incident (a slow job, a status) nothing is written: there is nothing to judge.
     """
-    client = TowerClient(scene.stage.tower_url)
-    incidents = client.incidents(scene.sight.job)
+    client = TowerClient(scene.environment.tower_url)
+    incidents = client.incidents(scene.observed.job)
     if not incidents:
         return
     (folder / INCIDENT).write_text(client.export(str(incidents[0]["id"])), encoding="utf-8")

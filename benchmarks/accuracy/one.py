@@ -41,7 +41,7 @@ def main() -> int:
     except DrillError as error:
         print(f"{error}\n{error.help_text}", file=sys.stderr)
         return 2
-    incidents = [str(one.get("summary")) for one in result.sight.incidents]
+    incidents = [str(one.get("summary")) for one in result.observed.incidents]
     print(json.dumps({**result.to_json(), "incidents": incidents}), flush=True)
     return 0
 

@@ -23,7 +23,7 @@ def beat(step: int, loss: object = None) -> None:
 
     Give it a plain `int`: for the value of a tensor on a device Python waits for that device.
 
-    A `loss` that is NaN or infinite is counted and becomes evidence. It is only looked at when
+    A `loss` that is NaN or infinite is counted and becomes evidence. It is only checked when
     that costs nothing: a number, or a tensor on the CPU.
     """
     try:
@@ -33,7 +33,7 @@ def beat(step: int, loss: object = None) -> None:
     except Exception:
         _beat_slowly(step)
     if loss is not None:
-        look_at_loss(step, loss)
+        check_loss(step, loss)
 
 
 def _bind(words: memoryview) -> None:
@@ -57,11 +57,11 @@ def _beat_slowly(step: object) -> None:
         say_once("step", f"beat() wants a whole number of at most 63 bits: {error}")
 
 
-def look_at_loss(step: int, loss: object) -> None:
+def check_loss(step: int, loss: object) -> None:
     """Count a loss that is NaN or infinite; never waits for a device, never raises."""
     try:
         if is_on_device(loss):
-            say_once("loss", "the loss is not on the CPU and is not looked at; pass a float")
+            say_once("loss", "the loss is not on the CPU and is not checked; pass a float")
             return
         value = float(loss)  # type: ignore[arg-type]
         if value - value != 0.0:  # true for NaN and both infinities only

@@ -1,7 +1,7 @@
 """Notes how this process ends, as far as Python's hooks can tell.
 
 `sys.excepthook` hears of an exception as it happens. `atexit` comes later and hears of nothing, so
-it looks at what the interpreter left behind: a program that replaced the hook is noted then. What
+it reads what the interpreter left behind: a program that replaced the hook is noted then. What
 no hook hears (`os._exit`, signals) leaves no note, and the agent has the exit status.
 """
 
@@ -110,6 +110,6 @@ def _say_last_words(page: Ending) -> None:
 
 
 def _is_multiprocessing_child() -> bool:
-    # Its exceptions are caught and printed by multiprocessing: they look like an orderly shutdown.
+    # Its exceptions are caught and printed by multiprocessing: they seem to be an orderly shutdown.
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

@@ -12,7 +12,7 @@ import struct
 from _thread import RLock
 
 from watchtower_heartbeat import layout
-from watchtower_heartbeat.memory import create_memfd
+from watchtower_heartbeat.memfd import create_memfd
 from watchtower_heartbeat.notice import say_once
 from watchtower_heartbeat.writer import LOCK_PATIENCE_S
 

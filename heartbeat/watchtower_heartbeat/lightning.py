@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 
-from watchtower_heartbeat.beating import Heartbeat, is_on_device, look_at_loss
+from watchtower_heartbeat.beating import Heartbeat, check_loss, is_on_device
 from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, harmless
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.layout import UNKNOWN
@@ -73,12 +73,12 @@ class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # know
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: object, outputs: object, *_: object, **__: object
     ) -> None:
-        """Beat, and look at the loss where that makes nobody wait."""
+        """Beat, and check the loss where that waits for no device."""
         self._phase.show("")
         beats.beat(FRAMEWORK, trainer.global_step)
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if loss is not None and not is_on_device(loss):
-            look_at_loss(trainer.global_step, loss)
+            check_loss(trainer.global_step, loss)
 
     def _begin_eval(self, *_: object, **__: object) -> None:
         self._phase.show("eval")

@@ -8,7 +8,7 @@ from time import monotonic_ns
 
 from watchtower_heartbeat import endings, layout
 from watchtower_heartbeat.launchers import read_identity
-from watchtower_heartbeat.memory import open_memory
+from watchtower_heartbeat.memfd import open_memfd
 from watchtower_heartbeat.notice import say_once
 from watchtower_heartbeat.writer import LOCK_PATIENCE_S, PageWriter, blank_image
 
@@ -37,7 +37,7 @@ class OwnPage:
 
     def _forget(self) -> None:
         self._lock = RLock()
-        self._memory: mmap.mmap | None = None
+        self._args_reader: mmap.mmap | None = None
         self._writer: PageWriter | None = None
         self._path = ""
         self._phases: dict[object, tuple[str, int]] = {}
@@ -63,10 +63,10 @@ class OwnPage:
             return
         image = blank_image()
         PageWriter(image).write(**self._identity(), **self._phase())
-        memory, self._path = open_memory(
+        memory, self._path = open_memfd(
             bytes(image), os.environ.get("WATCHTOWER_HEARTBEAT_DIR", "")
         )
-        self._memory, self._writer = memory, PageWriter(memory)
+        self._args_reader, self._writer = memory, PageWriter(memory)
         self._hook()
         self._bind(self._writer.hot)
         _start_records(self)
@@ -156,7 +156,7 @@ class OwnPage:
 
     def drop(self) -> None:
         """In a forked child: let go of the parent's page, so that only the parent writes it."""
-        memory, writer = self._memory, self._writer
+        memory, writer = self._args_reader, self._writer
         self._forget()
         self._bind(NO_PAGE)
         try:

@@ -35,7 +35,7 @@ SOCKET_MODE = 0o666
 """A rank's agent is often another user. What it gets is JSON, and nothing is to be changed here."""
 
 SWEEP_MOST = 256
-"""Old names looked at: more than a node has ranks, and a few milliseconds."""
+"""Old names checked: more than a node has ranks, and a few milliseconds."""
 
 SWEEP_AGE_S = 60.0
 """A younger socket may be one that is bound and does not listen yet."""

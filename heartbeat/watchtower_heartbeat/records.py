@@ -28,32 +28,32 @@ _page: OwnPage | None = None
 _groups: GroupList | None = None
 _begun = False
 _socket_asked_for = False
-_looking = False
+_watching_imports = False
 _fork_hooked = False
 
 
 def start(page: OwnPage) -> None:
     """Keep records for this page now if torch.distributed is there, else as soon as it is."""
-    global _page, _looking, _fork_hooked
+    global _page, _watching_imports, _fork_hooked
     _page = page
     if not _fork_hooked:
         _fork_hooked = True
         os.register_at_fork(after_in_child=_drop)
-    if not begin() and not _looking:
-        from watchtower_heartbeat_auto import Lookout
+    if not begin() and not _watching_imports:
+        from watchtower_heartbeat_auto import ImportWatch
 
-        _looking = True
-        sys.meta_path.insert(0, Lookout(C10D, begin))
+        _watching_imports = True
+        sys.meta_path.insert(0, ImportWatch(C10D, begin))
 
 
 def begin() -> bool:
     """Begin with what there is; False while torch.distributed is not (quite) there."""
-    global _begun, _looking
+    global _begun, _watching_imports
     module = sys.modules.get(C10D)
     if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
         return False
-    _looking = False
-    # Before anything else: the imports below ask the lookout, and that asks here.
+    _watching_imports = False
+    # Before anything else: the imports below ask the import watch, and that asks here.
     if _begun or _page is None:
         return True
     _begun = True

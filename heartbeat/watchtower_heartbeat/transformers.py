@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from transformers import TrainerCallback
 
-from watchtower_heartbeat.beating import look_at_loss
+from watchtower_heartbeat.beating import check_loss
 from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, harmless
 
 TYPE_CHECKING = False
@@ -82,9 +82,9 @@ class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it 
         logs: Mapping[str, object] | None = None,
         **_: object,
     ) -> None:
-        """Look at the loss that is logged, a float by then."""
+        """Check the loss that is logged, a float by then."""
         if logs and (loss := logs.get("loss")) is not None:
-            look_at_loss(state.global_step, loss)
+            check_loss(state.global_step, loss)
 
     @harmless
     def on_train_end(self, args: object, state: object, control: object, **_: object) -> None:

@@ -1,4 +1,4 @@
-"""Lets an agent of the same user look at our stacks where Yama would forbid it, when asked to."""
+"""Lets an agent of the same user read our stacks where Yama would forbid it, when asked to."""
 
 import os
 
@@ -17,7 +17,7 @@ def allow_any_tracer() -> None:
             *(ctypes.c_ulong(value) for value in (PR_SET_PTRACER_ANY, 0, 0, 0)),
         )
         prctl(*arguments)
-        # The permission is not inherited, and a data loader's workers are worth a look too.
+        # The permission is not inherited, and a data loader's workers are worth a check too.
         os.register_at_fork(after_in_child=lambda: prctl(*arguments))
     except Exception:
         return

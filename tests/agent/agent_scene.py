@@ -26,8 +26,8 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageView, decode
 
+from agent.delivery.clocks import Moment
 from agent.delivery.dump_queue import Loss, WaitingDump
-from agent.delivery.moments import Moment
 from agent.delivery.spool import Spool
 
 PATIENCE_S = 30.0

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from agent.delivery.batch_size import encode_batch
+from agent.delivery.clocks import read_moment
 from agent.delivery.dump_queue import as_waiting
-from agent.delivery.moments import read_moment
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.collectives import (
     CollectiveRecord,

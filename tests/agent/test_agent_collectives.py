@@ -18,7 +18,7 @@ from agent.delivery.batch_contents import GroupSet
 from agent.dumpers.collectives import (
     RankRecords,
     count_completed,
-    look_at_collectives,
+    read_collectives,
     trim,
 )
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
@@ -258,13 +258,13 @@ def a_transfer(**words: Any) -> Transfers:
     return Transfers(**{"peer": 3, "opened_by_send": True, **begun, **words})
 
 
-def look(**words: Any) -> RankCollectives | None:
-    found = look_at_collectives(Proc(), 1, a_view(**words), KernelWait(), 0.0)
+def read(**words: Any) -> RankCollectives | None:
+    found = read_collectives(Proc(), 1, a_view(**words), KernelWait(), 0.0)
     return GroupSet().add(found)
 
 
 def test_transfers_go_as_they_stand_on_the_page() -> None:
-    said = look(transfers=(a_transfer(sends_begun=4, sends_done=3), a_transfer(peer=-1)))
+    said = read(transfers=(a_transfer(sends_begun=4, sends_done=3), a_transfer(peer=-1)))
     assert said is not None
     assert said.failure == ""
     assert said.peers == (
@@ -275,15 +275,15 @@ def test_transfers_go_as_they_stand_on_the_page() -> None:
 
 def test_a_page_that_lies_about_transfers_is_still_within_bounds() -> None:
     low = -(2**63)
-    said = look(transfers=(a_transfer(peer=low, sends_begun=low),), transfers_left_out=7)
+    said = read(transfers=(a_transfer(peer=low, sends_begun=low),), transfers_left_out=7)
     assert said is not None
     assert said.peers == (PeerTransfers(peer=-1),)
     assert said.failure == "7 calls with further peers are not counted"
 
 
 def test_a_rank_without_records_says_nothing() -> None:
-    assert look() is None
-    assert look_at_collectives(Proc(), 1, None, KernelWait(), 0.0) is None
+    assert read() is None
+    assert read_collectives(Proc(), 1, None, KernelWait(), 0.0) is None
 
 
 # What a process may say

@@ -19,7 +19,7 @@ from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from agent.dumping.dump_round import Round, RoundTaker, Target, no_page
 from tests.agent.agent_scene import PATIENCE_S, wait_until
-from tests.agent.test_agent_memory_reader import Node
+from tests.agent.test_agent_proc_args_reader import Node
 from watchtower.wire.dumps import FailureKind
 
 HOSTILE, VICTIM, THIRD = "uid:2000", "uid:1000", "uid:3000"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
 from agent.delivery.shipping import encode_report
 from agent.discovery.candidates import Candidate
+from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
-from agent.discovery.look_schedule import LookSchedule
 from agent.discovery.pages import find_page
 from agent.discovery.process_table import Process, ProcessTable
-from agent.discovery.room import LARGE_JOB, MAX_LIVING, make_room
+from agent.discovery.rank_quota import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
@@ -94,7 +94,7 @@ def a_rank(pid: int, job: str, *, has_page: bool = True, owner: str = "uid:1") -
 
 def test_as_long_as_there_is_room_nobody_is_left_out() -> None:
     ranks = [a_rank(pid, "j") for pid in range(MAX_LIVING)]
-    kept, left_out = make_room(ranks, set())
+    kept, left_out = keep_within_quota(ranks, set())
     assert kept == ranks
     assert str(left_out) == ""
 
@@ -112,7 +112,7 @@ def test_a_large_job_takes_no_room_from_the_others(
     mine = [a_rank(at + pid, "good") for pid in range(good)]
     theirs = [a_rank(10_000 + pid, "flood") for pid in range(flood)]
     watched = {rank.pid for rank in theirs} if flood_is_watched else set()
-    kept, left_out = make_room([*mine, *theirs], watched)
+    kept, left_out = keep_within_quota([*mine, *theirs], watched)
     assert len(kept) == MAX_LIVING
     assert set(mine) <= set(kept)
     assert left_out.count == good + flood - MAX_LIVING
@@ -122,7 +122,7 @@ def test_a_large_job_takes_no_room_from_the_others(
 def test_who_is_watched_stays_when_many_small_jobs_come() -> None:
     mine = [a_rank(pid, "good") for pid in range(8)]
     theirs = [a_rank(1000 + pid, f"job {pid}") for pid in range(3 * MAX_LIVING)]
-    kept, _ = make_room([*theirs, *mine], {rank.pid for rank in mine})
+    kept, _ = keep_within_quota([*theirs, *mine], {rank.pid for rank in mine})
     assert set(mine) <= set(kept)
 
 
@@ -143,14 +143,14 @@ def test_other_owners_floods_take_no_room_of_an_owner_s_share(
         for pid in range(3 * MAX_LIVING)
     ]
     watched = {rank.pid for rank in theirs[:MAX_LIVING]} if is_late else set()
-    kept, left_out = make_room([*theirs, *mine], watched)
+    kept, left_out = keep_within_quota([*theirs, *mine], watched)
     assert len(kept) == MAX_LIVING
     assert set(mine) <= set(kept)
     assert left_out.job.owner != "uid:1"
 
 
 def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
-    schedule = LookSchedule()
+    schedule = CheckSchedule()
     found: dict[int, float] = {}
     cheap = range(1000, 1008)
     for pid in [*range(200), *cheap]:
@@ -160,9 +160,9 @@ def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
     for now in range(120):
         schedule.run(
             float(now),
-            look=lambda each, at=now: (  # type: ignore[misc]
+            check=lambda each, at=now: (  # type: ignore[misc]
                 found.setdefault(each.process.pid, at),
-                min(4096, 64 * 4**each.looks) if each.process.pid < 1000 else 10,
+                min(4096, 64 * 4**each.checks) if each.process.pid < 1000 else 10,
             )[1],
             is_rank=lambda _: True,
         )

@@ -31,13 +31,13 @@ from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.delivery.batch_contents import GroupSet, StackSet
+from agent.delivery.clocks import read_moment
 from agent.delivery.dump_queue import as_waiting
-from agent.delivery.moments import read_moment
 from agent.discovery.found_rank import JobKey
 from agent.discovery.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
 from agent.discovery.pages import PageFile
 from agent.dumpers.canonical import BadDump, parse_dump
-from agent.dumpers.collectives import look_at_collectives
+from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
@@ -87,7 +87,7 @@ PAGES = st.builds(
 @given(raw=PAGES)
 def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> None:
     stopped = KernelWait(state=ProcessState.STOPPED)
-    found = look_at_collectives(Proc(), 1, decode(raw, allow_torn=True), stopped, 0.0)
+    found = read_collectives(Proc(), 1, decode(raw, allow_torn=True), stopped, 0.0)
     said = GroupSet().add(found)
     body = msgspec.json.encode(said)
     assert msgspec.json.decode(body, type=RankCollectives | None) == said
@@ -245,8 +245,8 @@ def test_text_of_proc_never_raises_anything_else(raw: bytes) -> None:
     assert name
     assert len(name) <= MAX_NAME
     assert name.isprintable()
-    for look in (is_launcher, is_wrapper, is_python):
-        look(command)
+    for check in (is_launcher, is_wrapper, is_python):
+        check(command)
     parse_syscall(raw, load_system_calls("x86_64"))
     for parse in (parse_io, lambda raw: parse_address(raw.decode("ascii", "replace"))):
         with contextlib.suppress(ValueError):
@@ -320,7 +320,7 @@ ORDERS = st.lists(
 
 
 @given(replies=st.lists(ORDERS, max_size=6))
-def test_each_order_is_taken_at_most_once_and_none_for_strangers(
+def test_each_order_is_taken_at_most_once_and_none_for_unknown_ranks(
     replies: list[list[Order]],
 ) -> None:
     book = OrderInbox()

@@ -15,8 +15,8 @@ from agent.config import (
     MAX_HELD_S,
     RETRY_SPREAD_S,
 )
+from agent.delivery.clocks import Moment, read_moment
 from agent.delivery.dump_queue import DumpQueue, Loss
-from agent.delivery.moments import Moment, read_moment
 from agent.delivery.shipping import REPLY_LIMITS, DumpSender, ReportSender
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
 from watchtower.access.tokens import ClientToken, find_client_token

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import config
+from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import Loss
-from agent.delivery.moments import Moment, age_s, read_moment
 from agent.delivery.spool import Spool
 from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples

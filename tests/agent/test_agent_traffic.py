@@ -60,19 +60,19 @@ def meter(interval_s: float) -> TrafficMeter:
 
 
 def test_a_late_rank_that_transfers_is_seen_to(pair) -> None:
-    looked = meter(interval_s=0.6)
-    assert looked.look(late_s=2.0) == 0.0
+    traffic = meter(interval_s=0.6)
+    assert traffic.measure(late_s=2.0) == 0.0
     send(*pair, SIZE)
-    wait_until(lambda: looked.look(late_s=2.7) > 100_000, "the transfer is seen")
+    wait_until(lambda: traffic.measure(late_s=2.7) > 100_000, "the transfer is seen")
     # Other tests of this process may still talk.
-    wait_until(lambda: looked.look(late_s=4.0) < 100_000, "nothing is sent any more")
-    assert looked.look(late_s=0.1) == 0.0
+    wait_until(lambda: traffic.measure(late_s=4.0) < 100_000, "nothing is sent any more")
+    assert traffic.measure(late_s=0.1) == 0.0
 
 
 def test_a_rank_in_time_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = meter(interval_s=1.0)
-    monkeypatch.setattr(TrafficMeter, "_count", lambda *_: pytest.fail("it was looked at"))
-    assert looked.look(LATE_INTERVALS - 0.1) == 0.0
+    traffic = meter(interval_s=1.0)
+    monkeypatch.setattr(TrafficMeter, "_count", lambda *_: pytest.fail("it was checked"))
+    assert traffic.measure(LATE_INTERVALS - 0.1) == 0.0
 
 
 def test_interfaces_but_loopback_are_counted() -> None:

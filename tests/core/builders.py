@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
-from watchtower.core.case_inputs import assemble_case
-from watchtower.core.detection.snapshot import Sketch, draw_up
+from watchtower.core.case_parts import join_case
+from watchtower.core.detection.case_inputs import CaseInputs, split_case
 from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.wire.dumps import (
     ChildDump,
@@ -286,7 +286,7 @@ def as_sent(batch: DumpBatch) -> SentBatch:
     return SentBatch(batch, msgspec.json.encode(batch))
 
 
-def case_of(sketch: Sketch) -> Case:
-    """Make the case of a sketch, as the process of the diagnosis does."""
-    inputs, bodies = draw_up(sketch)
-    return assemble_case(inputs, [msgspec.json.decode(body, type=DumpBatch) for body in bodies])
+def case_of(inputs: CaseInputs) -> Case:
+    """Make the case of these inputs, as the process of the diagnosis does."""
+    parts, bodies = split_case(inputs)
+    return join_case(parts, [msgspec.json.decode(body, type=DumpBatch) for body in bodies])

@@ -70,7 +70,7 @@ def test_only_what_a_dump_names_is_kept():
     batch = a_batch(
         dump, stacks=[a_stack("a"), a_stack("b")], groups=[WORLD, other], logs=[a_log(5), a_log(6)]
     )
-    contents.keep(batch, [dump])
+    contents.add(batch, [dump])
     assert list(contents.stacks.values()) == [a_stack("a")]
     assert list(contents.group_logs.values()) == [a_log(5)]
     assert list(contents.groups.values()) == [WORLD]
@@ -78,7 +78,7 @@ def test_only_what_a_dump_names_is_kept():
 
 def test_a_log_of_a_group_that_nobody_describes_is_not_kept():
     contents = DumpContents()
-    contents.keep(a_batch(a_dump("", a_log(5)), groups=(), logs=[a_log(5)]), [a_dump("", a_log(5))])
+    contents.add(a_batch(a_dump("", a_log(5)), groups=(), logs=[a_log(5)]), [a_dump("", a_log(5))])
     assert contents.group_logs == {}
 
 
@@ -88,9 +88,9 @@ def test_what_does_not_bear_its_right_name_is_not_kept():
     forged_stack = replace(a_stack("b"), digest=a_stack("a").digest)
     forged_log = replace(a_log(9), digest=a_log(5).digest)
     dump = a_dump("a", a_log(5))
-    contents.keep(a_batch(dump, stacks=[forged_stack], logs=[forged_log]), [dump])
+    contents.add(a_batch(dump, stacks=[forged_stack], logs=[forged_log]), [dump])
     assert (contents.stacks, contents.group_logs) == ({}, {})
-    contents.keep(a_batch(dump, stacks=[a_stack("a")], logs=[a_log(5)]), [dump])
+    contents.add(a_batch(dump, stacks=[a_stack("a")], logs=[a_log(5)]), [dump])
     assert list(contents.stacks.values()) == [a_stack("a")]
     assert list(contents.group_logs.values()) == [a_log(5)]
 
@@ -99,7 +99,7 @@ def test_a_group_under_a_false_name_is_not_kept():
     contents = DumpContents()
     dump = a_dump("", a_log(5))
     forged = replace(WORLD, members="0-1")
-    contents.keep(a_batch(dump, groups=[forged], logs=[a_log(5)]), [dump])
+    contents.add(a_batch(dump, groups=[forged], logs=[a_log(5)]), [dump])
     assert (contents.groups, contents.group_logs) == ({}, {})
 
 
@@ -111,7 +111,7 @@ def test_a_group_is_checked_once_for_all_its_logs(monkeypatch):
     contents = DumpContents()
     for _ in range(2):
         dump = a_dump("", *logs)
-        contents.keep(a_batch(dump, groups=[WORLD], logs=logs), [dump])
+        contents.add(a_batch(dump, groups=[WORLD], logs=logs), [dump])
     assert (len(contents.group_logs), len(named)) == (100, 1)
 
 

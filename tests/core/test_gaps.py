@@ -14,7 +14,7 @@ from watchtower.core.case import NodeEvidence
 from watchtower.core.diagnosis.gaps import MAX_GAPS, find_gaps
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind
-from watchtower.wire.report import AgentLimits
+from watchtower.wire.report import AgentGaps
 
 
 def gaps(*others, count=8, **values):
@@ -36,7 +36,7 @@ def test_a_silent_node_is_named_with_its_ranks():
 
 
 def limited(*names):
-    limits = AgentLimits(python_stacks="py-spy is not installed", process="io is closed")
+    limits = AgentGaps(python_stacks="py-spy is not installed", process="io is closed")
     return tuple(NodeEvidence(node=name, silent_for_s=0, limits=limits) for name in names)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.core.test_properties import verdict_of
 from watchtower.core.case import Case
-from watchtower.core.wording import render_text
+from watchtower.core.verdict_text import render_text
 from watchtower.wire.verdict import Cause
 
 GOLDENS = sorted(path.parent for path in Path(__file__).parent.glob("goldens/*/truth.json"))

@@ -12,7 +12,7 @@ from tests.properties import examples
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 from watchtower.core.ranksets import parse_ranks
-from watchtower.core.wording import MAX_LINES, render_markdown, render_slack, render_text
+from watchtower.core.verdict_text import MAX_LINES, render_markdown, render_slack, render_text
 from watchtower.wire.verdict import Cause, Status, Verdict
 
 slow = examples(200)

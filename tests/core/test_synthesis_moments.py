@@ -11,7 +11,7 @@ from tests.properties import examples
 from tests.synthesis.evidence import Recording
 from tests.synthesis.faults import FAULTS
 from tests.synthesis.layout import Layout
-from tests.synthesis.moments import Manners, draw_moments, goes_on, make_case
+from tests.synthesis.moments import Manners, draw_moments, goes_on, synthesize_case
 from tests.synthesis.program import write_program
 from tests.synthesis.records import overwrite, remake, save_beside, silence
 from tests.synthesis.timeline import NEVER, Pace, pass_time
@@ -24,7 +24,7 @@ SOME = examples(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 STEPS = 6
-LOOKS = [fault for fault in FAULTS if fault.look is not None]
+APPEARING = [fault for fault in FAULTS if fault.appearance is not None]
 
 GLOO = (Manners(), Pace())
 ISEND = (Manners(Recording(counts=frozenset({"recv"}))), Pace())
@@ -78,7 +78,7 @@ def test_nobody_is_named_while_everybody_goes_on(way, seed: int):
     moments = draw_moments(timeline, rng, spread, gap, timeline.last_s)
     recorded = manners.recording.kept
     assume(all(goes_on(timeline, moments, rank, recorded=recorded) for rank in moments))
-    case = make_case(timeline, moments, rng, manners)
+    case = synthesize_case(timeline, moments, rng, manners)
     assume(recorded or not looks_alike(case))
     assert names_of(case) == []
 
@@ -87,7 +87,7 @@ def hang(rng: random.Random, way, *, cut: bool, staged: bool = True) -> tuple[Ca
     """Stop a rank, or the network, and dump everybody about then or some time after."""
     (manners, pace), layout = way, draw_layout(rng)
     layout = layout if staged else replace(layout, tensor=3, pipeline=1)
-    rank, fault = rng.randrange(layout.size), rng.choice(LOOKS)
+    rank, fault = rng.randrange(layout.size), rng.choice(APPEARING)
     calls = write_program(layout, rank)
     at = 2 * len(calls) + rng.randrange(len(calls))
     while (calls * STEPS)[at].operation == "send":
@@ -99,9 +99,9 @@ def hang(rng: random.Random, way, *, cut: bool, staged: bool = True) -> tuple[Ca
     begin = timeline.last_s + 1 - rng.choice([0, gap])
     first = {each: begin + rng.uniform(0, 2) for each in range(layout.size)}
     moments = {each: (moment, moment + gap) for each, moment in first.items()}
-    looks = {} if cut else {rank: fault.look}
-    assert fault.look is not None
-    return make_case(timeline, moments, rng, manners, looks), [] if cut else [rank]
+    appearances = {} if cut else {rank: fault.appearance}
+    assert fault.appearance is not None
+    return synthesize_case(timeline, moments, rng, manners, appearances), [] if cut else [rank]
 
 
 def have_own_members(case: Case) -> bool:

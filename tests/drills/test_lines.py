@@ -10,8 +10,7 @@ from watchtower.drills.display import clock_text
 from watchtower.drills.judging import Judgement
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Sight, note_verdict
-from watchtower.drills.wording import (
+from watchtower.drills.text import (
     clean,
     opening,
     outcome_lines,
@@ -19,6 +18,7 @@ from watchtower.drills.wording import (
     settings_line,
     verdict_lines,
 )
+from watchtower.drills.watch import Observed, note_verdict
 
 HEALTHY = {"status": "healthy", "cause": None, "suspects": []}
 HUNG = {
@@ -34,47 +34,47 @@ HUNG = {
 }
 
 
-def a_sight(**more):
-    return Sight(job="drill-1", started_at=0.0, **more)
+def an_observed_job(**more):
+    return Observed(job="drill-1", started_at=0.0, **more)
 
 
-def a_result(sight, **judgement):
+def a_result(observed, **judgement):
     return Result(
         drill=find_drill("dataloader_sleep"),
         backend="stdlib",
         ranks=(3,),
-        sight=sight,
+        observed=observed,
         judgement=Judgement(**judgement),
         settings_changed={},
     )
 
 
-def shown(*sights):
+def shown(*observations):
     stream = io.StringIO()
     display = PlainDisplay(stream)
-    for sight in sights:
-        display.show(sight)
+    for observed in observations:
+        display.show(observed)
     return stream.getvalue().splitlines()
 
 
 def test_a_change_is_told_once():
-    sight = a_sight(fault_at=0.0, verdict=HEALTHY, statuses=["healthy"])
-    lines = shown(sight, sight, sight)
+    observed = an_observed_job(fault_at=0.0, verdict=HEALTHY, statuses=["healthy"])
+    lines = shown(observed, observed, observed)
     assert len(lines) == 1
     assert lines[0].endswith("healthy: nothing is wrong")
 
 
 def test_status_verdict_dumps_and_incident_each_get_a_line():
-    sight = a_sight(
+    observed = an_observed_job(
         fault_at=0.0,
         verdict=HUNG,
         statuses=["hung"],
         view={"dumps": {"have": 3, "want": 8}},
         incidents=[{"id": "01J"}],
     )
-    words = [line.partition("] ")[2] for line in shown(sight)]
+    words = [line.partition("] ")[2] for line in shown(observed)]
     assert words == [
-        "hung: an incident is open, and this pages somebody",
+        "hung: an incident is open",
         "verdict dataloader_stall: rank 3 (drill-a, pid 4711) at data.py:88 in __next__",
         "dumps 3 of 8",
         "incident 01J",
@@ -82,13 +82,13 @@ def test_status_verdict_dumps_and_incident_each_get_a_line():
 
 
 def test_lines_count_the_seconds_since_the_fault():
-    assert clock_text(a_sight(), now=12.34) == "  12.3 s"
-    assert clock_text(a_sight(fault_at=10.0), now=12.34) == "fault   +2.3 s"
-    assert clock_text(a_sight(fault_at=10.0), now=112.34) == "fault +102.3 s"
+    assert clock_text(an_observed_job(), now=12.34) == "  12.3 s"
+    assert clock_text(an_observed_job(fault_at=10.0), now=12.34) == "fault   +2.3 s"
+    assert clock_text(an_observed_job(fault_at=10.0), now=112.34) == "fault +102.3 s"
 
 
 def test_text_from_a_job_cannot_command_the_terminal():
-    assert clean("\x1b[2Jgone\r\nback\x07") == "�[2Jgone back�"
+    assert clean("\x1b[2Jgone\r\nback\x07") == "[2Jgone back"
     assert len(clean("x" * 10_000)) == 400
 
 
@@ -122,42 +122,42 @@ def test_an_empty_verdict_still_makes_lines():
 
 
 def test_times_run_from_the_fault_to_the_first_named_cause_and_to_the_incident():
-    sight = a_sight(fault_at=100.0)
-    note_verdict(sight, HEALTHY, 101.0)
-    note_verdict(sight, {**HUNG, "status": "suspect", "cause": "unknown"}, 105.0)
-    note_verdict(sight, {**HUNG, "status": "suspect"}, 107.25)
-    note_verdict(sight, HUNG, 117.0)
-    assert sight.statuses == ["healthy", "suspect", "hung"]
-    assert (sight.fault_to_verdict_s, sight.fault_to_hung_s) == (7.25, 17.0)
-    assert sight.final_since == 117.0
+    observed = an_observed_job(fault_at=100.0)
+    note_verdict(observed, HEALTHY, 101.0)
+    note_verdict(observed, {**HUNG, "status": "suspect", "cause": "unknown"}, 105.0)
+    note_verdict(observed, {**HUNG, "status": "suspect"}, 107.25)
+    note_verdict(observed, HUNG, 117.0)
+    assert observed.statuses == ["healthy", "suspect", "hung"]
+    assert (observed.fault_to_verdict_s, observed.fault_to_hung_s) == (7.25, 17.0)
+    assert observed.final_since == 117.0
 
 
 def test_a_verdict_before_the_fault_does_not_count():
-    sight = a_sight()
-    note_verdict(sight, HUNG, 5.0)
-    assert sight.named_at is None
+    observed = an_observed_job()
+    note_verdict(observed, HUNG, 5.0)
+    assert observed.named_at is None
 
 
 def test_a_final_verdict_that_changes_its_mind_has_to_wait_again():
-    sight = a_sight(fault_at=0.0)
-    note_verdict(sight, HUNG, 1.0)
-    note_verdict(sight, {**HUNG, "status": "recovered"}, 2.0)
-    note_verdict(sight, HUNG, 3.0)
-    assert sight.final_since == 3.0
+    observed = an_observed_job(fault_at=0.0)
+    note_verdict(observed, HUNG, 1.0)
+    note_verdict(observed, {**HUNG, "status": "recovered"}, 2.0)
+    note_verdict(observed, HUNG, 3.0)
+    assert observed.final_since == 3.0
 
 
 def test_the_outcome_says_right_or_what_would_have_been():
-    sight = a_sight(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
-    right = outcome_lines(a_result(sight, right_rank=True, right_cause=True))
-    wrong = outcome_lines(a_result(sight, right_rank=False, right_cause=True, reasons=("no",)))
-    assert right[0] == "fault to verdict: 7.0 s, to the incident that pages: 17.0 s"
+    observed = an_observed_job(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
+    right = outcome_lines(a_result(observed, right_rank=True, right_cause=True))
+    wrong = outcome_lines(a_result(observed, right_rank=False, right_cause=True, reasons=("no",)))
+    assert right[0] == "fault to verdict: 7.0 s, to the incident: 17.0 s"
     assert right[1] == "RIGHT: the fault was in rank 3, cause dataloader_stall."
     assert wrong[1] == "WRONG: no"
 
 
 def test_the_json_object_has_exactly_the_promised_keys():
-    sight = a_sight(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
-    assert a_result(sight, right_rank=True, right_cause=True).to_json() == {
+    observed = an_observed_job(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
+    assert a_result(observed, right_rank=True, right_cause=True).to_json() == {
         "drill": "dataloader_sleep",
         "backend": "stdlib",
         "injected": {"ranks": [3], "cause": "dataloader_stall"},
@@ -180,7 +180,7 @@ def test_the_opening_does_not_name_the_rank():
 
 def test_a_fault_without_a_culprit_says_that_nobody_is_to_blame():
     result = replace(
-        a_result(a_sight(), right_rank=True, right_cause=True),
+        a_result(an_observed_job(), right_rank=True, right_cause=True),
         drill=find_drill("symmetric"),
         ranks=(),
     )

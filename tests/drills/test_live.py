@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from watchtower.drills.display import choose_display
-from watchtower.drills.live import LiveDisplay, draw_sight, draw_verdict
+from watchtower.drills.live import LiveDisplay, draw_observed, draw_verdict
 from watchtower.drills.plain import PlainDisplay
-from watchtower.drills.watch import Sight
+from watchtower.drills.watch import Observed
 
 RANKS = [
     {"rank": rank, "node": "drill-a", "pid": 100 + rank, "step": 14, "age_s": 7.0, "phase": ""}
@@ -22,17 +22,17 @@ def drawn(renderable):
     return console.export_text()
 
 
-def a_sight(**more):
-    return Sight(job="drill-1", started_at=0.0, **more)
+def an_observed_job(**more):
+    return Observed(job="drill-1", started_at=0.0, **more)
 
 
 def test_nothing_is_known_at_the_start():
-    assert "starting" in drawn(draw_sight(a_sight(), []))
+    assert "starting" in drawn(draw_observed(an_observed_job(), []))
 
 
 def test_the_suspect_is_marked_and_shown_among_many():
     verdict = {"suspects": [{"rank": 19}]}
-    text = drawn(draw_sight(a_sight(view={"ranks": RANKS}, verdict=verdict), []))
+    text = drawn(draw_observed(an_observed_job(view={"ranks": RANKS}, verdict=verdict), []))
     [marked] = [line for line in text.splitlines() if "suspect" in line]
     assert marked.split()[0] == "19"
     assert "and 4 more" in text
@@ -40,7 +40,9 @@ def test_the_suspect_is_marked_and_shown_among_many():
 
 def test_markup_in_a_job_is_shown_as_it_is():
     ranks = [{"rank": 0, "node": "[bold]x[/bold]", "phase": "[link=http://x]y", "age_s": None}]
-    text = drawn(draw_sight(a_sight(view={"ranks": ranks}), [("1 s", "[red]note[/red]")]))
+    text = drawn(
+        draw_observed(an_observed_job(view={"ranks": ranks}), [("1 s", "[red]note[/red]")])
+    )
     assert "[bold]x[/bold]" in text
     assert "[red]note[/red]" in text
 

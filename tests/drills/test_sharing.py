@@ -14,7 +14,7 @@ from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.client import PatientClient
 from watchtower.drills.errors import DrillError
 from watchtower.drills.plain import PlainDisplay
-from watchtower.drills.runner import Request, can_share, make_stage, run_drill
+from watchtower.drills.runner import Request, can_share, make_environment, run_drill
 from watchtower.drills.settings import Config, DrillSettings
 from watchtower.drills.watch import Watch
 
@@ -46,11 +46,11 @@ def test_a_drill_that_changes_a_setting_of_the_tower_has_a_tower_of_its_own() ->
     assert not can_share(Request(drill=drill, backend="stdlib", config=Config()))
 
 
-def test_a_drill_is_not_played_on_a_shared_stage_that_it_would_break(tmp_path: Path) -> None:
+def test_a_drill_is_not_run_in_a_shared_environment_that_it_would_break(tmp_path: Path) -> None:
     request = Request(drill=find_drill("agent_dies"), backend="stdlib", config=Config())
-    stage = make_stage(request, tmp_path, shared=True)
+    environment = make_environment(request, tmp_path, shared=True)
     with pytest.raises(DrillError, match="needs a tower and agents of its own"):
-        run_drill(request, PlainDisplay(io.StringIO()), stage=stage)
+        run_drill(request, PlainDisplay(io.StringIO()), environment=environment)
 
 
 @pytest.fixture

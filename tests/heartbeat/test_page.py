@@ -175,7 +175,7 @@ def test_the_way_it_ended_is_a_word_also_when_a_newer_writer_knows_more(
         (b"cut\0here", "cut"),
     ],
 )
-def test_text_of_a_stranger_is_cleaned(raw: bytes, shown: str) -> None:
+def test_text_of_a_foreign_process_is_cleaned(raw: bytes, shown: str) -> None:
     offset, _ = layout.COLD_TEXTS["exception_message"]
     assert decode(with_bytes(a_page(), offset, raw)).exception_message == shown
 

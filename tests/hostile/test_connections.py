@@ -20,7 +20,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
 from watchtower.api import connections, ingest
-from watchtower.api.connections import Crowd, connection_class
+from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import Refusals
 from watchtower.app import make_app, serve
 from watchtower.config import TowerConfig
@@ -38,13 +38,13 @@ class Server:
 
     def __init__(self, folder: Path, limit: int = 100) -> None:
         self.refused: list[str] = []
-        self.crowd = Crowd(limit, self.refused.append)
+        self.limit = ConnectionLimit(limit, self.refused.append)
         self.refusals = Refusals()
         self.store = SqliteStore(folder / "watchtower.db")
         tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
         config = uvicorn.Config(
             make_app(tower, refusals=self.refusals),
-            http=connection_class(self.crowd),
+            http=connection_class(self.limit),
             ws="none",
             log_config=None,
             timeout_graceful_shutdown=1,
@@ -201,7 +201,7 @@ def test_an_answer_is_not_lost_when_the_body_was_not_wanted(server):
 
 def test_an_answer_that_nobody_fetches_is_let_go(server):
     held = server.connect(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)
-    wait_until(lambda: not server.crowd._count, "the connection is gone")
+    wait_until(lambda: not server.limit._count, "the connection is gone")
     held.close()
 
 
@@ -230,7 +230,7 @@ def test_one_address_gets_half_of_the_connections_and_others_the_rest(tmp_path):
         other.close()
         for each in idle:
             each.close()
-        wait_until(lambda: server.crowd._count == 0, "all have left")
+        wait_until(lambda: server.limit._count == 0, "all have left")
         assert server.report() == 200
     finally:
         server.close()
@@ -242,7 +242,7 @@ def test_bodies_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch
     try:
         start = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000
         with server.connect(start) as first:
-            wait_until(lambda: server.crowd._count == 1, "it is connected")
+            wait_until(lambda: server.limit._count == 1, "it is connected")
             time.sleep(SOON_S)
             with server.connect(start) as second:
                 assert b"503" in second.recv(100)

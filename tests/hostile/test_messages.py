@@ -23,7 +23,7 @@ from watchtower.app import make_app
 from watchtower.commands import asking
 from watchtower.core.fleet import fleet as fleet_bounds
 from watchtower.core.policy import Policy
-from watchtower.core.wording import render_markdown, render_slack, render_text
+from watchtower.core.verdict_text import render_markdown, render_slack, render_text
 from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock

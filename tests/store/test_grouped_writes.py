@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
+from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import grouped_writes
 from watchtower.store.grouped_writes import MAX_GROUP, MAX_ROWS, GroupedWrites, Insert
-from watchtower.worker import Worker
 
 
 class Writer:
     """A database in memory, whose transactions are counted."""
 
     def __init__(self) -> None:
-        self.thread = Worker("test")
+        self.thread = DaemonExecutor("test")
         self.db = self.thread.submit(lambda: sqlite3.connect(":memory:")).result()
         self.commits: list[int] = []
         self.fails = False
@@ -155,7 +155,7 @@ def test_a_read_sees_all_writes_that_were_asked_for_before_it(writer):
 
 
 def test_nobody_sees_a_part_of_a_group(tmp_path):
-    path, thread = tmp_path / "file.db", Worker("test")
+    path, thread = tmp_path / "file.db", DaemonExecutor("test")
     db = thread.submit(lambda: sqlite3.connect(path)).result()
     thread.submit(lambda: db.execute("CREATE TABLE t (n)")).result()
     writes, gate, seen = GroupedWrites(thread, lambda: db), threading.Event(), []

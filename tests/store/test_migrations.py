@@ -55,16 +55,16 @@ def columns_of(path: Path) -> dict[str, set[tuple[str, str]]]:
 
 def test_what_version_1_kept_is_there_in_the_present_one(path):
     store = SqliteStore(path)
-    memory = store.recall()
-    (incident,) = memory.incidents
+    startup = store.recall()
+    (incident,) = startup.incidents
     (stored,) = store.dumps("llama", since=0.0).result()
     store.close()
     assert incident == an_incident(evidence=EVIDENCE)
     past = PastGeneration(
         number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
     )
-    assert memory.generations == {"llama": past}
-    assert memory.pauses["llama"][0].length_s == 30.0
+    assert startup.generations == {"llama": past}
+    assert startup.pauses["llama"][0].length_s == 30.0
     assert (stored.sent.batch.id, stored.taken_at) == ("b1", 46.5)
     assert version_of(path) == SCHEMA_VERSION
 

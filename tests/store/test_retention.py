@@ -12,9 +12,9 @@ import pytest
 from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
-from watchtower.store.records import GenerationRow, Mute, PauseRow
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import GenerationRow, PauseRow, Silence
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S
@@ -146,10 +146,10 @@ def test_the_longest_pauses_of_a_job_stay(keep, path):
 
 def test_past_mutes_go(keep):
     store = keep()
-    store.save_mute(Mute(job="past", since=1.0, until=NOW - 1)).result()
-    store.save_mute(Mute(job="present", since=1.0, until=NOW + 1)).result()
+    store.save_silence(Silence(job="past", since=1.0, until=NOW - 1)).result()
+    store.save_silence(Silence(job="present", since=1.0, until=NOW + 1)).result()
     prune_all(store)
-    assert [mute.job for mute in store.recall().mutes] == ["present"]
+    assert [mute.job for mute in store.recall().silences] == ["present"]
 
 
 def test_the_file_does_not_grow_without_bound(keep, path):

@@ -16,9 +16,9 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.migrations import StoreError
-from watchtower.store.records import GenerationRow, Incident, PauseRow
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import GenerationRow, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 
@@ -125,11 +125,11 @@ def test_what_was_saved_is_there_after_opening_again(path):
     store.save_incident(an_incident(id="02", closed_at=1.0)).result()
     store.close()
     again = SqliteStore(path)
-    memory = again.recall()
+    startup = again.recall()
     again.close()
-    assert memory.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
-    assert memory.generations == {"llama": past}
-    assert [incident.id for incident in memory.incidents] == ["01A"]
+    assert startup.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
+    assert startup.generations == {"llama": past}
+    assert [incident.id for incident in startup.incidents] == ["01A"]
 
 
 def test_a_batch_that_arrives_twice_is_kept_once(store, path):

@@ -34,7 +34,7 @@ LOOP = (12,)
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
     """What a rank that is not in its program's calls looks like from outside."""
 
     frames: tuple[Frame, ...] = ()
@@ -72,11 +72,12 @@ class Maker:
     made_logs: dict[tuple[object, ...], GroupLog] = field(default_factory=dict)
     """By what they are made of: most ranks of a large job have the same ones."""
 
-    def make(self, outcome: Outcome, looks: Mapping[int, Look]) -> Case:
-        """Make the case; `looks` are of the ranks with a fault of their own."""
+    def make(self, outcome: Outcome, appearances: Mapping[int, Appearance]) -> Case:
+        """Make the case; `appearances` are of the ranks with a fault of their own."""
         groups = make_groups(self.layout.groups)
         ranks = tuple(
-            self._rank(rank, outcome, looks.get(rank), groups) for rank in range(self.layout.size)
+            self._rank(rank, outcome, appearances.get(rank), groups)
+            for rank in range(self.layout.size)
         )
         nodes = sorted({item.node for item in ranks if item.node})
         kept = self.recording.kept
@@ -96,41 +97,47 @@ class Maker:
         )
 
     def _rank(
-        self, rank: int, outcome: Outcome, look: Look | None, groups: Mapping[str, ProcessGroup]
+        self,
+        rank: int,
+        outcome: Outcome,
+        appearance: Appearance | None,
+        groups: Mapping[str, ProcessGroup],
     ) -> RankEvidence:
-        look = look or Look()
+        appearance = appearance or Appearance()
         place, calls = outcome.places[rank], outcome.programs[rank]
-        frames = look.frames
+        frames = appearance.frames
         if not frames:
             frames = _waiting_frames(calls[place.at]) if place.at < len(calls) else _stepping()
         stack = make_stack(frames)
         stack = self.stacks.setdefault(stack.digest, stack)
         dumps: tuple[RankDump, ...] = ()
-        if look.presence is Presence.LIVE:
+        if appearance.presence is Presence.LIVE:
             dump = RankDump(
                 rank=rank,
                 pid=1000 + rank,
                 start_time=1,
-                kernel=replace(look.kernel, state=look.state),
+                kernel=replace(appearance.kernel, state=appearance.state),
                 step=outcome.history,
                 threads=(
                     ThreadDump(
-                        name="MainThread", digest=stack.digest, main=True, active=look.active
+                        name="MainThread", digest=stack.digest, main=True, active=appearance.active
                     ),
                 ),
-                collectives=self._collectives(rank, outcome, groups) if look.answers else None,
+                collectives=self._collectives(rank, outcome, groups)
+                if appearance.answers
+                else None,
             )
             dumps = (dump, dump)
         return RankEvidence(
             rank=rank,
-            presence=look.presence,
+            presence=appearance.presence,
             node=f"node-{rank // PER_NODE:05}",
             pid=1000 + rank,
             local_rank=rank % PER_NODE,
             beat=Beat(step=outcome.history, age_s=9.0),
-            state=look.state,
-            movement=Movement(cpu_cores=look.cpu_cores),
-            ended=look.ended,
+            state=appearance.state,
+            movement=Movement(cpu_cores=appearance.cpu_cores),
+            ended=appearance.ended,
             dumps=dumps,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.synthesis.evidence import Look, Maker, Recording, own
+from tests.synthesis.evidence import Appearance, Maker, Recording, own
 from tests.synthesis.layout import Layout
 from tests.synthesis.program import (
     Call,
@@ -45,7 +45,7 @@ class Fault:
 
     name: str
     causes: tuple[str, ...]
-    look: Look | None = None
+    appearance: Appearance | None = None
     """Of the rank at fault; null when it waits in a call as the others do."""
     spoil: Callable[[Calls, int], Callable[[Calls], Calls] | None] | None = None
     """Makes the change at a call of this index; null where it makes none."""
@@ -53,45 +53,45 @@ class Fault:
     names_nobody: bool = False
 
 
-def sleeping(function: str, line: int, file: str) -> Look:
+def sleeping(function: str, line: int, file: str) -> Appearance:
     """Asleep in the user's own code."""
     kernel = KernelWait(state=ProcessState.SLEEPING, syscall="clock_nanosleep")
     frames = (own(function, line, file), own("train", 14, looped=True), own("<module>", 80))
-    return Look(frames=frames, kernel=kernel)
+    return Appearance(frames=frames, kernel=kernel)
 
 
 LOADING = sleeping("__next__", 88, "/job/data.py")
-LOCKED = Look(
+LOCKED = Appearance(
     frames=(own("flush", 33, "/job/metrics.py"), own("train", 48, looped=True), own("<module>", 80))
 )
-SPINNING = Look(
+SPINNING = Appearance(
     frames=(own("search", 7, "/job/beam.py"), own("train", 16, looped=True), own("<module>", 80)),
     state=ProcessState.RUNNING,
     kernel=KernelWait(state=ProcessState.RUNNING),
     cpu_cores=1.0,
     active=True,
 )
-STOPPED = Look(
+STOPPED = Appearance(
     frames=LOADING.frames,
     state=ProcessState.STOPPED,
     kernel=KernelWait(state=ProcessState.STOPPED),
     answers=False,
 )
-IN_D = Look(
+IN_D = Appearance(
     frames=LOADING.frames,
     state=ProcessState.UNINTERRUPTIBLE,
     kernel=KernelWait(
         state=ProcessState.UNINTERRUPTIBLE, wchan="nfs_wait_bit_killable", syscall="read"
     ),
 )
-KILLED = Look(
+KILLED = Appearance(
     presence=Presence.ENDED,
     state=ProcessState.GONE,
     ended=Ending(kind=EndingKind.SIGNAL, code=9, age_s=8.0),
 )
 
 
-SILENT = Look(presence=Presence.SILENT)
+SILENT = Appearance(presence=Presence.SILENT)
 
 
 def _after_last(calls: Calls) -> int:
@@ -260,10 +260,10 @@ def imagine(
         spoil = fault.spoil(calls, at)
         outcome = run(layout, spoil={rank: spoil} if spoil else {})
         return Truth(maker.make(outcome, {}), (rank,), fault.causes, outcome)
-    assert fault.look is not None
+    assert fault.appearance is not None
     waits = [index for index, call in enumerate(calls) if call.operation != "send"]
     outcome = run(layout, stops={rank: waits[at % len(waits)]})
-    return Truth(maker.make(outcome, {rank: fault.look}), (rank,), fault.causes, outcome)
+    return Truth(maker.make(outcome, {rank: fault.appearance}), (rank,), fault.causes, outcome)
 
 
 def imagine_cut(layout: Layout, recording: Recording | None = None) -> Truth:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.synthesis.evidence import IN_FUTEX, LOOP, Look, Maker, Recording, own
+from tests.synthesis.evidence import IN_FUTEX, LOOP, Appearance, Maker, Recording, own
 from tests.synthesis.faults import LOADING, LOCKED, SPINNING
 from tests.synthesis.program import Call, Outcome
 from tests.synthesis.timeline import Timeline
@@ -75,16 +75,16 @@ def goes_on(timeline: Timeline, moments: Moments, rank: int, *, recorded: bool) 
     return any(call.group for call in calls[first:last])
 
 
-def make_case(
+def synthesize_case(
     timeline: Timeline,
     moments: Moments,
     rng: random.Random,
     manners: Manners,
-    looks: Mapping[int, Look] | None = None,
+    appearances: Mapping[int, Appearance] | None = None,
 ) -> Case:
     """Make the case of a job whose ranks are dumped at these moments.
 
-    `looks` are of ranks with a fault of their own, in the dumps of which they are in no call.
+    `appearances` are of ranks with a fault of their own, in the dumps of which they are in no call.
     """
     maker = Maker(timeline.layout, manners.recording)
     work = {
@@ -92,8 +92,8 @@ def make_case(
         for rank, calls in enumerate(timeline.programs)
         for at in range(len(calls) + 1)
     }
-    for rank, look in (looks or {}).items():
-        work[rank, len(timeline.visits[rank])] = look
+    for rank, appearance in (appearances or {}).items():
+        work[rank, len(timeline.visits[rank])] = appearance
     first, last = (
         _make_at(maker, timeline, {rank: moments[rank][index] for rank in moments}, work, manners)
         for index in (0, 1)
@@ -118,40 +118,40 @@ def _make_at(
     maker: Maker,
     timeline: Timeline,
     moments: Mapping[int, float],
-    work: Mapping[tuple[int, int], Look],
+    work: Mapping[tuple[int, int], Appearance],
     manners: Manners,
 ) -> Case:
     places = [timeline.place_at(rank, moments[rank]) for rank in range(timeline.layout.size)]
-    looks = {}
+    appearances = {}
     for rank, place in enumerate(places):
-        look = (
-            _look_inside(timeline.programs[rank][place.at], manners)
+        appearance = (
+            _appearance_inside(timeline.programs[rank][place.at], manners)
             if place.inside
             else _at_line(work[rank, place.at], timeline.programs[rank], place.at)
         )
-        if look is not None:
-            looks[rank] = look
+        if appearance is not None:
+            appearances[rank] = appearance
     outcome = Outcome(timeline.programs, places, HISTORY, timeline.usual)
-    return maker.make(outcome, looks)
+    return maker.make(outcome, appearances)
 
 
-def _look_inside(call: Call, manners: Manners) -> Look | None:
-    """Give the look of a rank in a call; null where a frame names it."""
+def _appearance_inside(call: Call, manners: Manners) -> Appearance | None:
+    """Give the appearance of a rank in a call; null where a frame names it."""
     counted = call.peer < 0 or call.operation in manners.recording.counts
     if counted and not manners.runs_ahead:
         return None
     frames = (own("train", call.line, looped=call.line < 60), own("<module>", 80))
     if not manners.device:
-        return Look(frames=frames, kernel=IN_FUTEX)
+        return Appearance(frames=frames, kernel=IN_FUTEX)
     sync = Frame(function="synchronize", file="torch/cuda/__init__.py", line=801, library=True)
-    return Look(frames=(sync, *frames))
+    return Appearance(frames=(sync, *frames))
 
 
-def _at_line(look: Look, calls: Sequence[Call], at: int) -> Look:
+def _at_line(appearance: Appearance, calls: Sequence[Call], at: int) -> Appearance:
     """Put what a rank does before the call that it makes next."""
     line = calls[at].line - 1 if at < len(calls) else 50
     frames = tuple(
         replace(frame, line=line, loops=LOOP) if frame.function == "train" else frame
-        for frame in look.frames
+        for frame in appearance.frames
     )
-    return replace(look, frames=frames)
+    return replace(appearance, frames=frames)

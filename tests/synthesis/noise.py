@@ -9,7 +9,7 @@ from dataclasses import replace
 from watchtower.core.case import Case, RankEvidence
 from watchtower.wire.collectives import ProcessGroup, make_group_log, name_group
 from watchtower.wire.dumps import RankDump, ThreadDump
-from watchtower.wire.report import AgentLimits, Movement
+from watchtower.wire.report import AgentGaps, Movement
 from watchtower.wire.stacks import Frame, make_stack
 
 IDLE = make_stack(
@@ -33,7 +33,7 @@ def add_noise(case: Case, guilty: Collection[int], rng: random.Random) -> Case:
     nodes = list(case.nodes)
     if nodes:
         index = rng.randrange(len(nodes))
-        nodes[index] = replace(nodes[index], limits=AgentLimits(spool="the disk is full"))
+        nodes[index] = replace(nodes[index], limits=AgentGaps(spool="the disk is full"))
     members = f"0-{case.world_size - 1}"
     idle = ProcessGroup(id=name_group(members, 7), members=members, order=7, name="monitoring")
     log = make_group_log(group=idle.id, called=3, entered=3, completed=3, records=())

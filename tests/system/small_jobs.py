@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from watchtower.commands.client import NotFoundError, TowerClient
+from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
-from watchtower.drills.stage import Stage
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS, CULPRIT = 4, 1
@@ -51,7 +51,7 @@ class SmallJob:
 @contextlib.contextmanager
 def launched(program: str, folder: Path, *words: str, **environment: str) -> Iterator[SmallJob]:
     """Start tower, agent and ranks; on leaving all of them end."""
-    stage = Stage(
+    environment = Environment(
         folder,
         nodes=1,
         interval_s=0.5,
@@ -60,7 +60,7 @@ def launched(program: str, folder: Path, *words: str, **environment: str) -> Ite
         start_deadline_s=60.0,
     )
     port = str(free_port())
-    with stage, contextlib.ExitStack() as stack:
+    with environment, contextlib.ExitStack() as stack:
         for rank in range(RANKS):
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
@@ -81,4 +81,4 @@ def launched(program: str, folder: Path, *words: str, **environment: str) -> Ite
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield SmallJob(program, TowerClient(stage.tower_url))
+        yield SmallJob(program, TowerClient(environment.tower_url))

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import a_case, ranks_in
-from watchtower.core.case_inputs import CaseInputs
+from watchtower.core.case_parts import CaseParts
 from watchtower.diagnoser.messages import Limits, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, DiagnoserProcess
 
@@ -28,8 +28,8 @@ def diagnoser():
 
 
 def a_request(ranks: int = 4, **values) -> Request:
-    inputs = CaseInputs(case=a_case(ranks_in(ranks, "")), dumps=())
-    return Request(limits=limits_for(ranks), inputs=inputs, bodies=(), **values)
+    parts = CaseParts(case=a_case(ranks_in(ranks, "")), dumps=())
+    return Request(limits=limits_for(ranks), parts=parts, bodies=(), **values)
 
 
 def state_of(pid: int) -> str:

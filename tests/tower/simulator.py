@@ -13,8 +13,8 @@ from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread
 from watchtower.core.fleet.generation import Generation
-from watchtower.store.records import Incident
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser
 from watchtower.tower.live import LiveJob
@@ -56,8 +56,8 @@ class Simulation:
     def _start(self) -> None:
         self.store = SqliteStore(self._path)
         clock = WorldClock(world=self.world)
-        memory = self.store.recall()
-        self.tower = Tower(self.world.policy, self.store, memory, clock, self.start_diagnoser)
+        startup = self.store.recall()
+        self.tower = Tower(self.world.policy, self.store, startup, clock, self.start_diagnoser)
 
     async def restart_tower(self) -> None:
         """End the tower in good order, and start another one on the same data."""
@@ -132,7 +132,7 @@ class Simulation:
         while tasks := list(self.tower._tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
-        for saving in list(self.tower.archive._saving.values()):
+        for saving in list(self.tower.store_writer._saving.values()):
             with contextlib.suppress(OSError, sqlite3.Error):
                 await asyncio.wrap_future(saving.future)
 

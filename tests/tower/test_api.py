@@ -18,7 +18,7 @@ from watchtower.api.ingest import MAX_REPORT_BYTES, ReportsFirst
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower import archive
+from watchtower.tower import store_writer
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.orders import ReportReply
@@ -103,10 +103,10 @@ def test_a_slash_in_the_name_of_a_job_need_not_be_encoded(client):
 @pytest.fixture
 def gate(tower, monkeypatch) -> Iterator[threading.Event]:
     """A disk that hangs until this is set: the store's own thread waits."""
-    monkeypatch.setattr(archive, "STORE_WAIT_S", 0.3)
-    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 0.3)
+    monkeypatch.setattr(store_writer, "STORE_WAIT_S", 0.3)
+    monkeypatch.setattr(tower.store_writer._dump_writes, "_patience_s", 0.3)
     gate = threading.Event()
-    tower.archive.store._thread.submit(gate.wait)
+    tower.store_writer.store._thread.submit(gate.wait)
     yield gate
     gate.set()
 
@@ -123,7 +123,7 @@ def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
             assert_problem(said, 503, "the dumps could not be stored")
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
         assert (
-            len(tower.archive.store._thread._work) < 9
+            len(tower.store_writer.store._thread._work) < 9
         )  # it keeps no more of them than it waits for
         assert client.get("/readyz").json()["store"].startswith("fails since")
         gate.set()
@@ -136,8 +136,8 @@ def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
 
 def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, monkeypatch):
     size = len(recorded("dumps.json"))
-    monkeypatch.setattr(archive, "STORE_WAIT_S", 30)
-    monkeypatch.setattr(tower.archive._dump_writes, "_patience_s", 30)
+    monkeypatch.setattr(store_writer, "STORE_WAIT_S", 30)
+    monkeypatch.setattr(tower.store_writer._dump_writes, "_patience_s", 30)
     monkeypatch.setattr(ingest, "MAX_HELD_DUMPS_BYTES", 2 * size + 1)  # of which one address: half
     with TestClient(make_app(tower)) as client:
         body, answers = recorded("dumps.json"), []
@@ -146,7 +146,7 @@ def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, mon
         )
         wait.start()
         deadline = time.monotonic() + 30
-        while not tower.archive._dump_writes._writes:
+        while not tower.store_writer._dump_writes._writes:
             assert time.monotonic() < deadline
         assert_problem(client.post("/ingest/v1/dumps", content=body), 503, "too much to receive")
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
@@ -159,7 +159,7 @@ def test_arguments_of_children_that_an_older_agent_sends_are_not_stored(client, 
     message = json.loads(recorded("dumps.json"))
     message["ranks"][0]["children"][0]["command"] = "python load.py --api-key=sesame"
     assert client.post("/ingest/v1/dumps", json=message).status_code == 200
-    (row,) = tower.archive.store.dumps(message["job"], since=0.0).result()
+    (row,) = tower.store_writer.store.dumps(message["job"], since=0.0).result()
     assert b"sesame" not in row.sent.body
     assert row.sent.batch.ranks[0].children[0].command == "python"
 

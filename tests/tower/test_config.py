@@ -54,6 +54,20 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
         config(text)
 
 
+def test_a_setting_may_have_its_old_name_for_one_release(config, caplog):
+    read = config("[detection]\nunbeaten_look_s = 7\nunbeaten_looks = 4\n")
+    assert (read.policy.no_heartbeat_sample_s, read.policy.no_heartbeat_samples) == (7, 4)
+    assert "`unbeaten_look_s` in [detection] is now called `no_heartbeat_sample_s`" in caplog.text
+    assert len(caplog.records) == 2
+
+
+def test_a_setting_has_one_name_at_a_time(config):
+    with pytest.raises(
+        ConfigError, match=r"`unbeaten_looks` in .* old name of `no_heartbeat_sampl"
+    ):
+        config("[detection]\nunbeaten_looks = 4\nno_heartbeat_samples = 4\n")
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="cannot read the configuration"):
         load_config(tmp_path / "none.toml", {})

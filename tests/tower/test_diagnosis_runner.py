@@ -182,10 +182,10 @@ def test_a_job_that_cannot_be_diagnosed_is_hung_all_the_same_and_says_why(tell, 
 
 
 def test_a_job_of_which_no_case_can_be_made_is_hung_all_the_same(tell, monkeypatch):
-    def fail(sketch):
+    def fail(inputs):
         raise ValueError("two of one rank")
 
-    monkeypatch.setattr("watchtower.tower.diagnosing.draw_up", fail)
+    monkeypatch.setattr("watchtower.tower.diagnosis_result.split_case", fail)
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -14,9 +14,9 @@ from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.rows import read_case
-from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.health import check_health
 from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.verdict import Cause
 
 
@@ -92,7 +92,7 @@ def test_an_incident_that_came_and_went_meanwhile_is_written_as_closed(tell):
         with no_room():
             await hang_without_a_store(sim)
             await sim.step(4)
-        await until(sim, lambda: not sim.tower.archive.unsaved(JOB))
+        await until(sim, lambda: not sim.tower.store_writer.unsaved(JOB))
         (incident,) = await sim.incidents()
         assert incident.status.value == "recovered"
         stored = await asyncio.wrap_future(sim.store.incident(incident.id))
@@ -105,14 +105,14 @@ def test_a_mute_that_cannot_be_kept_is_refused(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(3)
         with no_room(), pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.paging.mute(JOB, 60, "x" * 1000)
-        assert sim.tower.paging.mutes() == []
+            await sim.tower.silences.add(JOB, 60, "x" * 1000)
+        assert sim.tower.silences.all() == []
 
     tell(story)
 
 
 def test_what_waits_for_the_store_can_be_read_while_it_hangs(tell, monkeypatch):
-    monkeypatch.setattr("watchtower.tower.archive.READ_S", 0.1)
+    monkeypatch.setattr("watchtower.tower.store_writer.READ_S", 0.1)
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)
@@ -141,7 +141,7 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
         await sim.step(10)
         with no_room():
             sim.live.pauses.learn(pause)
-            sim.tower.archive.keep_pause(JOB, pause)
+            sim.tower.store_writer.save_pause(JOB, pause)
             await until(sim, lambda: check_health(sim.tower).store != "works")
         await until(sim, lambda: check_health(sim.tower).store == "works")
         await sim.step(2)
@@ -155,17 +155,17 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
 def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        await asyncio.wrap_future(sim.store.look())  # what was asked for before is written
+        await asyncio.wrap_future(sim.store.check_file())  # what was asked for before is written
         gate = threading.Event()
         sim.store._thread.submit(gate.wait)
-        sim.tower.archive._others._patience_s = 0.05
-        sim.tower.archive.fade_pauses(1.0)
+        sim.tower.store_writer._others._patience_s = 0.05
+        sim.tower.store_writer.fade_pauses(1.0)
         try:
             await asyncio.sleep(0.1)
             await sim.step(1)
             assert "has not answered for" in check_health(sim.tower).store
             for number in range(100):
-                sim.tower.archive.keep_pause(
+                sim.tower.store_writer.save_pause(
                     JOB, Pause(phase=f"p{number}", frame_class="", length_s=9)
                 )
             assert len(sim.store._thread._work) < 10
@@ -209,7 +209,7 @@ def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
             await hang_without_a_store(sim)
             ident = sim.verdict.incident
             await sim.close()
-            sim.tower.archive.tell_lost()
+            sim.tower.store_writer.tell_lost()
         assert f"lost, for the store could not keep them: incident {ident} (job {JOB})" in (
             caplog.text
         )
@@ -225,7 +225,7 @@ def test_what_was_kept_is_not_called_lost(tell, caplog):
         with no_room():
             await hang_without_a_store(sim)
         await sim.close()
-        sim.tower.archive.tell_lost()
+        sim.tower.store_writer.tell_lost()
         assert "lost" not in caplog.text
         sim._start()
 
@@ -239,12 +239,12 @@ def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_ackno
         away = path.rename(path.with_name("away"))
         await until(sim, lambda: "was removed" in check_health(sim.tower).store)
         with pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.paging.mute(JOB, 60, "")
+            await sim.tower.silences.add(JOB, 60, "")
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
             await sim.take(sim.batch("n0", 1, behind=2))
         assert not path.exists()
         away.rename(path)
         await until(sim, lambda: check_health(sim.tower).store == "works")
-        await sim.tower.paging.mute(JOB, 60, "")
+        await sim.tower.silences.add(JOB, 60, "")
 
     tell(story)

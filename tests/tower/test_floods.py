@@ -16,7 +16,7 @@ from tests.tower.simulator import Simulation, hang
 from watchtower.core.fleet.attempts import BURST, REFILL_S
 from watchtower.core.fleet.generation import DumpBody, PastGeneration
 from watchtower.core.fleet.pace import Pause
-from watchtower.store.records import GenerationRow
+from watchtower.store.values import GenerationRow
 from watchtower.tower import unsaved
 from watchtower.tower.pending_rows import MAX_ROWS, PendingRows
 from watchtower.wire.dumps import DumpBatch
@@ -106,7 +106,7 @@ def test_what_changes_all_the_time_is_one_write_a_tick(tell):
             crash_loops(sim, attempt)
             for number in range(200):
                 pause = Pause(phase=f"{attempt}", frame_class="user", length_s=9.0)
-                sim.tower.archive.keep_pause(f"bad{number}", pause, OTHER)
+                sim.tower.store_writer.save_pause(f"bad{number}", pause, OTHER)
         assert queued == []
         sim.tower.tick()
         assert commits == [MAX_ROWS]

@@ -65,7 +65,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
             "url": f"https://tower.example/wt/api/v1/incidents/{incident.id}?format=text",
         }
 
-        await sim.tower.paging.ack(incident.id, "ann", "", sim.tower.live.values())
+        await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
         assert scrape(collector)["watchtower_incident_acked"] == [(identity, 1.0)]
 
         await sim.step(4)

@@ -11,8 +11,8 @@ AGENTS = {AGENT: ("llama", "uid:1")}
 
 def placed(*orders: tuple[str, float, bool]) -> OrderBook:
     book = OrderBook()
-    for ident, at, glance in orders:
-        book.place(AGENTS, "llama", ident, at, glance=glance)
+    for ident, at, sample in orders:
+        book.place(AGENTS, "llama", ident, at, sample=sample)
     return book
 
 
@@ -25,7 +25,7 @@ def test_a_newer_order_replaces_an_older_one():
     assert collected(placed(("a", 0.0, True), ("b", 1.0, False)), 2.0) == ["b"]
 
 
-def test_a_glance_replaces_no_whole_dump_that_still_counts():
+def test_a_sample_replaces_no_whole_dump_that_still_counts():
     assert collected(placed(("a", 0.0, False), ("b", 1.0, True)), 2.0) == ["a"]
     late = placed(("a", 0.0, False), ("b", EXPIRES_S, True))
     assert collected(late, EXPIRES_S + 1) == ["b"]
@@ -33,7 +33,7 @@ def test_a_glance_replaces_no_whole_dump_that_still_counts():
 
 def test_an_order_is_handed_out_once_with_the_time_it_has_left():
     book = OrderBook()
-    book.place(AGENTS, "llama", "o1", now=100.0, glance=False)
+    book.place(AGENTS, "llama", "o1", now=100.0, sample=False)
     (order,) = book.collect(AGENT, now=103.0)
     assert (order.id, order.job, order.owner) == ("o1", "llama", "uid:1")
     assert order.expires_s == EXPIRES_S - 3.0
@@ -47,12 +47,12 @@ def test_orders_of_agents_that_never_report_again_are_forgotten():
         "llama",
         "o1",
         now=100.0,
-        glance=False,
+        sample=False,
     )
-    book.place(AGENTS, "llama", "o2", now=100.0 + EXPIRES_S, glance=False)
+    book.place(AGENTS, "llama", "o2", now=100.0 + EXPIRES_S, sample=False)
     assert list(book._pending) == [AGENT]
     book.drop("llama")
-    book.place({}, "gpt", "o3", now=101.0 + EXPIRES_S, glance=False)
+    book.place({}, "gpt", "o3", now=101.0 + EXPIRES_S, sample=False)
     assert book._pending == {}
 
 
@@ -60,8 +60,8 @@ def test_one_owner_s_orders_leave_room_for_those_of_others():
     book = OrderBook()
     for number in range(2 * MAX_ORDERS):
         job = f"sweep{number}"
-        book.place({AGENT: (job, "uid:2")}, job, job, now=100.0, glance=False)
-    book.place(AGENTS, "llama", "o1", now=100.0, glance=False)
+        book.place({AGENT: (job, "uid:2")}, job, job, now=100.0, sample=False)
+    book.place(AGENTS, "llama", "o1", now=100.0, sample=False)
     orders = book.collect(AGENT, now=101.0)
     assert len(orders) == MAX_ORDERS // 2 + 1
     assert orders[-1].id == "o1"

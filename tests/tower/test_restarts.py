@@ -41,7 +41,7 @@ def test_dumps_that_were_acknowledged_are_evidence_after_a_restart_too(tell):
         await sim.report(1)
         assert sim.status == "suspect"
         assert sim.verdict.cause is Cause.DATALOADER_STALL
-        assert sim.live.around.dumps_have == 4
+        assert sim.live.context.dumps_have == 4
         assert sim.tower._orders.collect(("n0", "n0"), sim.world.now) == ()
         taken_at = [at for at, _ in sim.tower.fleet.jobs[JOB].generation.ranks[2].dumps]
         assert taken_at == pytest.approx([sim.world.now - 1] * 2)
@@ -69,7 +69,7 @@ def test_dumps_of_an_earlier_stall_are_not_read_back(tell):
         await sim.restart_tower()
         await sim.report(6)
         assert sim.status == "suspect"
-        assert sim.live.around.dumps_have == 0
+        assert sim.live.context.dumps_have == 0
         assert sim.tower._orders.collect(("n0", "n0"), sim.world.now)
 
     tell(story)
@@ -255,7 +255,7 @@ def test_a_learned_pause_fades_once_a_day_and_durably(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.live.pauses.learn(pause := Pause(phase="", frame_class="user", length_s=100.0))
-        sim.tower.archive.keep_pause(JOB, pause)
+        sim.tower.store_writer.save_pause(JOB, pause)
         await sim.incidents()  # the store has written what came before
         sim.world.now += 86_400
         await sim.report(3)

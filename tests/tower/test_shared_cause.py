@@ -10,8 +10,8 @@ from tests.file_server_jobs import BLOCKED, SERVER, FileServerJobs
 from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.wording import render_text
-from watchtower.tower.diagnosing import Conclusion
+from watchtower.core.verdict_text import render_text
+from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.history import list_incidents
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import Mount
@@ -117,7 +117,7 @@ def test_what_an_incident_shares_does_not_change_with_a_later_verdict(tell):
         opened = outage.verdict("job-0")
         for later in (SharedCause(kind="node", name="n1"), None):
             diagnosis = replace(live.watch.diagnosis, shared_cause=later, cause=Cause.UNKNOWN)
-            live.take_diagnosis(Conclusion(diagnosis=diagnosis, evidence=b""), 0.0, 0.0)
+            live.take_diagnosis(DiagnosisResult(diagnosis=diagnosis, evidence=b""), 0.0, 0.0)
             live.update_incident(sim.world.now, 0.0)
             verdict = outage.verdict("job-0")
             assert verdict.cause is Cause.UNKNOWN

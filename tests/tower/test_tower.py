@@ -12,8 +12,8 @@ from tests.tower.simulator import Simulation, hang
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.fleet.generation import DumpBody
 from watchtower.store.rows import read_case
-from watchtower.tower.archive import StoreFailedError
-from watchtower.wire.report import AgentLimits, EndingKind, ProcessState, Report
+from watchtower.tower.store_writer import StoreFailedError
+from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report
 from watchtower.wire.verdict import Cause
 
 
@@ -160,7 +160,7 @@ def test_a_node_whose_agent_sees_no_rank_for_want_of_rights_is_told_with_the_ver
     blind = "sees ranks of user 7 only"
 
     async def story(sim: Simulation) -> None:
-        for node, limits in (("blind", AgentLimits(process=blind)), ("empty", AgentLimits())):
+        for node, limits in (("blind", AgentGaps(process=blind)), ("empty", AgentGaps())):
             nothing = Report(version=1, node=node, agent_id=node, interval_s=1.0, limits=limits)
             sim.tower.take_report(nothing)
         sim.world.size = 6  # two ranks more than anybody reports

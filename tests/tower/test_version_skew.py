@@ -18,7 +18,7 @@ import pytest
 
 from tests.core.builders import as_sent
 from tests.diagnosers import InThread
-from tests.wire.record import describe_messages
+from tests.wire.record import MESSAGES, describe_messages
 from watchtower.commands.replaying import diagnose_again, read_bundle
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -48,6 +48,19 @@ def read_messages(release: Path) -> list[dict]:
 def validator_of(release: Path, kind: str) -> jsonschema.Draft202012Validator:
     schema = json.loads((release / "schema.json").read_text())
     return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", **schema})
+
+
+def without_type_names(schemas: dict[str, dict], name: str) -> object:
+    """Return the form of a message. Names of types are not in it: they do not cross the network."""
+
+    def expand(part: object) -> object:
+        if isinstance(part, dict) and "$ref" in part:
+            return expand(schemas[part["$ref"].rpartition("/")[2]])
+        if isinstance(part, dict):
+            return {key: expand(value) for key, value in part.items() if key != "title"}
+        return [expand(each) for each in part] if isinstance(part, list) else part
+
+    return expand(schemas[name])
 
 
 def assert_understood_by(release: Path, kind: str, message: object) -> None:
@@ -140,7 +153,12 @@ def test_a_recorded_tower_takes_the_messages_of_this_release(release):
 
 def test_the_newest_recording_has_the_messages_of_this_release():
     """Else a message has changed: record it under the next number, see `record.py`."""
-    assert json.loads((NEWEST / "schema.json").read_text())["$defs"] == describe_messages()
+    recorded = json.loads((NEWEST / "schema.json").read_text())["$defs"]
+    present = describe_messages()
+    for kind in MESSAGES:
+        assert without_type_names(recorded, kind.__name__) == without_type_names(
+            present, kind.__name__
+        )
 
 
 @each_release

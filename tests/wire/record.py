@@ -26,10 +26,10 @@ import msgspec
 
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.drills.catalogue import find_drill
+from watchtower.drills.children import Child, wait_for_url
 from watchtower.drills.drill import Variables
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import MARK, Layout, node_mark
-from watchtower.drills.parts import Part, wait_for_url
 from watchtower.drills.settings import DrillSettings
 from watchtower.tower.export import Bundle
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
@@ -126,16 +126,16 @@ def _record(folder: Path, stack: contextlib.ExitStack) -> tuple[str, list[dict[s
 
 def _start(
     stack: contextlib.ExitStack, name: str, module: str, words: list[str], folder: Path
-) -> Part:
-    part = Part(name, [sys.executable, "-P", "-m", module, *words], folder)
-    stack.callback(part.end)
-    return part
+) -> Child:
+    child = Child(name, [sys.executable, "-P", "-m", module, *words], folder)
+    stack.callback(child.end)
+    return child
 
 
 def _wait_for_incident(client: TowerClient, job: TrainingJob) -> str:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        job.look()
+        job.poll()
         with contextlib.suppress(ClientError):
             verdict = client.verdict(JOB)
             if verdict["status"] == "hung":

@@ -5,26 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-Look = tuple[int, int, int] | None
+FileState = tuple[int, int, int] | None
 
 
 class FileWatch:
-    """Compares files with how they looked at the last call."""
+    """Compares files with their state at the last call."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = tuple(paths)
-        self._looks = self._look()
+        self._states = self._read()
 
     def has_changed(self) -> bool:
-        """Whether a file looks different from the last time this was asked."""
-        before, self._looks = self._looks, self._look()
-        return before != self._looks
+        """Whether a file has changed since the last call."""
+        before, self._states = self._states, self._read()
+        return before != self._states
 
-    def _look(self) -> tuple[Look, ...]:
-        return tuple(map(_look_at, self._paths))
+    def _read(self) -> tuple[FileState, ...]:
+        return tuple(map(_state_of, self._paths))
 
 
-def _look_at(path: str) -> Look:
+def _state_of(path: str) -> FileState:
     try:
         status = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Looks after token files and certificates while the tower runs, so that rotating needs no restart.
+"""Reads changed token files and certificates while the tower runs: no restart is needed.
 
 A thread of its own: files on a mount that hangs must not hold the event loop, nor the stop.
 """
@@ -18,7 +18,7 @@ from watchtower.access.tokens import TokenError
 log = logging.getLogger("watchtower.access")
 
 RENEW_EVERY_S = 2.0
-"""A leaked token is void this long after its file was changed; a look is a few stat(2)."""
+"""A leaked token is void this long after its file was changed; a check is a few stat(2)."""
 
 
 class Renewal:
@@ -37,9 +37,9 @@ class Renewal:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not loop.is_closed():
             time.sleep(RENEW_EVERY_S)
-            self._look(loop)
+            self._check(loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             if self._book.renew():
                 log.info("the tokens were read again, their files have changed")

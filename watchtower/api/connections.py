@@ -44,7 +44,7 @@ ONE_ADDRESS = 0.5
 """One address may hold this share of all connections: a proxy, or agents side by side in tests."""
 
 
-class Crowd:
+class ConnectionLimit:
     """Counts the connections of one server, by address."""
 
     def __init__(self, limit: int, on_refusal: Callable[[str], None]) -> None:
@@ -91,9 +91,9 @@ def raise_descriptor_limit() -> int:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One connection. Made by the server; `crowd` is set by `connection_class`."""
+    """One connection. Made by the server; `limit` is set by `connection_class`."""
 
-    crowd: Crowd
+    limit: ConnectionLimit
 
     _due: float | None = None
     _timer: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         address = self.client[0] if self.client else "local"
-        if not self.crowd.enter(address):
+        if not self.limit.enter(address):
             self.transport.abort()
             return
         self._address = address
@@ -119,7 +119,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._address:
-            self.crowd.leave(self._address)
+            self.limit.leave(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -188,6 +188,6 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def connection_class(crowd: Crowd) -> type[Any]:
+def connection_class(limit: ConnectionLimit) -> type[Any]:
     """Make the class of one server's connections."""
-    return type("CountedConnection", (BoundedConnection,), {"crowd": crowd})
+    return type("CountedConnection", (BoundedConnection,), {"limit": limit})

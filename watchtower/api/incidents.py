@@ -10,15 +10,15 @@ from starlette.responses import Response
 
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
+from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentSummary
-from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckRequest:
-    """Who looks after an incident."""
+    """Who handles an incident."""
 
     by: str = ""
     note: str = ""
@@ -62,9 +62,9 @@ def incident_routes(tower: Tower) -> APIRouter:
 
     @router.post("/{incident}/ack")
     async def ack_incident(incident: str, said: AckRequest) -> AckView:
-        """Note that somebody looks after the incident: alert rules then leave it out."""
+        """Acknowledge the incident: alert rules then leave it out."""
         jobs = list(tower.live.values())
-        ack = await tower.paging.ack(incident, said.by, said.note, jobs)
+        ack = await tower.acks.ack(incident, said.by, said.note, jobs)
         if ack is None:
             raise HTTPException(404, _unknown(incident))
         return view_ack(ack)

@@ -26,7 +26,7 @@ from watchtower.api.allowances import (
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
-from watchtower.tower.archive import StoreFailedError
+from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES
@@ -125,7 +125,7 @@ class Intake:
         address = client_of(request.scope)
         if self._waste.is_spent(address, time.monotonic()):
             raise RefusedError(
-                429, "too much from this address was refused: look into the log of its agent"
+                429, "too much from this address was refused: see the log of its agent"
             )
         body = await read_body(request, limit, hold)
         if self._turns is not None:

@@ -104,7 +104,7 @@ class TowerCollector(Collector):
             typical.add_metric([name], gen.pace("").typical_s)
             diagnosis = live.watch.diagnosis
             suspects.add_metric([name], len(diagnosis.suspects) if diagnosis else 0)
-            muted.add_metric([name], float(self._tower.paging.mute_of(live.name) is not None))
+            muted.add_metric([name], float(self._tower.silences.find(live.name) is not None))
         yield from (status, step, typical, suspects, muted)
 
     def _self(self) -> Iterator[Metric]:
@@ -118,11 +118,11 @@ class TowerCollector(Collector):
             "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
             "watchtower_store_failing": (
                 "1 while the store cannot be written.",
-                float(tower.archive.failing_since is not None),
+                float(tower.store_writer.failing_since is not None),
             ),
             "watchtower_store_set_aside": (
                 "1 if this tower began an empty store because the file was damaged.",
-                float(tower.archive.store.set_aside is not None),
+                float(tower.store_writer.store.set_aside is not None),
             ),
             "watchtower_stored_bytes": (
                 "Memory that jobs and nodes take beyond a record of each rank.",

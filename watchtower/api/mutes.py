@@ -1,4 +1,4 @@
-"""Routes about mutes: jobs that page nobody for a while."""
+"""Routes about silences: jobs whose alerts are off for a while. Their public name is mutes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException
 
-from watchtower.tower.paging import MuteView, view_mute
+from watchtower.tower.silences import SilenceView, view_silence
 from watchtower.tower.tower import Tower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MuteRequest:
-    """How long a job is to page nobody, and why."""
+class SilenceRequest:
+    """For how long the alerts of a job are off, and why."""
 
     for_s: float
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MuteList:
-    """Muted jobs, by name."""
+class SilenceList:
+    """Silenced jobs, by name."""
 
-    items: list[MuteView]
+    items: list[SilenceView]
 
 
 def mute_routes(tower: Tower) -> APIRouter:
@@ -30,19 +30,19 @@ def mute_routes(tower: Tower) -> APIRouter:
     router = APIRouter(prefix="/api/v1")
 
     @router.get("/mutes")
-    async def list_mutes() -> MuteList:
-        """List the jobs that page nobody at present; a muted job need not be live."""
-        return MuteList(items=[view_mute(mute) for mute in tower.paging.mutes()])
+    async def list_mutes() -> SilenceList:
+        """List the jobs whose alerts are silenced now. A silenced job need not be live."""
+        return SilenceList(items=[view_silence(silence) for silence in tower.silences.all()])
 
     @router.post("/jobs/{job:job}/mute")
-    async def mute_job(job: str, asked: MuteRequest) -> MuteView:
-        """Let the job page nobody for a while. It is watched as before, and need not run yet."""
-        return view_mute(await tower.paging.mute(job, asked.for_s, asked.reason))
+    async def mute_job(job: str, asked: SilenceRequest) -> SilenceView:
+        """Silence the job's alerts for a while. It is watched as before, and need not run yet."""
+        return view_silence(await tower.silences.add(job, asked.for_s, asked.reason))
 
     @router.delete("/jobs/{job:job}/mute")
     async def unmute_job(job: str) -> dict[str, str]:
-        """Let the job page again."""
-        if not await tower.paging.unmute(job):
+        """Turn the job's alerts on again."""
+        if not await tower.silences.remove(job):
             raise HTTPException(
                 404, f"job {job!r} is not muted; /api/v1/mutes lists those that are"
             )

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from watchtower.tower.archive import StoreFailedError
-from watchtower.tower.paging import PagingRefusedError
+from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.store_writer import StoreFailedError
 
 _TITLES = {
     400: "Bad request",
@@ -125,7 +125,7 @@ def install(app: FastAPI) -> None:
     app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(PagingRefusedError, _on_refusal)
+    app.add_exception_handler(RequestRefusedError, _on_refusal)
     app.add_exception_handler(StoreFailedError, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
 

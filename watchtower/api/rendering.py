@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import PlainTextResponse, Response
 
-from watchtower.core.wording import render_markdown, render_slack, render_text
+from watchtower.core.verdict_text import render_markdown, render_slack, render_text
 from watchtower.wire.verdict import Verdict
 
 

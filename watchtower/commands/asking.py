@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.core.wording import SHOWN_AFTERMATH
+from watchtower.core.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""

@@ -12,7 +12,7 @@ from watchtower import __version__
 from watchtower.commands.client import ClientError
 from watchtower.core.case import CASE_SCHEMA
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.wording import render_text
+from watchtower.core.verdict_text import render_text
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle
 from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Verdict

@@ -11,7 +11,7 @@ from enum import Enum
 
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import RankDump
-from watchtower.wire.report import AgentLimits, Beat, Ending, Movement, ProcessState
+from watchtower.wire.report import AgentGaps, Beat, Ending, Movement, ProcessState
 from watchtower.wire.stacks import Stack
 
 CASE_SCHEMA = 1
@@ -64,7 +64,7 @@ class NodeEvidence:
     silent_for_s: float
     interval_s: float = 1.0
     """Seconds between two reports of its agent."""
-    limits: AgentLimits = AgentLimits()
+    limits: AgentGaps = AgentGaps()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class DumpContents:
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     group_logs: dict[str, GroupLog] = field(default_factory=dict)
 
-    def keep(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
+    def add(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
         """Keep what these dumps of a batch name; what nobody names is not kept."""
         dumps = list(dumps)
         named = {digest for dump in dumps for digest in digests_of(dump)}

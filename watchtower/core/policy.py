@@ -11,6 +11,13 @@ MOVING_SOCKET_BYTES_PER_S = 16_384.0
 reports of a process that does nothing stay below it, no download worth waiting for does."""
 
 
+RENAMED = {
+    "unbeaten_look_s": "no_heartbeat_sample_s",
+    "unbeaten_looks": "no_heartbeat_samples",
+}
+"""Old names of settings and their new ones. The next release refuses the old names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Detection settings, the `[detection]` table of the configuration file. Seconds or factors."""
@@ -101,13 +108,13 @@ class Policy:
     no_step_factor: float = setting(
         3, 1, 1000, "A job that makes no step for this many typical steps is not called healthy."
     )
-    unbeaten_look_s: float = setting(
+    no_heartbeat_sample_s: float = setting(
         30,
         1,
         3600,
         "A job without heartbeats is checked this often, with one cheap dump of each rank.",
     )
-    unbeaten_looks: float = setting(
+    no_heartbeat_samples: float = setting(
         3,
         2,
         1000,

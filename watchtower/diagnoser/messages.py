@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from watchtower.core.case import Case
-from watchtower.core.case_inputs import CaseInputs, assemble_case
+from watchtower.core.case_parts import CaseParts, join_case
 from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
 from watchtower.wire.dumps import DumpBatch
 
@@ -42,7 +42,7 @@ class Request:
     """One case to diagnose."""
 
     limits: Limits
-    inputs: CaseInputs
+    parts: CaseParts
     bodies: Sequence[bytes]
     """Batches of dumps as their agents sent them, JSON."""
     earlier: bytes | None = None
@@ -50,7 +50,7 @@ class Request:
 
     def encode(self) -> list[bytes]:
         """Return the frames of this request, the limits first."""
-        head = [_encode(self.limits), _encode(self.inputs), self.earlier or b""]
+        head = [_encode(self.limits), _encode(self.parts), self.earlier or b""]
         return [*head, *self.bodies]
 
 
@@ -67,7 +67,7 @@ class Answer:
 
 _encode = msgspec.msgpack.Encoder().encode
 _limits = msgspec.msgpack.Decoder(Limits)
-_inputs = msgspec.msgpack.Decoder(CaseInputs)
+_parts = msgspec.msgpack.Decoder(CaseParts)
 _diagnoses = msgspec.msgpack.Decoder(Diagnosis)
 _cases = msgspec.json.Decoder(Case)
 _batches = msgspec.json.Decoder(DumpBatch)
@@ -78,11 +78,11 @@ def read_limits(frames: Sequence[bytes]) -> Limits:
     return _limits.decode(frames[0])
 
 
-def make_case(frames: Sequence[bytes]) -> Case:
+def decode_case(frames: Sequence[bytes]) -> Case:
     """Make the case of a request."""
-    _, inputs, earlier, *bodies = frames
+    _, parts, earlier, *bodies = frames
     batches = [_batches.decode(body) for body in bodies]
-    return assemble_case(_inputs.decode(inputs), batches, _read_earlier(earlier))
+    return join_case(_parts.decode(parts), batches, _read_earlier(earlier))
 
 
 def _read_earlier(earlier: bytes) -> Case | None:

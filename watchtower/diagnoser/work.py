@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
-from watchtower.diagnoser.messages import make_case, write_failure, write_success
+from watchtower.diagnoser.messages import decode_case, write_failure, write_success
 
 MAX_ERROR = 8192
 """Characters of a traceback that are sent; its end says most."""
@@ -15,7 +15,7 @@ def answer(frames: Sequence[bytes]) -> list[bytes]:
     """Return the frames of the answer to a request. Raises nothing but MemoryError."""
     case = None
     try:
-        case = make_case(frames)
+        case = decode_case(frames)
         return write_success(case)
     except Exception:
         return write_failure(case, traceback.format_exc()[-MAX_ERROR:])

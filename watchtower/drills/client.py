@@ -21,7 +21,7 @@ class PatientClient:
         self._client = client.TowerClient(url, TIMEOUT_S)
 
     def verdict(self, job: str) -> Json | None:
-        """What the tower thinks of the job now."""
+        """The verdict of the tower on the job now."""
         return _answer(lambda: self._client.verdict(job))
 
     def jobs(self) -> list[Json] | None:
@@ -54,5 +54,5 @@ def _answer(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
     except client.ClientError:
-        # Not known yet (404), starting, or busy: asked again at the next look.
+        # Not known yet (404), starting, or busy: asked again at the next poll.
         return None

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Protocol, TextIO
 
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Sight
+from watchtower.drills.watch import Observed
 
 
 class Display(Protocol):
@@ -16,10 +16,10 @@ class Display(Protocol):
     def open(self, lines: list[str]) -> None:
         """Say what is about to happen."""
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Say what the drill does."""
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Show what is seen now; called ten times a second."""
 
     def finish(self, result: Result, closing: list[str]) -> None:
@@ -41,9 +41,9 @@ def choose_display(stream: TextIO, *, plain: bool) -> Display:
     return PlainDisplay(stream)
 
 
-def clock_text(sight: Sight, now: float | None = None) -> str:
+def clock_text(observed: Observed, now: float | None = None) -> str:
     """Seconds since the fault, or since the start while there is none."""
     now = time.monotonic() if now is None else now
-    if sight.fault_at is None:
-        return f"{now - sight.started_at:6.1f} s"
-    return f"fault {now - sight.fault_at:+6.1f} s"
+    if observed.fault_at is None:
+        return f"{now - observed.started_at:6.1f} s"
+    return f"fault {now - observed.fault_at:+6.1f} s"

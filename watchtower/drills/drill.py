@@ -1,4 +1,4 @@
-"""What a drill is: a name, what it shows, how it is staged and the answer that is right."""
+"""What a drill is: a name, what it shows, how it is set up and the answer that is right."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Expected:
     """Without a cause: a status that must have been seen on the way."""
 
     @property
-    def pages(self) -> bool:
+    def is_incident(self) -> bool:
         """Whether an incident belongs to the answer."""
         return self.cause is not None and self.statuses == FINAL
 
@@ -108,7 +108,7 @@ class Drill:
         """Whether a rank is to be named, as opposed to nothing being wrong."""
         return self.expected.cause is not None
 
-    def needs_own_stage(self, backend: str) -> bool:
+    def needs_own_environment(self, backend: str) -> bool:
         """Whether tower and agents must be there for this drill alone."""
         apart = backend in self.networked or not self.named
         changed = self.breaks_parts or self.forwarded or self.own_clock

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from signal import Signals
 
+from watchtower.drills.children import Child, start_fixture
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
 from watchtower.drills.network import Network
-from watchtower.drills.parts import Part, start_prop
 from watchtower.drills.program_log import ProgramLog
 
 
@@ -34,8 +34,8 @@ class TrainingJob:
     ) -> None:
         self.name = name
         self.folder = folder
-        self.stage = folder
-        """The folder of the stage whose agents watch the job: another one if that is shared."""
+        self.environment_folder = folder
+        """Folder of the environment whose agents watch the job: another one if that is shared."""
         self.layout = layout
         self.log = ProgramLog()
         self.network: Network | None = None
@@ -45,8 +45,8 @@ class TrainingJob:
         self._bare = bare or backend == "stdlib"
         self._named = named
         self._environment = environment or {}
-        self._parts: list[Part] = []
-        self._sweeper: Part | None = None
+        self._children: list[Child] = []
+        self._sweeper: Child | None = None
         self._starts = 0
 
     def launch(
@@ -67,7 +67,7 @@ class TrainingJob:
             backend=self.backend,
             layout=self.layout,
             folder=self.folder,
-            stage=self.stage,
+            environment_folder=self.environment_folder,
             plan_path=plan_path,
             parallelism=self._parallelism,
             label=label,
@@ -77,10 +77,10 @@ class TrainingJob:
             more_environment=self._environment,
         )
         words = [f"{JOB_MARK}={self.name}"]
-        self._sweeper = start_prop("sweeper.py", words, self.folder, label=label)
-        self._parts = []
-        for part in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
-            self._parts.append(part)
+        self._sweeper = start_fixture("sweeper.py", words, self.folder, label=label)
+        self._children = []
+        for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
+            self._children.append(child)
 
     def make_twin(self) -> TrainingJob:
         """Another job of the same size on the same nodes."""
@@ -94,14 +94,14 @@ class TrainingJob:
             named=self._named,
             environment=self._environment,
         )
-        twin.stage = self.stage
+        twin.environment_folder = self.environment_folder
         return twin
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what the programs have said since the last time, and reap as launchers do."""
-        for part in self._parts:
-            part.exit_code()
-        self.log.read([part.output for part in self._parts])
+        for child in self._children:
+            child.exit_code()
+        self.log.read([child.output for child in self._children])
 
     def pid(self, rank: int) -> int:
         """The process of a rank."""
@@ -133,9 +133,9 @@ class TrainingJob:
         if self._bare:
             self.signal_all(number, None if node is None else self.layout.local_ranks(node))
             return
-        for part in self._parts if node is None else self._parts[node : node + 1]:
-            if part.exit_code() is None:
-                part.signal(number)
+        for child in self._children if node is None else self._children[node : node + 1]:
+            if child.exit_code() is None:
+                child.signal(number)
 
     def allow_core(self, rank: int) -> None:
         """Let a rank write a core file, as far as its hard limit and the kernel's pattern go."""
@@ -151,21 +151,21 @@ class TrainingJob:
 
     def has_ended(self) -> bool:
         """Whether every process of the job is gone."""
-        return all(part.exit_code() is not None for part in self._parts)
+        return all(child.exit_code() is not None for child in self._children)
 
     def has_failed(self) -> bool:
         """Whether a process of the job ended with an error."""
-        return any(part.exit_code() not in (None, 0) for part in self._parts)
+        return any(child.exit_code() not in (None, 0) for child in self._children)
 
     def end(self) -> None:
         """Kill whatever is left of the job, stopped and traced processes and orphans too."""
-        self.look()
+        self.poll()
         if self._sweeper:
             self._sweeper.end()
-        for part in self._parts:
-            part.end(patience_s=0)
+        for child in self._children:
+            child.end(patience_s=0)
 
     def tail(self) -> str:
         """The last words of the ranks that failed, or of all."""
-        failed = [part for part in self._parts if part.exit_code() not in (None, 0)]
-        return "\n".join(part.tail() for part in failed or self._parts)
+        failed = [child for child in self._children if child.exit_code() not in (None, 0)]
+        return "\n".join(child.tail() for child in failed or self._children)

@@ -90,7 +90,7 @@ def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
     elif not is_final(verdict, expected.statuses):
         right = " or ".join(expected.statuses)
         yield f"the status stayed {verdict.get('status')}, right is {right}"
-    if not expected.pages:
+    if not expected.is_incident:
         yield from (f"incident where none belongs: {one}" for one in answer.incidents)
     yield from answer.complaints
 

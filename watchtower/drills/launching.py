@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from watchtower.drills.children import Child
 from watchtower.drills.errors import DrillError
 from watchtower.drills.network import Network, why_no_network
-from watchtower.drills.parts import Part
 
 PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM = {
@@ -58,8 +58,8 @@ class Launch:
     backend: str
     layout: Layout
     folder: Path
-    stage: Path
-    """The folder of the stage whose agents watch the job."""
+    environment_folder: Path
+    """The folder of the environment whose agents watch the job."""
     plan_path: Path
     parallelism: str = "data"
     """What the ranks share among them: a key of `PROGRAM`."""
@@ -79,7 +79,7 @@ class Launch:
         return [str(PROGRAM[self.parallelism][self.backend]), "--config", str(self.plan_path)]
 
     def environment(self, node: int) -> dict[str, str]:
-        """What every process of a node is told by its surroundings."""
+        """The environment variables of every process of a node."""
         name = {"WATCHTOWER_JOB": self.job} if self.named else {"TORCHELASTIC_RUN_ID": "none"}
         counts = self.restart_counts
         counted = {"TORCHELASTIC_RESTART_COUNT": str(counts[node])} if counts else {}
@@ -87,7 +87,7 @@ class Launch:
             **name,
             **counted,
             **self.more_environment,
-            MARK: node_mark(self.stage, node),
+            MARK: node_mark(self.environment_folder, node),
             JOB_MARK: self.job,
             # Where Yama lets only parents trace: the agent is no parent of the ranks.
             "WATCHTOWER_PTRACE": "any",
@@ -95,9 +95,9 @@ class Launch:
         }
 
 
-def node_mark(stage: Path, node: int) -> str:
-    """What tells the ranks of this node of this stage from those of other stages beside it."""
-    return f"{stage.name}/{node_name(node)}"
+def node_mark(environment_folder: Path, node: int) -> str:
+    """The mark of the ranks of one node in this environment; others may run beside it."""
+    return f"{environment_folder.name}/{node_name(node)}"
 
 
 def node_name(node: int) -> str:
@@ -130,7 +130,7 @@ def _why_no_torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "torch is not installed"
 
 
-def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
+def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
     """Start every rank but the missing ones, each as a process of ours."""
     layout, network, port = launch.layout, launch.network, free_port()
     for rank in range(layout.ranks):
@@ -138,7 +138,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
             continue
         node = layout.node_of(rank)
         local = layout.local_ranks(node)
-        yield Part(
+        yield Child(
             f"{launch.label}-rank-{rank}",
             [*(network.enter(rank) if network else ()), sys.executable, *launch.command],
             launch.folder,
@@ -155,11 +155,11 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Part]:
         )
 
 
-def start_torchruns(launch: Launch) -> Iterator[Part]:
+def start_torchruns(launch: Launch) -> Iterator[Child]:
     """Start torchrun once for every node, with static rendezvous."""
     layout, port = launch.layout, free_port()
     for node in range(layout.nodes):
-        yield Part(
+        yield Child(
             f"{launch.label}-torchrun-{node_name(node)}",
             [
                 *(sys.executable, "-m", "torch.distributed.run"),

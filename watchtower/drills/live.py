@@ -18,14 +18,14 @@ from watchtower.drills.display import clock_text
 from watchtower.drills.judging import suspect_ranks
 from watchtower.drills.plain import changes
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Sight
-from watchtower.drills.wording import (
+from watchtower.drills.text import (
     clean,
     number,
     outcome_lines,
     rank_words,
     verdict_lines,
 )
+from watchtower.drills.watch import Observed
 
 REFRESH_HZ = 8
 RANKS_SHOWN = 16
@@ -66,25 +66,25 @@ class LiveDisplay:
         self._console.print()
         self._live.start()
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Add to the story."""
-        self._story.append((clock_text(sight), clean(text)))
-        self._draw(sight)
+        self._story.append((clock_text(observed), clean(text)))
+        self._draw(observed)
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Draw what is seen now, and add what has changed to the story."""
-        for topic, line in changes(sight):
+        for topic, line in changes(observed):
             if self._told.get(topic) != line:
                 self._told[topic] = line
-                self._tell(topic, line, sight)
-        self._draw(sight)
+                self._tell(topic, line, observed)
+        self._draw(observed)
 
     def finish(self, result: Result, closing: list[str]) -> None:
         """Leave the last picture standing and put verdict and outcome below it."""
-        self._draw(result.sight)
+        self._draw(result.observed)
         self._live.stop()
-        if result.drill.is_fault and result.sight.verdict:
-            self._console.print(draw_verdict(result.sight.verdict))
+        if result.drill.is_fault and result.observed.verdict:
+            self._console.print(draw_verdict(result.observed.verdict))
         style = "bold green" if result.judgement.is_right else "bold red"
         for line in outcome_lines(result):
             self._console.print(Text(line, style=style))
@@ -96,19 +96,19 @@ class LiveDisplay:
         """Give the terminal its cursor back."""
         self._live.stop()
 
-    def _tell(self, topic: str, line: str, sight: Sight) -> None:
+    def _tell(self, topic: str, line: str, observed: Observed) -> None:
         """Add a line, or renew the last one where a count goes on."""
         if topic == "dumps" and self._story and self._story[-1][1].startswith("dumps "):
             self._story.pop()
-        self._story.append((clock_text(sight), line))
+        self._story.append((clock_text(observed), line))
 
-    def _draw(self, sight: Sight) -> None:
-        self._live.update(draw_sight(sight, self._story[-STORY_SHOWN:]), refresh=True)
+    def _draw(self, observed: Observed) -> None:
+        self._live.update(draw_observed(observed, self._story[-STORY_SHOWN:]), refresh=True)
 
 
-def draw_sight(sight: Sight, story: list[tuple[str, str]]) -> RenderableType:
+def draw_observed(observed: Observed, story: list[tuple[str, str]]) -> RenderableType:
     """The whole picture."""
-    return Group(_draw_status(sight), _draw_ranks(sight), Text(), _draw_story(story))
+    return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_story(story))
 
 
 def draw_verdict(verdict: Json) -> RenderableType:
@@ -119,22 +119,22 @@ def draw_verdict(verdict: Json) -> RenderableType:
     return Panel(text, title=Text("verdict"), border_style="red", padding=(1, 2))
 
 
-def _draw_status(sight: Sight) -> Text:
-    status = clean(sight.statuses[-1]) if sight.statuses else "starting"
-    text = Text("job ").append(sight.job, style="bold").append("  ")
+def _draw_status(observed: Observed) -> Text:
+    status = clean(observed.statuses[-1]) if observed.statuses else "starting"
+    text = Text("job ").append(observed.job, style="bold").append("  ")
     text.append(status, style=STATUS_STYLE.get(status, ""))
-    text.append(f"  {clock_text(sight)}", style="dim")
+    text.append(f"  {clock_text(observed)}", style="dim")
     return text
 
 
-def _draw_ranks(sight: Sight) -> Table:
+def _draw_ranks(observed: Observed) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title, side in (("rank", "right"), ("node", "left"), ("pid", "right"), ("step", "right")):
         table.add_column(title, justify="right" if side == "right" else "left")
     table.add_column("last step", min_width=BAR_CELLS + 8)
     table.add_column("")
-    accused = suspect_ranks(sight.verdict)
-    ranks = json_list((sight.view or {}).get("ranks"))
+    accused = suspect_ranks(observed.verdict)
+    ranks = json_list((observed.view or {}).get("ranks"))
     for rank in _chosen(ranks, accused):
         style = "bold red" if rank.get("rank") in accused else ""
         cells = [clean(rank.get(name, "")) for name in ("rank", "node", "pid", "step")]

@@ -20,7 +20,7 @@ COMMAND_DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What `props/network.py` has built: a resident process and an address for each rank."""
+    """What `fixtures/network.py` has built: a resident process and an address for each rank."""
 
     pids: list[int]
     addresses: list[str]

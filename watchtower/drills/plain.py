@@ -7,8 +7,8 @@ from typing import TextIO
 
 from watchtower.drills.display import clock_text
 from watchtower.drills.result import Result
-from watchtower.drills.watch import Sight
-from watchtower.drills.wording import accused, clean, outcome_lines, status_line, verdict_lines
+from watchtower.drills.text import accused, clean, outcome_lines, status_line, verdict_lines
+from watchtower.drills.watch import Observed
 
 PROGRESS_EVERY_S = 10.0
 """How often a job that just trains is heard of."""
@@ -27,29 +27,29 @@ class PlainDisplay:
         for line in lines:
             self._write(line)
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Say what the drill does."""
-        self._write(f"[{clock_text(sight)}] {clean(text)}")
+        self._write(f"[{clock_text(observed)}] {clean(text)}")
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Write what has changed since the last time."""
-        for topic, line in changes(sight):
+        for topic, line in changes(observed):
             if self._told.get(topic) != line:
                 self._told[topic] = line
-                self.note(line, sight)
+                self.note(line, observed)
         now = time.monotonic()
-        step = (sight.view or {}).get("step")
+        step = (observed.view or {}).get("step")
         if (
             step is not None
-            and sight.fault_at is None
+            and observed.fault_at is None
             and now - self._progress_at > PROGRESS_EVERY_S
         ):
             self._progress_at = now
-            self.note(f"step {step}", sight)
+            self.note(f"step {step}", observed)
 
     def finish(self, result: Result, closing: list[str]) -> None:
         """Write the verdict and the outcome."""
-        lines = verdict_lines(result.sight.verdict or {}) if result.drill.is_fault else []
+        lines = verdict_lines(result.observed.verdict or {}) if result.drill.is_fault else []
         for block in (lines, outcome_lines(result), closing):
             for line in ["", *block] if block else []:
                 self._write(line)
@@ -61,18 +61,18 @@ class PlainDisplay:
         print(line, file=self._stream, flush=True)
 
 
-def changes(sight: Sight) -> list[tuple[str, str]]:
+def changes(observed: Observed) -> list[tuple[str, str]]:
     """What is worth a line whenever it changes, by topic."""
     found = []
-    if sight.statuses:
-        found.append(("status", status_line(sight.statuses[-1])))
-    verdict = sight.verdict or {}
+    if observed.statuses:
+        found.append(("status", status_line(observed.statuses[-1])))
+    verdict = observed.verdict or {}
     if verdict.get("cause") and verdict.get("diagnosed_at"):
         who = "; ".join(accused(verdict)) or "no rank named"
         found.append(("verdict", f"verdict {clean(verdict['cause'])}: {who}"))
-    dumps = (sight.view or {}).get("dumps")
+    dumps = (observed.view or {}).get("dumps")
     if isinstance(dumps, dict) and dumps.get("want"):
         found.append(("dumps", f"dumps {dumps.get('have')} of {dumps.get('want')}"))
-    for incident in sight.incidents:
+    for incident in observed.incidents:
         found.append((f"incident {incident.get('id')}", f"incident {clean(incident.get('id'))}"))
     return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.drills.drill import Drill
 from watchtower.drills.judging import Judgement
-from watchtower.drills.watch import Sight
+from watchtower.drills.watch import Observed
 
 Json = dict[str, object]
 
@@ -19,7 +19,7 @@ class Result:
     backend: str
     ranks: tuple[int, ...]
     """The ranks that the fault was brought to; none when nothing was wrong."""
-    sight: Sight
+    observed: Observed
     judgement: Judgement
     settings_changed: Json
 
@@ -29,9 +29,9 @@ class Result:
             "drill": self.drill.name,
             "backend": self.backend,
             "injected": {"ranks": list(self.ranks), "cause": self.drill.expected.cause},
-            "verdict": self.sight.verdict,
-            "fault_to_verdict_s": self.sight.fault_to_verdict_s,
-            "fault_to_hung_s": self.sight.fault_to_hung_s,
+            "verdict": self.observed.verdict,
+            "fault_to_verdict_s": self.observed.fault_to_verdict_s,
+            "fault_to_hung_s": self.observed.fault_to_hung_s,
             "settings_changed": self.settings_changed,
             "right_rank": self.judgement.right_rank,
             "right_cause": self.judgement.right_cause,

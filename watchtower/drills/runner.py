@@ -16,21 +16,21 @@ from pathlib import Path
 from types import FrameType
 
 from watchtower.drills.catalogue import DRILLS
+from watchtower.drills.children import start_fixture
 from watchtower.drills.client import PatientClient
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.launching import Layout, choose_backend
-from watchtower.drills.parts import start_prop
 from watchtower.drills.result import Result
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
-from watchtower.drills.stage import Stage
+from watchtower.drills.text import closing, opening, settings_line
 from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
-from watchtower.drills.wording import closing, opening, settings_line
 
 CHANCE_STEPS = 4
 """The fault comes up to this many steps later than the warm-up asks for."""
@@ -64,15 +64,15 @@ def run_drill(
     request: Request,
     display: Display,
     before_end: Callable[[Scene], None] | None = None,
-    stage: Stage | None = None,
+    environment: Environment | None = None,
 ) -> Result:
     """Run a drill and judge the verdict.
 
-    `before_end` gets to look at the job after the verdict is final, before the job is ended.
-    `stage` is a shared one, for a drill that can share; it outlives the drill. Without it, the
-    drill starts tower and agents and ends them.
+    `before_end` is called with the job after the verdict is final, before the job is ended.
+    `environment` is a shared one, for a drill that can share; it outlives the drill. Without it,
+    the drill starts tower and agents and ends them.
     """
-    if stage and not can_share(request):
+    if environment and not can_share(request):
         raise DrillError(f"{request.drill.name} needs a tower and agents of its own")
     drill, config = request.drill, request.config
     backend = choose_backend(request.backend, drill.backends, networked=drill.networked)
@@ -80,8 +80,8 @@ def run_drill(
     lines = opening(drill, request.ranks, request.nodes, backend)
     with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):
         display.open([*lines, *filter(None, [settings_line(changed)])])
-        borrowed = contextlib.nullcontext(stage) if stage else None
-        with borrowed or make_stage(request, folder) as played_on:
+        borrowed = contextlib.nullcontext(environment) if environment else None
+        with borrowed or make_environment(request, folder) as played_on:
             scene, watch = _set_scene(request, backend, played_on, folder, display)
             _play(scene, before_end)
             watch.look_at_incidents()
@@ -94,13 +94,13 @@ def can_share(request: Request) -> bool:
     """Whether the same tower and agents may serve other drills with these settings too."""
     drill, config = request.drill, request.config
     unchanged = drill.detection(config.drill).items() <= config.detection.items()
-    return unchanged and not drill.needs_own_stage(request.backend)
+    return unchanged and not drill.needs_own_environment(request.backend)
 
 
-def make_stage(request: Request, folder: Path, *, shared: bool = False) -> Stage:
+def make_environment(request: Request, folder: Path, *, shared: bool = False) -> Environment:
     """Prepare tower and agents as a drill needs them."""
     drill, config = request.drill, request.config
-    return Stage(
+    return Environment(
         folder,
         nodes=request.nodes,
         interval_s=config.drill.agent_interval_s,
@@ -121,7 +121,7 @@ def _name_program() -> str:
 
 
 def _set_scene(
-    request: Request, backend: str, stage: Stage, folder: Path, display: Display
+    request: Request, backend: str, environment: Environment, folder: Path, display: Display
 ) -> tuple[Scene, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
@@ -136,14 +136,14 @@ def _set_scene(
         parallelism=drill.parallelism,
         bare=drill.bare_launch or backend in drill.networked,
         named=drill.named,
-        environment=stage.clock.environment if stage.clock else None,
+        environment=environment.clock.environment if environment.clock else None,
     )
-    job.stage = stage.folder
-    client = PatientClient(stage.tower_url)
-    alone = not stage.shared and not drill.attacked
+    job.environment_folder = environment.folder
+    client = PatientClient(environment.tower_url)
+    alone = not environment.shared and not drill.attacked
     watch = Watch(client, name, drill.expected.statuses, alone=alone)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
-    return Scene(drill, variables, stage, job, watch, display), watch
+    return Scene(drill, variables, environment, job, watch, display), watch
 
 
 def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
@@ -156,19 +156,19 @@ def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
 
 
 def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, object]) -> Result:
-    drill, sight = request.drill, scene.sight
+    drill, observed = request.drill, scene.observed
     ranks = scene.ranks if drill.is_fault else ()
     answer = Answer(
-        verdict=sight.verdict,
-        statuses_seen=tuple(sight.statuses),
-        incidents=tuple(str(one.get("summary")) for one in sight.incidents),
-        complaints=tuple(sight.complaints),
+        verdict=observed.verdict,
+        statuses_seen=tuple(observed.statuses),
+        incidents=tuple(str(one.get("summary")) for one in observed.incidents),
+        complaints=tuple(observed.complaints),
     )
     return Result(
         drill=drill,
         backend=backend,
         ranks=ranks,
-        sight=sight,
+        observed=observed,
         judgement=judge(scene.expected, ranks, answer),
         settings_changed=changed,
     )
@@ -177,7 +177,7 @@ def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, obj
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="watchtower-drill-"))
-    tidier = start_prop("tidier.py", [str(folder)], folder)  # for a drill that is killed
+    tidier = start_fixture("tidier.py", [str(folder)], folder)  # for a drill that is killed
     try:
         yield folder
     finally:

@@ -1,6 +1,6 @@
 """What the story of a drill is told with: start, wait, disturb, watch.
 
-Every wait looks at the tower ten times a second and has a deadline.
+Every wait polls the tower ten times a second and has a deadline.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from watchtower.drills.children import Child, first_words, start_fixture
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill, Plan, Variables
+from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
-from watchtower.drills.parts import Part, first_words, start_prop
-from watchtower.drills.stage import Stage
-from watchtower.drills.watch import Sight, Watch
+from watchtower.drills.watch import Observed, Watch
 
-PROP_DEADLINE_S = 10.0
-"""How long a prop may take to start: it is a small script."""
+FIXTURE_DEADLINE_S = 10.0
+"""How long a fixture may take to start: it is a small script."""
 STEP_POLL_S = 0.005
-"""How often to look for a step that has just ended: a small part of the next one."""
+"""How often to poll for a step that has just ended: a small part of the next one."""
 SLACK = 4.0
 """A step may take this many times its mean before the drill gives up on its own machine."""
 
@@ -36,7 +36,7 @@ class Scene:
         self,
         drill: Drill,
         variables: Variables,
-        stage: Stage,
+        environment: Environment,
         job: TrainingJob,
         watch: Watch,
         display: Display,
@@ -50,12 +50,12 @@ class Scene:
         self.node = job.layout.node_of(variables.rank)
         self.ranks = _blamed(drill, job, self.rank)
         """The ranks that the fault goes to, or that are to blame together."""
-        self.stage = stage
+        self.environment = environment
         self.job = job
-        self.sight = watch.sight
+        self.observed = watch.observed
         self._watch = watch
         self._display = display
-        self._props: list[Part] = []
+        self._fixtures: list[Child] = []
         self._beside: list[TrainingJob] = []
         self._untouchable: int | None = None
 
@@ -80,20 +80,20 @@ class Scene:
         job.launch(self._plan())
         return job
 
-    def see_beside(self) -> Sight:
+    def see_beside(self) -> Observed:
         """Let a second job of the same kind come to its final verdict; return what was seen."""
         job = self.launch_beside()
         watch = self._watch.make_twin(job.name)
 
         def is_final() -> bool:
-            watch.look()
-            watch.sight.fault_at = job.log.fault_at
-            return watch.sight.final_since is not None
+            watch.poll()
+            watch.observed.fault_at = job.log.fault_at
+            return watch.observed.final_since is not None
 
         self._wait_for_pace(is_final, self.variables.step, "verdict on the job beside")
         self._beside.remove(job)
         job.end()
-        return watch.sight
+        return watch.observed
 
     def warm_up(self) -> None:
         """Wait until the job has trained long enough for its pace to be known."""
@@ -107,7 +107,7 @@ class Scene:
 
     def note(self, text: str) -> None:
         """Tell whoever watches what the drill does."""
-        self._display.note(text, self.sight)
+        self._display.note(text, self.observed)
 
     def trace(self, rank: int) -> None:
         """Let another process trace a rank and hold it."""
@@ -141,28 +141,28 @@ class Scene:
         begun = self.job.log.step
         deadline = time.monotonic() + self.settings.start_deadline_s
         while self.job.log.step == begun and time.monotonic() < deadline:
-            self.job.look()
+            self.job.poll()
             time.sleep(STEP_POLL_S)
         if self.job.network:
             self.job.network.cut_all()
 
     def set_up(self, script: str, *words: str) -> dict[str, Any]:
-        """Start a prop and wait for what it has to say; it is ended before the job is."""
-        prop = start_prop(script, words, self.job.folder)
-        self._props.append(prop)
-        self.wait_until(lambda: first_words(prop) is not None, PROP_DEADLINE_S, prop.name)
-        return first_words(prop) or {}
+        """Start a fixture and wait for what it has to say; it is ended before the job is."""
+        fixture = start_fixture(script, words, self.job.folder)
+        self._fixtures.append(fixture)
+        self.wait_until(lambda: first_words(fixture) is not None, FIXTURE_DEADLINE_S, fixture.name)
+        return first_words(fixture) or {}
 
-    def signal_props(self, number: Signals) -> None:
+    def signal_fixtures(self, number: Signals) -> None:
         """Send a signal to everything that was set up."""
-        for prop in self._props:
-            prop.signal(number)
+        for fixture in self._fixtures:
+            fixture.signal(number)
 
     def step_clock(self, seconds: float) -> None:
         """Set the wall clock of everything in the drill."""
         self.note(f"the wall clock jumps by {seconds:+g} s")
-        if self.stage.clock:
-            self.stage.clock.step(seconds)
+        if self.environment.clock:
+            self.environment.clock.shift(seconds)
 
     def want_mentioned(self, word: str) -> None:
         """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""
@@ -170,7 +170,7 @@ class Scene:
 
     def complain(self, text: str) -> None:
         """Note something that is wrong whatever the verdict says."""
-        self.sight.complaints.append(text)
+        self.observed.complaints.append(text)
 
     # Waiting
 
@@ -189,18 +189,18 @@ class Scene:
         until = time.monotonic() + settings.verdict_deadline_s
         while time.monotonic() < until:
             self._look()
-            since = self.sight.final_since
+            since = self.observed.final_since
             if since is not None and time.monotonic() - since >= settings.linger_s:
                 return
 
     def forget_final(self) -> None:
         """Ask for the final verdict anew: a tower that was restarted has to find it again."""
-        self.sight.final_since = None
-        self.sight.statuses.append("unseen")
+        self.observed.final_since = None
+        self.observed.statuses.append("unseen")
 
     def follow(self, job: TrainingJob) -> None:
         """Ask for the verdict on this job from now on, under the tower's name for it."""
-        self.sight.job = self.find_job(job) or self.sight.job
+        self.observed.job = self.find_job(job) or self.observed.job
 
     def find_job(self, job: TrainingJob) -> str | None:
         """What the tower calls a job that was given no name: the one with its processes."""
@@ -219,9 +219,9 @@ class Scene:
         if not self._watch.has_series():
             self.complain("the open incident has no series on /metrics")
 
-    def compare(self, usual: Sight) -> None:
+    def compare(self, usual: Observed) -> None:
         """Complain if the verdict took longer than the usual one, by more than is allowed."""
-        taken_s, usual_s = self.sight.fault_to_verdict_s, usual.fault_to_verdict_s
+        taken_s, usual_s = self.observed.fault_to_verdict_s, usual.fault_to_verdict_s
         allowed_s = (usual_s or 0.0) + self.settings.neighbour_delay_s
         if taken_s is not None and taken_s > allowed_s:
             self.complain(f"the verdict took {taken_s} s, at most {allowed_s:.1f} s are right")
@@ -237,7 +237,7 @@ class Scene:
         if not isinstance(verdict, dict):
             self.complain(f"incident {incident} cannot be read any more")
             return
-        self.sight.verdict = verdict
+        self.observed.verdict = verdict
         if len(self.incidents()) > 1:
             self.complain("a second incident was opened")
 
@@ -246,7 +246,7 @@ class Scene:
         until = time.monotonic() + deadline_s
         while time.monotonic() < until:
             self._look()
-            if self.sight.statuses and self.sight.statuses[-1] in statuses:
+            if self.observed.statuses and self.observed.statuses[-1] in statuses:
                 return
 
     def wait_for_end(self, deadline_s: float) -> None:
@@ -269,19 +269,19 @@ class Scene:
 
     def end(self) -> None:
         """End the job and whatever the drill started beside it."""
-        for prop in self._props:
-            prop.end()
+        for fixture in self._fixtures:
+            fixture.end()
         for job in (*self._beside, self.job):
             job.end()
 
     def _look(self) -> None:
         started = time.monotonic()
-        self.stage.check()
+        self.environment.check()
         for job in (self.job, *self._beside):
-            job.look()
-        self._watch.look()
+            job.poll()
+        self._watch.poll()
         self._look_for_tracer()
-        self._display.show(self.sight)
+        self._display.show(self.observed)
         time.sleep(max(0.0, self.settings.poll_s - (time.monotonic() - started)))
 
     def _look_for_tracer(self) -> None:
@@ -297,7 +297,7 @@ class Scene:
                 return True
             if self.job.has_failed():
                 # Its last words may tell of the fault: read them before giving up.
-                self.job.look()
+                self.job.poll()
                 if not condition():
                     raise DrillError(f"the job failed before its {what}", self.job.tail())
             return False
@@ -307,9 +307,9 @@ class Scene:
         self.wait_until(met, deadline_s, what)
 
     def _note_fault(self, moment: float, text: str) -> None:
-        self.sight.fault_at = moment
-        self.sight.fault_text = text
-        self._display.note(f"fault: {text}", self.sight)
+        self.observed.fault_at = moment
+        self.observed.fault_text = text
+        self._display.note(f"fault: {text}", self.observed)
 
     def _plan(self) -> Plan:
         settings = self.settings

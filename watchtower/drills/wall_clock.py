@@ -11,10 +11,10 @@ import struct
 import subprocess
 from pathlib import Path
 
+from watchtower.drills.children import FIXTURES
 from watchtower.drills.errors import DrillError
-from watchtower.drills.parts import PROPS
 
-SOURCE = PROPS / "wall_clock.c"
+SOURCE = FIXTURES / "wall_clock.c"
 COMPILE_DEADLINE_S = 60.0
 SECONDS = struct.Struct("<q")
 
@@ -47,7 +47,7 @@ class WallClock:
         """What a process needs in order to read this clock."""
         return {"LD_PRELOAD": str(self._library), "WATCHTOWER_DRILL_CLOCK": str(self._shared)}
 
-    def step(self, seconds: float) -> None:
+    def shift(self, seconds: float) -> None:
         """Set the clock forward or back, for every process that reads it, at once."""
         self._offset_s += round(seconds)
         with self._shared.open("r+b") as file:  # mapped by others: never truncated

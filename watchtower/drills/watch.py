@@ -14,7 +14,7 @@ JOB_EVERY_S = 0.25
 
 
 @dataclass(slots=True)
-class Sight:
+class Observed:
     """Everything seen so far; displays draw it."""
 
     job: str
@@ -45,7 +45,7 @@ class Sight:
 
 
 class Watch:
-    """Asks the tower at every look and notes what has changed."""
+    """Polls the tower and notes what has changed."""
 
     def __init__(
         self,
@@ -56,34 +56,36 @@ class Watch:
         alone: bool = True,
     ) -> None:
         """Watch a job. `alone` means that every job of this tower belongs to the drill."""
-        self.sight = Sight(job=job, started_at=time.monotonic(), final_statuses=final_statuses)
+        self.observed = Observed(
+            job=job, started_at=time.monotonic(), final_statuses=final_statuses
+        )
         self._client = client
         self._alone = alone
         self._job_at = 0.0
         self._incidents_at = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask once."""
-        verdict = self._client.verdict(self.sight.job)
+        verdict = self._client.verdict(self.observed.job)
         now = time.monotonic()
         if verdict is not None:
-            note_verdict(self.sight, verdict, now)
+            note_verdict(self.observed, verdict, now)
         if now - self._job_at >= JOB_EVERY_S:
             self._job_at = now
-            self.sight.view = self._client.job(self.sight.job) or self.sight.view
+            self.observed.view = self._client.job(self.observed.job) or self.observed.view
         if now - self._incidents_at >= INCIDENTS_EVERY_S:
             self._incidents_at = now
             self.look_at_incidents()
 
     def look_at_incidents(self) -> None:
         """Ask for the incidents now: all of a tower that watches nothing but the drill."""
-        incidents = self._client.incidents(None if self._alone else self.sight.job)
+        incidents = self._client.incidents(None if self._alone else self.observed.job)
         if incidents is not None:
-            self.sight.incidents = incidents
+            self.observed.incidents = incidents
 
     def make_twin(self, job: str) -> Watch:
         """Watch another job of the same tower."""
-        return Watch(self._client, job, self.sight.final_statuses, alone=False)
+        return Watch(self._client, job, self.observed.final_statuses, alone=False)
 
     def count_jobs(self, owner: str) -> int:
         """How many live jobs of this owner the tower knows."""
@@ -91,7 +93,7 @@ class Watch:
 
     def has_series(self) -> bool:
         """Whether the metrics show the job's open incident."""
-        label = f'training_job="{self.sight.job}"'
+        label = f'training_job="{self.observed.job}"'
         lines = (self._client.metrics() or "").splitlines()
         return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
 
@@ -110,26 +112,26 @@ class Watch:
     def incidents_in_full(self) -> list[Json]:
         """Every incident of the job with its verdict and stacks."""
         self.look_at_incidents()
-        found = (self._client.incident(str(one.get("id"))) for one in self.sight.incidents)
+        found = (self._client.incident(str(one.get("id"))) for one in self.observed.incidents)
         return [incident for incident in found if incident is not None]
 
 
-def note_verdict(sight: Sight, verdict: Json, now: float) -> None:
+def note_verdict(observed: Observed, verdict: Json, now: float) -> None:
     """Take in a verdict that was read at `now`."""
-    sight.verdict = verdict
+    observed.verdict = verdict
     status = str(verdict.get("status"))
-    if not sight.statuses or sight.statuses[-1] != status:
-        sight.statuses.append(status)
-    if sight.fault_at is None:
+    if not observed.statuses or observed.statuses[-1] != status:
+        observed.statuses.append(status)
+    if observed.fault_at is None:
         return
-    if sight.named_at is None and names_cause(verdict):
-        sight.named_at = now
-    if sight.hung_at is None and status == "hung":
-        sight.hung_at = now
-    if not is_final(verdict, sight.final_statuses):
-        sight.final_since = None
-    elif sight.final_since is None:
-        sight.final_since = now
+    if observed.named_at is None and names_cause(verdict):
+        observed.named_at = now
+    if observed.hung_at is None and status == "hung":
+        observed.hung_at = now
+    if not is_final(verdict, observed.final_statuses):
+        observed.final_since = None
+    elif observed.final_since is None:
+        observed.final_since = now
 
 
 def _between(start: float | None, end: float | None) -> float | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from watchtower.worker import Worker
+from watchtower.daemon_executor import DaemonExecutor
 
 MAX_GROUP = 256
 """Writes in one transaction: what is read meanwhile waits for no more than these."""
@@ -50,7 +50,7 @@ _T = TypeVar("_T")
 class GroupedWrites:
     """Takes writes from any thread; the writer thread carries them out in order."""
 
-    def __init__(self, thread: Worker, find_file: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, thread: DaemonExecutor, find_file: Callable[[], sqlite3.Connection]) -> None:
         """`find_file` gives the database to the writer thread, and raises if it is not there."""
         self._thread, self._find_file = thread, find_file
         self._groups: deque[list[_Write]] = deque()

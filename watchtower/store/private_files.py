@@ -20,14 +20,14 @@ def make_private_folder(folder: Path, prefix: str) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=FOLDER_MODE)
         folder.chmod(FOLDER_MODE)  # the umask may have taken our own rights
-    has_strangers = False
+    has_other_files = False
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(prefix):
-                has_strangers = True
+                has_other_files = True
             elif entry.is_file(follow_symlinks=False):
                 _close(entry.path, entry.stat(follow_symlinks=False), FILE_MODE)
-    if not has_strangers:
+    if not has_other_files:
         _close(str(folder), folder.stat(), FOLDER_MODE)
 
 

@@ -46,7 +46,7 @@ class Retention:
         1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
     )
     dumps_per_job_mb: float = setting(
-        400, 1, 1_000_000, "Dumps of one job: two looks at 16,384 ranks, and no job fills it all."
+        400, 1, 1_000_000, "Dumps of one job: two dumps of 16,384 ranks, and no job fills it all."
     )
     dump_days: float = setting(
         30,
@@ -155,7 +155,7 @@ def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bo
     return False
 
 
-def _past_mutes(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
     past = db.execute("SELECT job FROM mutes WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
     return _remove(db, "mutes", "job", [job for (job,) in past])
 
@@ -191,5 +191,5 @@ _STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
     _too_much_evidence,
     _old_jobs,
     _too_many_pauses,
-    _past_mutes,
+    _past_silences,
 )

@@ -13,7 +13,7 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
-from watchtower.store.records import GenerationRow, Incident, PauseRow
+from watchtower.store.values import GenerationRow, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
@@ -52,7 +52,7 @@ WHERE job = ? AND taken_at >= ? AND (taken_at < ? OR (taken_at = ? AND id < ?))
 ORDER BY taken_at DESC, id DESC LIMIT ?
 """
 
-SAVE_MUTE = """
+SAVE_SILENCE = """
 INSERT INTO mutes (job, since, until, reason) VALUES (?, ?, ?, ?)
 ON CONFLICT (job) DO UPDATE SET since = excluded.since, until = excluded.until,
     reason = excluded.reason

@@ -21,22 +21,22 @@ import msgspec
 
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
+from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
-from watchtower.store.records import (
+from watchtower.store.retention import MB, Retention, prune
+from watchtower.store.values import (
     Ack,
     DumpRow,
     GenerationRow,
     Incident,
-    Memory,
-    Mute,
     PauseRow,
+    Silence,
+    StartupState,
 )
-from watchtower.store.retention import MB, Retention, prune
 from watchtower.wire.dumps import SentBatch
-from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.store")
 
@@ -77,7 +77,7 @@ class SqliteStore:
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
-        self._thread = Worker("store")
+        self._thread = DaemonExecutor("store")
         self._writes = GroupedWrites(self._thread, self._find_file)
         try:
             self._lock = _lock(path)
@@ -138,7 +138,7 @@ class SqliteStore:
         return self._open
 
     def _find_file(self) -> sqlite3.Connection:
-        """The file, when it is where the next run will look for it. Raises OSError."""
+        """The file, when it is where the next run will search for it. Raises OSError."""
         db = self._db
         if _inode_of(self._path) != self._inode:
             raise OSError(
@@ -151,7 +151,7 @@ class SqliteStore:
         if self._thread.stop(CLOSE_S) and self._lock is not None:
             self._lock.close()
 
-    def recall(self) -> Memory:
+    def recall(self) -> StartupState:
         """Read what a starting tower needs to know. Raises StoreError."""
         if self.failure is not None:
             return self._thread.submit(self._recall_without_room).result()
@@ -186,13 +186,13 @@ class SqliteStore:
         row = (job, since, at, at, ident, PAGE)
 
         def read() -> list[DumpRow]:
-            page, size = list[DumpRow](), 0
+            found, size = list[DumpRow](), 0
             for batch, taken_at in self._db.execute(rows.DUMPS, row):
-                page.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
+                found.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
                 size += len(batch)
                 if size >= PAGE_BYTES:
                     break
-            return page
+            return found
 
         return self._thread.submit(read)
 
@@ -206,19 +206,19 @@ class SqliteStore:
         return self._write(lambda db: db.execute(fade, (share,)))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
-        """Note who looks after an incident; False when there is none of that id."""
+        """Note who handles an incident; False when there is none of that id."""
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
-    def save_mute(self, mute: Mute) -> Future[None]:
-        """Mute a job, or change how long."""
-        row = (mute.job, mute.since, mute.until, mute.reason)
-        return self._write(lambda db: db.execute(rows.SAVE_MUTE, row))
+    def save_silence(self, silence: Silence) -> Future[None]:
+        """Silence a job, or change for how long."""
+        row = (silence.job, silence.since, silence.until, silence.reason)
+        return self._write(lambda db: db.execute(rows.SAVE_SILENCE, row))
 
-    def remove_mute(self, job: str) -> Future[None]:
-        """Let a job page again."""
+    def remove_silence(self, job: str) -> Future[None]:
+        """End the silence of a job."""
         return self._write(lambda db: db.execute("DELETE FROM mutes WHERE job = ?", (job,)))
 
     def prune(self, wall: float) -> Future[None]:
@@ -242,13 +242,13 @@ class SqliteStore:
 
         return self._thread.submit(probe)
 
-    def look(self) -> Future[None]:
+    def check_file(self) -> Future[None]:
         """See whether the file is still there; cheap, for somebody who does not write."""
 
-        def look() -> None:
+        def check() -> None:
             self._find_file()
 
-        return self._thread.submit(look)
+        return self._thread.submit(check)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases."""
@@ -279,7 +279,7 @@ class SqliteStore:
 
         return self._writes.add(write)
 
-    def _recall_or_begin(self) -> Memory:
+    def _recall_or_begin(self) -> StartupState:
         try:
             return self._recall(self._db)
         except sqlite3.DatabaseError as error:
@@ -288,21 +288,21 @@ class SqliteStore:
             self._set_aside(error)
             return self._recall(self._db)
 
-    def _recall_without_room(self) -> Memory:
+    def _recall_without_room(self) -> StartupState:
         try:
             with contextlib.closing(read_file(self._path)) as db:
                 return self._recall(db)
         except Exception as error:
             log.error("nothing of the last run can be read from %s: %s", self._path, error)
-            return Memory(pauses={}, generations={}, incidents=())
+            return StartupState(pauses={}, generations={}, incidents=())
 
-    def _recall(self, db: sqlite3.Connection) -> Memory:
+    def _recall(self, db: sqlite3.Connection) -> StartupState:
         pauses: dict[str, tuple[Pause, ...]] = {}
         for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
             pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             pauses[job] = (*pauses.get(job, ()), pause)
         columns = "job, number, typical_step_s, processes, owner"
-        return Memory(
+        return StartupState(
             pauses=pauses,
             generations={
                 job: PastGeneration(
@@ -316,8 +316,8 @@ class SqliteStore:
                 )
             },
             incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
-            mutes=tuple(
-                Mute(job=job, since=since, until=until, reason=reason)
+            silences=tuple(
+                Silence(job=job, since=since, until=until, reason=reason)
                 for job, since, until, reason in db.execute(
                     "SELECT job, since, until, reason FROM mutes"
                 )

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from watchtower.daemon_executor import DaemonExecutor
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
 from watchtower.tower.clock import Clock
 from watchtower.tower.turns import Turns
-from watchtower.worker import Worker
 
 log = logging.getLogger("watchtower.tower")
 
@@ -67,30 +67,30 @@ class _Lane:
 
     def __init__(self, start: Callable[[], Diagnoser]) -> None:
         self._start = start
-        self._worker = Worker("diagnose")
+        self._executor = DaemonExecutor("diagnose")
         self._diagnoser: Diagnoser | None = None
         self._is_stopped = False
 
     def warm_up(self) -> None:
         """Start the process, unless it is there; it gets ready by itself."""
         if self._diagnoser is None and not self._is_stopped:
-            self._worker.submit(self._make_ready)
+            self._executor.submit(self._make_ready)
 
     async def ask(self, write: Callable[[], Request]) -> Answer:
-        return await asyncio.wrap_future(self._worker.submit(lambda: self._ask(write())))
+        return await asyncio.wrap_future(self._executor.submit(lambda: self._ask(write())))
 
     def stop(self) -> None:
         self._is_stopped = True
         if self._diagnoser is not None:
             self._diagnoser.kill()
-        self._worker.stop(patience_s=0)
+        self._executor.stop(patience_s=0)
 
     def _ask(self, request: Request) -> Answer:
         try:
             return self._make_ready().ask(request)
         except DiagnoserDiedError:
             self._diagnoser = None
-            self._worker.submit(self._make_ready)
+            self._executor.submit(self._make_ready)
             raise
 
     def _make_ready(self) -> Diagnoser:

@@ -8,11 +8,11 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.core.case import Case
-from watchtower.store.records import DumpRow, Incident
 from watchtower.store.rows import read_case
+from watchtower.store.values import DumpRow, Incident
+from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
-from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry
@@ -28,7 +28,7 @@ MAX_BYTES = 64_000_000
 """... and about so many bytes of them."""
 
 MARGIN_S = 60.0
-"""Dumps are looked for from this long before the stall: the wall clock may have been set since."""
+"""Dumps are searched from this long before the stall: the wall clock may have been set since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class StoredDumps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """An incident to take away: for a report, a golden, a look with another release."""
+    """An incident to take away: for a report, a golden, a replay with another release."""
 
     format: str
     watchtower: str
@@ -95,14 +95,14 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 
 async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDumps], bool]:
     """Read the newest dumps of an incident; true with them if these are all."""
-    archive, dumps, last, size = tower.archive, list[StoredDumps](), None, 0
-    page: list[DumpRow] = []
+    store_writer, dumps, last, size = tower.store_writer, list[StoredDumps](), None, 0
+    found: list[DumpRow] = []
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
     until = incident.closed_at or tower.clock.wall()
     while len(dumps) <= MAX_BATCHES and size < MAX_BYTES:
-        page = await archive.read(archive.store.dumps(incident.job, since, until, last))
-        if not page:
+        found = await store_writer.read(store_writer.store.dumps(incident.job, since, until, last))
+        if not found:
             break
-        dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in page]
-        last, size = page[-1], size + sum(len(d.sent.body) for d in page)
-    return dumps, not page
+        dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in found]
+        last, size = found[-1], size + sum(len(d.sent.body) for d in found)
+    return dumps, not found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.tower.archive import Archive
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
+from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Status
 
@@ -41,7 +41,7 @@ def check_health(tower: Tower) -> Health:
     nodes = tower.fleet.nodes
     said: dict[str, list[str]] = {}
     for name, node in sorted(nodes.items()):
-        for text in node.limits.sentences():
+        for text in node.gaps.sentences():
             said.setdefault(text, []).append(name)
     limits = [_with_nodes(text, names) for text, names in said.items()]
     shared = [name for name, node in sorted(nodes.items()) if now - node.shared_at < SHARED_S]
@@ -59,7 +59,7 @@ def check_health(tower: Tower) -> Health:
     return Health(
         ready=not trouble,
         detail=trouble or "able to decide",
-        store=_say_store(tower.archive),
+        store=_say_store(tower.store_writer),
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
@@ -70,7 +70,7 @@ def _find_trouble(tower: Tower, now: float) -> str:
     """Say why the tower cannot decide; empty when it can."""
     late_s, behind_s = now - tower.counters.last_tick_at, tower.runner.behind_s()
     if late_s >= TICK_IS_LATE_S:
-        return f"the last look at the jobs was {late_s:.0f} s ago"
+        return f"the last check of the jobs was {late_s:.0f} s ago"
     return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""
 
 
@@ -82,15 +82,15 @@ def say_state(tower: Tower) -> str:
     return f"{said}; hung: {', '.join(hung)}" if hung else said
 
 
-def _say_store(archive: Archive) -> str:
-    if archive.failing_since is None:
-        aside = archive.store.set_aside
+def _say_store(store_writer: StoreWriter) -> str:
+    if store_writer.failing_since is None:
+        aside = store_writer.store.set_aside
         return (
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )
     return (
-        f"fails since {rfc3339(archive.failing_since)}: {archive.failure}; incidents are kept in "
-        "memory, dumps are refused; make room in the data folder, or check its owner"
+        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents are "
+        "kept in memory, dumps are refused; make room in the data folder, or check its owner"
     )
 
 

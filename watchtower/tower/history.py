@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks
-from watchtower.store.records import Incident
 from watchtower.store.rows import read_case
-from watchtower.tower.archive import StoreFailedError
+from watchtower.store.values import Incident
+from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.paging import AckView, view_ack
+from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.stacks import Frame
@@ -98,11 +98,11 @@ async def last_verdict(tower: Tower, job: str) -> Verdict | None:
 
 async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
     """Read one incident as it is, written or not; None when there is none of that id."""
-    unsaved = next((one for one in tower.archive.unsaved(None) if one.id == incident_id), None)
+    unsaved = next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
     if unsaved is not None and unsaved.evidence is not None:
         return unsaved
     try:
-        stored = await tower.archive.read(tower.archive.store.incident(incident_id))
+        stored = await tower.store_writer.read(tower.store_writer.store.incident(incident_id))
     except StoreFailedError:
         if unsaved is None:
             raise
@@ -117,9 +117,9 @@ async def _read_incidents(tower: Tower, job: str | None, limit: int) -> list[Inc
 
     Those are given when it cannot be read either. Raises StoreFailedError when there is none.
     """
-    unsaved = tower.archive.unsaved(job)
+    unsaved = tower.store_writer.unsaved(job)
     try:
-        stored = await tower.archive.read(tower.archive.store.incidents(job, limit))
+        stored = await tower.store_writer.read(tower.store_writer.store.incidents(job, limit))
     except StoreFailedError:
         if not unsaved:
             raise

@@ -9,14 +9,14 @@ from watchtower.core.detection.aftermath import Loss, Opening, group_losses
 from watchtower.core.detection.detector import Kind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Incident
+from watchtower.store.values import Incident
 from watchtower.tower.clock import make_id, rfc3339
-from watchtower.tower.diagnosing import Conclusion
+from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import (
     add_entry,
     closed_verdict,
@@ -42,7 +42,7 @@ class LiveJob:
     generation: int
     watch: JobWatch
     pauses: Pauses
-    around: Surroundings = Surroundings()
+    context: StallContext = StallContext()
     incident: Incident | None = None
     """The open incident, else the latest one of this generation."""
     evidence: bytes | None = None
@@ -74,9 +74,9 @@ class LiveJob:
     """Every verdict of the present suspicion, or of the incident that it became."""
     _history_of: tuple[float, float, bool] | None = None
     """What `question` was when that suspicion began."""
-    _made: Conclusion | None = None
+    _result: DiagnosisResult | None = None
     """The latest diagnosis, while it does not stand."""
-    _made_at: float = 0.0
+    _diagnosed_at: float = 0.0
 
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
@@ -91,11 +91,11 @@ class LiveJob:
     def drop(self, excess: int) -> None:
         """Drop its cases. An incident that opens with this diagnosis has none."""
         self.evidence = self.earlier = None
-        if self._made is not None:
-            self._made = replace(self._made, evidence=None)
+        if self._result is not None:
+            self._result = replace(self._result, evidence=None)
 
     def _cases(self) -> Iterator[bytes]:
-        made = self._made.evidence if self._made else None
+        made = self._result.evidence if self._result else None
         return filter(None, (self.evidence, self.earlier, made))
 
     @property
@@ -109,7 +109,7 @@ class LiveJob:
 
     @property
     def is_acked(self) -> bool:
-        """Whether somebody looks after the open incident."""
+        """Whether the open incident is acknowledged."""
         incident = self.incident
         return bool(incident and incident.closed_at is None and incident.ack)
 
@@ -145,14 +145,14 @@ class LiveJob:
 
     def question(self) -> tuple[float, float, bool]:
         """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
-        census = self.watch.census
-        slow_since = census.since if census else 0.0
+        wait_counts = self.watch.wait_counts
+        slow_since = wait_counts.since if wait_counts else 0.0
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
     def note_condition(self, kind: Kind, now: float) -> None:
         """Remember since when the job is over, or out of sight; drop what no incident will need."""
         if self.watch.status in CLEAR:
-            self.evidence = self._made = None
+            self.evidence = self._result = None
         self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
 
@@ -180,7 +180,7 @@ class LiveJob:
         watch, incident = self.watch, self.current_incident
         if incident is not None:
             is_open = incident.closed_at is None
-            return self._standing_for(incident.verdict, now) if is_open else incident.verdict
+            return self._with_stall_age(incident.verdict, now) if is_open else incident.verdict
         if watch.status in (Status.SUSPECT, Status.SLOW) and watch.diagnosis is not None:
             return self._diagnosed(watch.status, watch.diagnosis, now)
         if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
@@ -188,10 +188,10 @@ class LiveJob:
             return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
-    def take_diagnosis(self, made: Conclusion, now: float, wall: float) -> list[Effect]:
+    def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
         """Give the watch a diagnosis. It is kept with its case and its time once it stands."""
-        effects = self.watch.take_diagnosis(made.diagnosis, now)
-        self._made, self._made_at = made, wall
+        effects = self.watch.take_diagnosis(result.diagnosis, now)
+        self._result, self._diagnosed_at = result, wall
         self._adopt()
         return effects
 
@@ -203,26 +203,26 @@ class LiveJob:
         return effects
 
     def _adopt(self) -> None:
-        made = self._made
-        if made is None or self.watch.diagnosis is not made.diagnosis:
+        result = self._result
+        if result is None or self.watch.diagnosis is not result.diagnosis:
             return
         if self._history_of != self.question():
             self._history, self._history_of = (), self.question()
-        self.evidence, self.diagnosed_at = made.evidence, self._made_at
-        self._history = add_entry(self._history, made.diagnosis, self._made_at)
-        self._made = None
+        self.evidence, self.diagnosed_at = result.evidence, self._diagnosed_at
+        self._history = add_entry(self._history, result.diagnosis, self._diagnosed_at)
+        self._result = None
 
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
         verdict = diagnosed_verdict(
             self.name, self.generation, status, diagnosis, self.diagnosed_at
         )
-        verdict = self._standing_for(verdict, now)
+        verdict = self._with_stall_age(verdict, now)
         patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
         if patience is None or hung_in_s is None:
             return verdict
         return replace(verdict, hung_in_s=round(hung_in_s, 1), hung_because=patience.reason)
 
-    def _standing_for(self, verdict: Verdict, now: float) -> Verdict:
+    def _with_stall_age(self, verdict: Verdict, now: float) -> Verdict:
         stall = self.watch.stall
         if stall is None:
             return verdict
@@ -249,7 +249,7 @@ class LiveJob:
         return self._hand_over(incident)
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
-        """Bring the open incident up to date; its evidence only where the conclusion changed."""
+        """Bring the open incident up to date; its evidence only if its diagnosis changed."""
         incident, diagnosis = self.incident, self.watch.diagnosis
         if incident is None:
             return None
@@ -262,7 +262,7 @@ class LiveJob:
                 opened_at=before.opened_at,
                 shared_cause=before.shared_cause,
             )
-        verdict = self._standing_for(verdict, now)
+        verdict = self._with_stall_age(verdict, now)
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
         return self._hand_over(
             replace(
@@ -280,7 +280,7 @@ class LiveJob:
         return incident
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
-        """Close the open incident as recovered or ended; its verdict keeps what was concluded."""
+        """Close the open incident as recovered or ended. Its verdict stays."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:
             return None

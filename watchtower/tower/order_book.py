@@ -18,7 +18,7 @@ Agent = tuple[str, str]
 
 class OrderBook:
     """Pending orders by agent. An order is handed out once: what it asks for is worth one try, and
-    the next look at the stall orders again."""
+    the next check of the stall orders again."""
 
     def __init__(self) -> None:
         self._pending: dict[Agent, dict[str, tuple[float, Order]]] = {}
@@ -30,18 +30,19 @@ class OrderBook:
         order_id: str,
         now: float,
         *,
-        glance: bool,
+        sample: bool,
         jitter_s: float = 0.0,
     ) -> None:
         """Order dumps of a job's ranks from `agents`; a newer order of a job replaces an older
-        one, but a glance no whole dump. The agents spread their dumps over `jitter_s`.
+        one, but a sample does not replace a whole dump. The agents spread their dumps over
+        `jitter_s`.
 
         With each agent comes what it calls the job: its name and owner.
         """
         self._expire(now)
         for agent, (name, owner) in agents.items():
             pending = self._pending.setdefault(agent, {})
-            if glance and _holds_whole(pending.get(job), now):
+            if sample and _holds_whole(pending.get(job), now):
                 continue
             if job in pending or _has_room(pending, owner):
                 order = Order(
@@ -49,7 +50,7 @@ class OrderBook:
                     job=name,
                     owner=owner,
                     expires_s=EXPIRES_S,
-                    glance=glance,
+                    glance=sample,
                     jitter_s=jitter_s,
                 )
                 pending[job] = (now, order)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.fleet.shares import CALM, Candidate, rank_fairly
-from watchtower.store.records import GenerationRow, PauseRow
+from watchtower.store.values import GenerationRow, PauseRow
 
 MAX_PENDING = 8192
 """Rows that wait; an owner may add more while it has less than is left."""

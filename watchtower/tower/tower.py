@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
+from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
 from watchtower.core.detection.detector import Condition, Detector, Kind
 from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.detection.effects import (
@@ -25,25 +26,25 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.snapshot import Sketch, is_dumped_since, sketch_case
-from watchtower.core.detection.surroundings import Surroundings, view_surroundings
-from watchtower.core.detection.unbeaten import wants_look
+from watchtower.core.detection.no_heartbeat import wants_sample
+from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.records import Incident, Memory
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.archive import DAY_S, Archive, recall_dumps
+from watchtower.store.values import Incident, StartupState
+from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
-from watchtower.tower.diagnosing import conclude
+from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
-from watchtower.tower.paging import Paging
+from watchtower.tower.silences import Silences
+from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
@@ -73,22 +74,23 @@ class Tower:
         self,
         policy: Policy,
         store: SqliteStore,
-        memory: Memory,
+        startup: StartupState,
         clock: Clock,
         start_diagnoser: Callable[[], Diagnoser],
     ) -> None:
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
-        self.fleet.past.update(memory.generations)
-        self.archive = Archive(store, memory, clock)
-        self.paging = Paging(self.archive, memory.mutes, clock)
+        self.fleet.past.update(startup.generations)
+        self.store_writer = StoreWriter(store, startup, clock)
+        self.silences = Silences(self.store_writer, startup.silences, clock)
+        self.acks = Acks(self.store_writer, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
-        self._pauses = {job: Pauses(known) for job, known in memory.pauses.items()}
+        self._pauses = {job: Pauses(known) for job, known in startup.pauses.items()}
         for job, known in self._pauses.items():
             self.fleet.count_kept(PAUSES, job, known)
         self._faded_on = int(clock.wall() // DAY_S)
@@ -106,7 +108,7 @@ class Tower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.runner.stop()
-        self.archive.close()
+        self.store_writer.close()
 
     def take_report(self, report: Report) -> ReportReply:
         """Take one node's report. Raises FleetFullError when a bound is reached."""
@@ -140,23 +142,23 @@ class Tower:
         now, batch = self.clock.now(), sent.batch
         name = self.fleet.labels.find(batch.job, batch.owner)
         if batch.glance:
-            self._take_glance(name, batch, now)
+            self._take_sample(name, batch, now)
             return DumpReceipt(id=batch.id)
         taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
             self._judge_soon(name)
-        saving, receipt = self.archive.begin_dumps(name, sent), DumpReceipt(id=batch.id)
+        saving, receipt = self.store_writer.begin_dumps(name, sent), DumpReceipt(id=batch.id)
         del sent, batch, taken  # a decoded batch is many times as large as its message
-        await self.archive.wait(saving, "the dumps")
+        await self.store_writer.wait(saving, "the dumps")
         self.counters.dumps += 1
         return receipt
 
-    def _take_glance(self, name: str, batch: DumpBatch, now: float) -> None:
+    def _take_sample(self, name: str, batch: DumpBatch, now: float) -> None:
         live, job = self.live.get(name), self.fleet.jobs.get(name)
         if live is not None and job is not None and live.generation == job.generation.number:
             dumps = job.generation.own(batch)
-            live.watch.looks.take(dumps, batch.stacks, now - batch.held_s)
+            live.watch.samples.take(dumps, batch.stacks, now - batch.held_s)
 
     def tick(self) -> None:
         """Judge every job; one job's failure never stops the watch of the others."""
@@ -167,14 +169,13 @@ class Tower:
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
         self._fade_pauses()
-        self.archive.tick(now)
+        self.store_writer.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
 
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
-            loop = asyncio.get_running_loop()
-            self._judging = loop.call_later(JUDGE_WITHIN_S, self._judge_dirty)
+            self._judging = asyncio.get_running_loop().call_later(JUDGE_WITHIN_S, self._judge_dirty)
         self._dirty.add(name)
 
     def _judge_dirty(self) -> None:
@@ -183,7 +184,7 @@ class Tower:
             self._tick_job(self.fleet.jobs[name], self.clock.now())
 
     def _tick_job(self, job: Job, now: float) -> None:
-        self._guard(job, "checking it", lambda: self._step(job, self._live_job(job), now))
+        self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))
 
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
         if not self.troubles.guard(job.name, what, work, job.sharer):
@@ -198,43 +199,43 @@ class Tower:
             self._carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
-        left = self.archive.claim_left(job.name, number)
+        left = self.store_writer.claim_left(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
         log.info("job %s: attempt %d seen", job.name, number, extra={"sharer": job.sharer})
-        self.archive.remember(job, begun)
+        self.store_writer.remember(job, begun)
         return begun
 
-    def _step(self, job: Job, live: LiveJob, now: float) -> None:
+    def _check_job(self, job: Job, live: LiveJob, now: float) -> None:
         gen = job.generation
-        if self._is_returning(job, live, now):
+        if self._hold_back(job, live, now):
             return
-        looks = live.watch.looks
-        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, looks)
+        samples = live.watch.samples
+        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
         losses = self._find_losses(live, gen, now)
         self._carry_out(live, gen, live.take_losses(losses, gen, now), now)
-        live.around = self._look_around(gen, live, condition, now)
-        effects = live.watch.step(condition, live.around, now)
+        live.context = self._stall_context(gen, live, condition, now)
+        effects = live.watch.advance(condition, live.context, now)
         self._carry_out(live, gen, effects, now)
-        if wants_look(gen, looks, self.policy, now):
-            self._look(live, gen, now)
+        if wants_sample(gen, samples, self.policy, now):
+            self._order_sample(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live)
         if gen.is_paced or condition.kind is Kind.CHANGING:
-            self.archive.remember(job, live)
+            self.store_writer.remember(job, live)
 
-    def _look(self, live: LiveJob, gen: Generation, now: float) -> None:
-        """Order a glance at every rank of a job of which none beats."""
-        seen = self.detector.find_seen(gen.live(), self.fleet.nodes, now)
-        live.watch.looks.begin({record.vitals.rank for record in seen}, now)
-        self._order_dumps(live, gen, DumpsWanted(reason="look", again=True, glance=True), now)
+    def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:
+        """Order a sample of every rank of a job without heartbeats."""
+        reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
+        live.watch.samples.begin({record.vitals.rank for record in reporting}, now)
+        self._order_dumps(live, gen, DumpsWanted(reason="sample", again=True, sample=True), now)
 
-    def _is_returning(self, job: Job, live: LiveJob, now: float) -> bool:
-        """Whether ranks, or dumps of theirs, are yet to come back after a restart of the tower, or
-        of a job that restarts too often. Until then ranks would be taken for missing."""
+    def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
+        """Return whether the job is not judged yet, and give the watch the reason: the tower was
+        restarted, or the job restarts too often. Else its ranks would be taken for missing."""
         gen = job.generation
         if reason := job.attempts.say_refused(now, self.policy.silence_s):
             live.watch.reason = reason
@@ -249,7 +250,7 @@ class Tower:
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
         try:
-            await recall_dumps(self.archive, self.clock, self.fleet, gen)
+            await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
         finally:
@@ -257,13 +258,13 @@ class Tower:
         if self.live.get(live.name) is live:
             self._tick_job(self.fleet.jobs[live.name], self.clock.now())
 
-    def _look_around(
+    def _stall_context(
         self, gen: Generation, live: LiveJob, condition: Condition, now: float
-    ) -> Surroundings:
+    ) -> StallContext:
         if condition.stall is None:
-            return Surroundings(typical_s=gen.pace("").typical_s)
+            return StallContext(typical_s=gen.pace("").typical_s)
         stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
-        return view_surroundings(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
+        return stall_context_of(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
     def _carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
@@ -279,10 +280,10 @@ class Tower:
                 case DiagnosisWanted() if gen is not None:
                     self._start_diagnosis(live, gen, now)
                 case PauseLearned(pause=pause):
-                    self.archive.keep_pause(live.name, pause, sharer)
+                    self.store_writer.save_pause(live.name, pause, sharer)
                     self.fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self.archive.keep(self._write_incident(live, effect, now), sharer)
+                    self.store_writer.save(self._write_incident(live, effect, now), sharer)
 
     def _write_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
@@ -318,7 +319,7 @@ class Tower:
             gen.job,
             make_id(self.clock.wall()),
             now,
-            glance=wanted.glance,
+            sample=wanted.sample,
             jitter_s=jitter_s(len(gen.ranks)),
         )
 
@@ -331,10 +332,10 @@ class Tower:
         live.is_diagnosing, live.is_asked_again = True, False
         self._start(self._diagnose(live, gen, self.fleet.jobs[live.name].sharer))
 
-    def _sketch(self, live: LiveJob, gen: Generation) -> Sketch:
+    def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
         live.is_asked_again = False  # what came in while it waited is in
-        return sketch_case(gen, nodes, self.detector, watch.stall, watch.census, now)
+        return collect_case_inputs(gen, nodes, self.detector, watch.stall, watch.wait_counts, now)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -343,20 +344,19 @@ class Tower:
 
     async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
-        take = partial(self._sketch, live, gen)
+        take = partial(self._collect_inputs, live, gen)
+        earlier = live.earlier
         try:
-            conclusion = await conclude(
-                self.runner, live.name, owner, take, live.earlier, again=again
-            )
+            result = await run_diagnosis(self.runner, live.name, owner, take, earlier, again=again)
         finally:
             live.is_diagnosing = False
         now = self.clock.now()
         self.counters.diagnoses += 1
         if self.live.get(live.name) is not live:
             return  # another generation has begun
-        says_more = not conclusion.diagnosis.why_not or live.watch.diagnosis is None
+        says_more = not result.diagnosis.why_not or live.watch.diagnosis is None
         if says_more and asked == live.question():  # else it speaks of a stall that is over
-            effects = live.take_diagnosis(conclusion, now, self.clock.wall())
+            effects = live.take_diagnosis(result, now, self.clock.wall())
             self._carry_out(live, gen, effects, now)
         if live.is_asked_again:
             self._start_diagnosis(live, gen, now)
@@ -371,12 +371,12 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             wall = self.clock.wall()
-            self.archive.keep(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
+            self.store_writer.save(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
-            self.archive.forget(job.name, self.fleet.past[job.name])
+            self.store_writer.forget(job.name, self.fleet.past[job.name])
             self._orders.drop(job.name)
             self.runner.forget(job.name)
-            self._keep_pauses(job.name)
+            self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))
             del self.live[job.name]
 
@@ -387,9 +387,9 @@ class Tower:
             self._faded_on += days
             for pauses in self._pauses.values():
                 pauses.fade(FADE_A_DAY**days)
-            self.archive.fade_pauses(FADE_A_DAY**days)
+            self.store_writer.fade_pauses(FADE_A_DAY**days)
 
-    def _keep_pauses(self, name: str) -> None:
+    def _retain_pauses(self, name: str) -> None:
         """Keep what was learned of a job that is over, as the newest; the oldest make room."""
         pauses = self._pauses.pop(name, None)
         if pauses:

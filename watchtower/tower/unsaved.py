@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watchtower.core.fleet.quotas import Quota
-from watchtower.store.records import Ack, Incident
+from watchtower.store.values import Ack, Incident
 
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails, shared by owners; of further ones only the

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
+from watchtower.core.text import clean, say_duration
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
@@ -54,13 +54,13 @@ def diagnosed_verdict(
 def plain_verdict(
     job: str, generation: int, status: Status, reason: str, step: int | None
 ) -> Verdict:
-    """Write the verdict of a job that has no diagnosis: healthy, or not looked at closely yet."""
+    """Write the verdict of a job that has no diagnosis: healthy, or not diagnosed yet."""
     cause = {Status.SUSPECT: Cause.UNKNOWN, Status.SLOW: Cause.JOB_SLOW}.get(status)
     confidence = 0.9 if status is Status.SLOW else 0.0
     name = clean(job)
     summary = f"job {name} is {status.value}: {reason}"
     if status is Status.SLOW:
-        summary = f"job {name} is slow: {reason}; its ranks are being looked at"
+        summary = f"job {name} is slow: {reason}; its ranks are being sampled"
     if status is Status.SUSPECT:
         summary = f"job {name} is suspect: {reason}"
     return Verdict(

@@ -8,7 +8,7 @@ from watchtower.core.detection.progress import ProgressView, view_progress
 from watchtower.core.fleet.generation import Generation
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
-from watchtower.tower.paging import MuteView, view_mute
+from watchtower.tower.silences import SilenceView, view_silence
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Progress, SharedCause, Status, Verdict
@@ -69,7 +69,7 @@ class JobSummary:
     incident: str | None
     """The open incident, or the one that the job ended in or has just recovered from."""
     muted_until: str | None
-    """Until then it pages nobody."""
+    """Its alerts are silenced until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class JobView:
     """Second processes that claim a rank of this job."""
     nodes: list[NodeView]
     dumps: DumpsView
-    mute: MuteView | None
+    mute: SilenceView | None
     verdict: Verdict
 
 
@@ -105,7 +105,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None
-    gen, now, mute = job.generation, tower.clock.now(), tower.paging.mute_of(name)
+    gen, now, mute = job.generation, tower.clock.now(), tower.silences.find(name)
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
@@ -122,8 +122,8 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         ranks=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
-        dumps=DumpsView(have=live.around.dumps_have, want=live.around.dumps_want),
-        mute=view_mute(mute) if mute else None,
+        dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
+        mute=view_silence(mute) if mute else None,
         verdict=verdict,
     )
 
@@ -164,7 +164,7 @@ def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> 
 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
-    job, mute = tower.fleet.jobs[live.name], tower.paging.mute_of(live.name)
+    job, mute = tower.fleet.jobs[live.name], tower.silences.find(live.name)
     gen = job.generation
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
@@ -203,7 +203,7 @@ def _view_node(tower: Tower, name: str, now: float) -> NodeView:
     if node is None:
         return NodeView(node=name, silent_for_s=0.0, limits=[])
     silent_s = round(now - node.seen_at, 2)
-    return NodeView(node=name, silent_for_s=silent_s, limits=list(node.limits.sentences()))
+    return NodeView(node=name, silent_for_s=silent_s, limits=list(node.gaps.sentences()))
 
 
 def _step(step: int) -> int | None:

@@ -189,7 +189,7 @@ class DumpBatch:
     """Every group that one of `group_logs` is of."""
     group_logs: tuple[GroupLog, ...] = ()
     glance: bool = False
-    """Taken by an order for a glance: soft state, that nobody keeps."""
+    """A sample, see the order's field: soft state that is not stored."""
     owner: str = ""
     """Whose job, as in the report. Empty from an agent that knows no owners."""
 

@@ -49,8 +49,8 @@ class Order:
     expires_s: float
     ranks: tuple[int, ...] = ()
     glance: bool = False
-    """One round without child processes: only where each rank is. It is asked for every 30 s where
-    no rank beats, and an agent that does not know it takes a whole dump."""
+    """A sample: one round without child processes, only where each rank is. The tower orders one
+    every 30 s if no rank has heartbeats. An agent that does not know the field dumps as usual."""
     owner: str = ""
     """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
     jitter_s: float = 0.0

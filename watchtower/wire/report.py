@@ -197,7 +197,7 @@ class RankVitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLimits:
+class AgentGaps:
     """What this agent cannot do, as sentences for `/readyz` and a verdict's missing evidence."""
 
     python_stacks: str = ""
@@ -220,7 +220,7 @@ class AgentLimits:
         check_text("owners", self.owners, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return what is limited."""
+        """Return the sentences of the gaps there are."""
         every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
         return tuple(filter(None, every))
 
@@ -235,7 +235,7 @@ class Report:
     """Random per agent run: tells a restarted agent from a second one with the same node name."""
     interval_s: float
     ranks: tuple[RankVitals, ...] = ()
-    limits: AgentLimits = AgentLimits()
+    limits: AgentGaps = AgentGaps()
 
     def __post_init__(self) -> None:
         """Check the bounds."""

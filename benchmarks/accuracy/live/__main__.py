@@ -41,7 +41,7 @@ def main() -> None:
 
 def why_not(tool: Tool, drill: Drill) -> str | None:
     """Say why a tool has nothing to say in this drill; None where it is run."""
-    if drill.name.endswith("_unbeaten"):
+    if drill.name.endswith("_no_heartbeat"):
         return "the tool needs a call in the training code, and this job makes none"
     if drill.name.startswith("tower_restart"):
         return "the drill restarts watchtower itself; its fault is that of dataloader_sleep"

@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from benchmarks.accuracy.live.tool import THRESHOLD_S, Said, Text, Tool, shorten
 from watchtower.core.policy import Policy
+from watchtower.drills.children import Child
 from watchtower.drills.drill import Drill
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import HOST, Launch, free_port
-from watchtower.drills.parts import Part
 from watchtower.drills.settings import DrillSettings
 
 CHECK_EVERY_S = 1.0
@@ -51,9 +51,9 @@ def read(text: Text) -> Said | None:
     return Said(accused=accused, text=shorten(words), is_final=failed is not None)
 
 
-def start_ft_launcher(launch: Launch) -> Iterator[Part]:
+def start_ft_launcher(launch: Launch) -> Iterator[Child]:
     """Start all ranks under one ft_launcher, as start_torchruns does under torchrun."""
-    yield Part(
+    yield Child(
         f"{launch.label}-ft-launcher",
         [
             *(sys.executable, "-W", "ignore", "-m", LAUNCHER),

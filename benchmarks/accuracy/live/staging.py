@@ -17,7 +17,7 @@ from watchtower.drills.launching import Layout
 from watchtower.drills.runner import CHANCE_STEPS
 from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
-from watchtower.drills.watch import Sight
+from watchtower.drills.watch import Observed
 
 SETTINGS = DrillSettings(verdict_deadline_s=60.0)
 """Those of every drill, but for the deadline: a tool that has said nothing this long after the
@@ -41,20 +41,20 @@ class Listener:
     """Listens to what the processes of the job write; takes the place of the drill's `Watch`."""
 
     def __init__(self, tool: Tool, job: TrainingJob, folder: Path) -> None:
-        self.sight = Sight(job=job.name, started_at=time.monotonic())
+        self.observed = Observed(job=job.name, started_at=time.monotonic())
         self.said = Said()
         self._tool, self._job, self._folder = tool, job, folder
 
-    def look(self) -> None:
-        """Read everything anew, after a look at the job: what ended has written all it will."""
+    def poll(self) -> None:
+        """Read everything anew, after a poll of the job: what ended has written all it will."""
         has_ended = self._job.has_ended()
         said = self._tool.read(read_text(self._folder, self._job.name))
-        sight, now = self.sight, time.monotonic()
+        observed, now = self.observed, time.monotonic()
         if said is not None:
             self.said = said
-            sight.named_at = sight.named_at or now
+            observed.named_at = observed.named_at or now
         is_final = self.said.is_final or has_ended
-        sight.final_since = (sight.final_since or now) if is_final else None
+        observed.final_since = (observed.final_since or now) if is_final else None
 
 
 class NoStage:
@@ -72,10 +72,10 @@ class NoStage:
 class NoDisplay:
     """Shows nothing."""
 
-    def note(self, text: str, sight: Sight) -> None:
+    def note(self, text: str, observed: Observed) -> None:
         """Leave it."""
 
-    def show(self, sight: Sight) -> None:
+    def show(self, observed: Observed) -> None:
         """Leave it."""
 
 
@@ -105,7 +105,7 @@ def play(
             drill.act(scene)
         finally:
             scene.end()
-    named_s = listener.sight.fault_to_verdict_s if listener.said.accused else None
+    named_s = listener.observed.fault_to_verdict_s if listener.said.accused else None
     return Heard(ranks=scene.ranks, said=listener.said, fault_to_verdict_s=named_s)
 
 

@@ -2,7 +2,7 @@
 
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
@@ -47,12 +47,12 @@ class Story:
         self.now = 106.0
         self.effects: list[object] = []
 
-    def see(self, condition: Condition, seconds: float = 0.0, **around) -> list[object]:
-        around = Surroundings(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | around))
-        effects = list(self.watch.step(condition, around, self.now))
+    def see(self, condition: Condition, seconds: float = 0.0, **context) -> list[object]:
+        context = StallContext(**({"dumps_have": 4, "dumps_want": 4, "typical_s": 1.0} | context))
+        effects = list(self.watch.advance(condition, context, self.now))
         for _ in range(round(seconds)):
             self.now += 1
-            effects += self.watch.step(condition, around, self.now)
+            effects += self.watch.advance(condition, context, self.now)
         self.effects += effects
         return effects
 

@@ -10,16 +10,16 @@ from watchtower.core.detection.dump_timing import (
     DiagnosisTiming,
     jitter_s,
 )
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 
 
-def around(have, want=8):
-    return Surroundings(dumps_have=have, dumps_want=want, evidence=(float(have),))
+def context(have, want=8):
+    return StallContext(dumps_have=have, dumps_want=want, evidence=(float(have),))
 
 
 def is_due(timing, have, now, *, want=8, says_enough=False, is_diagnosed=False):
     return timing.is_due(
-        around(have, want), says_enough=says_enough, is_diagnosed=is_diagnosed, now=now
+        context(have, want), says_enough=says_enough, is_diagnosed=is_diagnosed, now=now
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.core.builders import a_stack, as_sent, case_of
+from watchtower.core.detection.case_inputs import collect_case_inputs
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.snapshot import sketch_case
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
@@ -118,7 +118,7 @@ def test_a_claimed_world_size_costs_neither_time_nor_memory(fleet):
     assert gen.world_size == MAX_WORLD_SIZE
     stall = detector.judge(gen, fleet.nodes, Pauses(), 500.0).stall
     assert len(stall.ranks) == MIN_MISSING + 1
-    case = case_of(sketch_case(gen, fleet.nodes, detector, stall, None, 500.0))
+    case = case_of(collect_case_inputs(gen, fleet.nodes, detector, stall, None, 500.0))
     assert len(case.ranks) == MIN_MISSING + 1
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.core.builders import a_stack, as_sent
 from tests.properties import is_thorough
-from watchtower.core.detection.looks import Looks
+from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.attempts import REFILL_S
 from watchtower.core.fleet.fleet import Fleet
@@ -26,7 +26,7 @@ from watchtower.core.policy import Policy
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, SentBatch, ThreadDump
-from watchtower.wire.report import AgentLimits, Beat, Ending, EndingKind, RankVitals, Report
+from watchtower.wire.report import AgentGaps, Beat, Ending, EndingKind, RankVitals, Report
 
 USER, OTHER = "uid:1000", "uid:2000"
 LIMIT = 4 << 20
@@ -54,14 +54,14 @@ def long_vitals(job: str, rank: int, pid: int, **more) -> RankVitals:
     return vitals(job, rank, pid, wchan=wide(MAX_NAME), beat=beat, **more)
 
 
-def report(node: str, *ranks: RankVitals, limits: AgentLimits | None = None) -> Report:
+def report(node: str, *ranks: RankVitals, gaps: AgentGaps | None = None) -> Report:
     return Report(
         version=1,
         node=node,
         agent_id=node,
         interval_s=1.0,
         ranks=ranks,
-        limits=limits or AgentLimits(),
+        limits=gaps or AgentGaps(),
     )
 
 
@@ -214,14 +214,14 @@ def sentences(fleet: Fleet) -> int:
     """Agents of many nodes that say much of themselves."""
     for number in range(1000):
         words = [wide(MAX_TEXT) for _ in range(5)]
-        limits = AgentLimits(
+        gaps = AgentGaps(
             python_stacks=words[0],
             process=words[1],
             spool=words[2],
             ranks=words[3],
             owners=words[4],
         )
-        fleet.take_report(report(f"m{number}", limits=limits), 1.0)
+        fleet.take_report(report(f"m{number}", gaps=gaps), 1.0)
     return 1000
 
 
@@ -297,17 +297,17 @@ def test_a_job_that_is_forgotten_takes_nothing(fleet):
 
 
 def test_stack_samples_of_a_rank_are_small_whatever_its_records_say():
-    looks = Looks()
-    looks.begin({0}, 0.0)
+    samples = Samples()
+    samples.begin({0}, 0.0)
     logs = tuple(f"{n:016x}" for n in range(4096))
     (dump,) = batch("bad", "b", {0: 7}, "n1").ranks
     with traced() as grown:
         for at in range(3):
             records = RankCollectives(logs=tuple(f"{log}{at}" for log in logs))
-            looks.take([replace(dump, collectives=records)], [a_stack("f train.py:1")], float(at))
+            samples.take([replace(dump, collectives=records)], [a_stack("f train.py:1")], float(at))
             del records
         assert grown() < 10_000
-    assert looks.seen[0].changed_at == 2.0
+    assert samples.latest[0].changed_at == 2.0
 
 
 def test_learned_pauses_count_and_the_shortest_are_dropped_first(fleet, monkeypatch):

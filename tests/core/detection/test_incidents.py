@@ -16,7 +16,7 @@ from watchtower.core.detection.effects import (
 )
 from watchtower.core.detection.incidents import NEXT, JobWatch
 from watchtower.core.detection.patience import patience_for
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
@@ -65,12 +65,12 @@ def test_a_motionless_suspect_that_others_wait_for_is_hung_after_ten_seconds():
     assert IncidentOpened in story.kinds()
 
 
-def test_the_stacks_are_looked_at_again_before_an_incident_opens():
+def test_the_stacks_are_dumped_again_before_an_incident_opens():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
     second = story.see(stalled(), seconds=7)
-    assert DumpsWanted(reason="second look", again=True) in second
+    assert DumpsWanted(reason="second dump", again=True) in second
 
 
 def test_without_a_diagnosis_nothing_becomes_an_incident():
@@ -229,7 +229,7 @@ def test_a_new_generation_closes_what_was_open():
 
 
 PATIENCE = [
-    # diagnosis, around, seconds, part of the reason
+    # diagnosis, context, seconds, part of the reason
     ({}, {}, 10, "does not move"),
     ({}, {"typical_s": 4.0}, 20, "does not move"),
     ({"suspects_moving": True}, {}, 30, "moves without stepping"),
@@ -255,17 +255,22 @@ PATIENCE = [
     ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
     ({"suspects": ()}, {"starting": True, "all_still": True}, 30, "nothing moves"),
     ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
-    ({}, {"unbeaten": True}, 10, "does not move"),
-    ({"suspects_moving": True}, {"unbeaten": True}, 900, "no step is known"),
-    ({"peers_waiting": False}, {"unbeaten": True, "all_still": True}, 900, "no rank is waiting"),
-    ({"suspects": ()}, {"unbeaten": True, "all_still": True}, 900, "no rank is known"),
+    ({}, {"no_heartbeat": True}, 10, "does not move"),
+    ({"suspects_moving": True}, {"no_heartbeat": True}, 900, "no step is known"),
+    (
+        {"peers_waiting": False},
+        {"no_heartbeat": True, "all_still": True},
+        900,
+        "no rank is waiting",
+    ),
+    ({"suspects": ()}, {"no_heartbeat": True, "all_still": True}, 900, "no rank is known"),
 ]
 
 
-@pytest.mark.parametrize(("diagnosis", "around", "seconds", "reason"), PATIENCE)
-def test_patience_depends_on_what_the_evidence_says(diagnosis, around, seconds, reason):
-    around = Surroundings(**({"typical_s": 1.0} | around))
-    patience = patience_for(a_diagnosis(**diagnosis), around, Pauses(), Policy())
+@pytest.mark.parametrize(("diagnosis", "context", "seconds", "reason"), PATIENCE)
+def test_patience_depends_on_what_the_evidence_says(diagnosis, context, seconds, reason):
+    context = StallContext(**({"typical_s": 1.0} | context))
+    patience = patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy())
     assert patience.length_s == seconds
     assert reason in patience.reason
 
@@ -292,8 +297,8 @@ REASONS = [
 
 @pytest.mark.parametrize(("diagnosis", "reason"), REASONS)
 def test_the_reason_of_a_patience_says_of_waits_what_the_summary_says(diagnosis, reason):
-    around = Surroundings(typical_s=1.0)
-    assert patience_for(a_diagnosis(**diagnosis), around, Pauses(), Policy()).reason == reason
+    context = StallContext(typical_s=1.0)
+    assert patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy()).reason == reason
 
 
 def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
@@ -303,7 +308,7 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     statuses = []
     for _ in range(25):
         condition = world.report(1)
-        watch.step(condition, Surroundings(typical_s=1.0), world.now)
+        watch.advance(condition, StallContext(typical_s=1.0), world.now)
         if watch.status is Status.SUSPECT and watch.diagnosis is None:
             watch.take_diagnosis(a_diagnosis(), world.now)
         statuses.append(watch.status)

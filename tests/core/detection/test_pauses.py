@@ -9,7 +9,7 @@ from watchtower.core.detection.effects import (
     StatusChanged,
 )
 from watchtower.core.detection.patience import patience_for
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
@@ -68,8 +68,8 @@ def test_an_incident_teaches_no_pause_however_it_ended():
 
 
 def test_however_long_a_pause_was_seen_patience_has_an_end():
-    around = Surroundings(typical_s=1.0)
+    context = StallContext(typical_s=1.0)
     pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
-    patience = patience_for(a_diagnosis(), around, pauses, Policy())
+    patience = patience_for(a_diagnosis(), context, pauses, Policy())
     assert patience.length_s == Policy().learned_max_s
     assert patience.reason == "a pause of 10800 s was seen here before"

@@ -14,7 +14,7 @@ from tests.properties import examples
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause, Status
@@ -96,8 +96,8 @@ class AnyTimeline(RuleBasedStateMachine):
         self.now += after
         stall = Stall(why=why, since=self.now - 6, ranks=frozenset({2}))
         given = Condition(kind=kind, reason="any", stall=stall if kind is Kind.STALLED else None)
-        around = Surroundings(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
-        self.take(self.watch.step(given, around, self.now))
+        context = StallContext(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
+        self.take(self.watch.advance(given, context, self.now))
 
     @rule(cause=st.sampled_from(Cause), moving=st.booleans(), waiting=st.booleans())
     def hear(self, cause: Cause, moving: bool, waiting: bool) -> None:

@@ -12,8 +12,8 @@ from tests.synthesis.faults import FAULTS, imagine
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import launch, write_batches, write_reports
 from watchtower.core.case import Case
+from watchtower.core.detection.case_inputs import collect_case_inputs
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.detection.snapshot import sketch_case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
@@ -39,7 +39,9 @@ def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
     for name, job in fleet.jobs.items():
         stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
         gen = job.generation
-        made[name] = case_of(sketch_case(gen, fleet.nodes, detector, stall, None, NOW + 1.0))
+        made[name] = case_of(
+            collect_case_inputs(gen, fleet.nodes, detector, stall, None, NOW + 1.0)
+        )
     return made
 
 

@@ -22,7 +22,7 @@ from tests.system.agent.agent_processes import RunningAgent, Victim, new_mark
 
 @pytest.fixture
 def mark() -> str:
-    """What the environment of this test's ranks says, so that no other rank is looked at."""
+    """What the environment of this test's ranks says, so that no other rank is checked."""
     return new_mark()
 
 
@@ -44,7 +44,7 @@ def start(mark: str) -> Iterator[Callable[..., Victim]]:
 
 @pytest.fixture
 def run_agent(tmp_path: Path, mark: str) -> Iterator[Callable[..., RunningAgent]]:
-    """Start an agent that looks at this test's ranks only."""
+    """Start an agent that watches this test's ranks only."""
     running: list[RunningAgent] = []
 
     def run(tower_url: str, *options: str, **environment: str) -> RunningAgent:
@@ -60,7 +60,7 @@ def run_agent(tmp_path: Path, mark: str) -> Iterator[Callable[..., RunningAgent]
 
 @pytest.fixture
 def ptrace() -> None:
-    """Skip where one process of this user may not look into another one."""
+    """Skip where one process of this user may not read another one."""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
             scope = int(file.read())

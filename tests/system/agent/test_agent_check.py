@@ -10,7 +10,7 @@ import pytest
 
 from agent.delivery.spool import Spool
 from agent.dumpers.python_stacks import find_py_spy
-from agent.limits import look_at_limits
+from agent.gaps import find_gaps
 from agent.procfs import Proc
 from tests.agent.agent_scene import RecordingTower
 from tests.certificates import make_authority
@@ -34,7 +34,7 @@ def check(*options: str) -> tuple[int, dict[str, str]]:
 
 
 def test_where_nothing_is_limited_it_succeeds(tower: RecordingTower, tmp_path: Path) -> None:
-    if look_at_limits(Proc(), find_py_spy()).sentences():
+    if find_gaps(Proc(), find_py_spy()).sentences():
         pytest.skip("this user or machine is limited: run it as root with py-spy")
     code, said = check("--tower", tower.url, "--spool-dir", str(tmp_path))
     assert code == 0, said
@@ -109,7 +109,7 @@ def test_certificate_token_and_scope_are_those_of_a_run(tmp_path: Path) -> None:
 def test_a_py_spy_that_gives_nothing_is_said_although_it_has_a_version(
     tower: RecordingTower, tmp_path: Path
 ) -> None:
-    if look_at_limits(Proc(), find_py_spy()).python_stacks:
+    if find_gaps(Proc(), find_py_spy()).python_stacks:
         pytest.skip("py-spy is limited here anyhow: run it as root")
     broken = tmp_path / "py-spy"
     broken.write_text("#!/bin/sh\n[ $1 = --version ] && echo py-spy 0.0 || exit 1\n")

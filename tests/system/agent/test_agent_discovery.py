@@ -21,7 +21,7 @@ from tests.system.agent.agent_processes import PROGRAMS, Victim
 from tests.system.e2e.other_users import JOB_USER, become, needs_other_users
 
 Start = Callable[..., Victim]
-Look = Callable[[], list[FoundRank]]
+Find = Callable[[], list[FoundRank]]
 
 OBEYS = shlex.quote(str(PROGRAMS / "obeys.py"))
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
@@ -47,29 +47,29 @@ def found(discovery: Discovery) -> list[FoundRank]:
 
 
 @pytest.fixture
-def look(mark: str) -> Look:
-    """Look around; every look is a minute after the one before, so that each is due."""
+def find(mark: str) -> Find:
+    """Find the ranks; every check is a minute after the one before, so that each is due."""
     discovery, started = a_discovery(mark), time.monotonic()
-    looks = iter(range(10_000))
-    return lambda: discovery.tick(started + 61 * next(looks))
+    checks = iter(range(10_000))
+    return lambda: discovery.tick(started + 61 * next(checks))
 
 
 def pids(found: list[FoundRank]) -> set[int]:
     return {rank.process.pid for rank in found}
 
 
-def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, look: Look) -> None:
+def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, find: Find) -> None:
     victim = start(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", WATCHTOWER_JOB="llama")
-    (rank,) = look()
+    (rank,) = find()
     assert rank.process.pid == victim.pid
     assert rank.job.name == "llama"
     assert (rank.claim.rank, rank.claim.world_size, rank.claim.local_rank) == (3, 8, 1)
     assert rank.page is not None
 
 
-def test_a_process_without_a_rank_is_none(start: Start, look: Look) -> None:
+def test_a_process_without_a_rank_is_none(start: Start, find: Find) -> None:
     start(WORLD_SIZE="8")
-    assert look() == []
+    assert find() == []
 
 
 def test_the_agent_and_what_it_starts_are_no_ranks(start: Start, mark: str) -> None:
@@ -83,59 +83,59 @@ def test_the_agent_and_what_it_starts_are_no_ranks(start: Start, mark: str) -> N
     assert pids(found(a_discovery(mark))) == {victim.pid}
 
 
-def test_a_program_executed_by_a_rank_is_no_rank(start: Start, look: Look) -> None:
+def test_a_program_executed_by_a_rank_is_no_rank(start: Start, find: Find) -> None:
     victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
     victim.do(START_CHILD)
     victim.do("child.stdout.read(2)")
-    assert pids(look()) == {victim.pid}
-    assert pids(look()) == {victim.pid}
+    assert pids(find()) == {victim.pid}
+    assert pids(find()) == {victim.pid}
 
 
-def test_a_forked_worker_is_no_rank_and_its_page_is_its_parents(start: Start, look: Look) -> None:
+def test_a_forked_worker_is_no_rank_and_its_page_is_its_parents(start: Start, find: Find) -> None:
     victim = start(RANK="0")
     victim.do("beat(7)")
     victim.do(FORK)
     for _ in range(3):
-        (rank,) = look()
+        (rank,) = find()
         assert rank.process.pid == victim.pid
         assert rank.page is not None
         assert rank.page.read().step == 7
 
 
-def test_a_worker_that_outlives_its_rank_does_not_become_one(start: Start, look: Look) -> None:
+def test_a_worker_that_outlives_its_rank_does_not_become_one(start: Start, find: Find) -> None:
     victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
     worker = int(victim.do(FORK))
-    assert pids(look()) == {victim.pid}
+    assert pids(find()) == {victim.pid}
     victim.process.kill()
     victim.process.wait()
     assert os.path.exists(f"/proc/{worker}")
-    assert look() == []
+    assert find() == []
 
 
-def test_a_page_wins_over_the_process_above_it(start: Start, look: Look) -> None:
+def test_a_page_wins_over_the_process_above_it(start: Start, find: Find) -> None:
     victim = start(RANK="0", WATCHTOWER_HEARTBEAT="off")
-    assert pids(look()) == {victim.pid}
+    assert pids(find()) == {victim.pid}
     victim.do("os.environ['WATCHTOWER_HEARTBEAT'] = ''")
     program = f"import watchtower_heartbeat; {SLEEPER}"
     victim.do(f"child = subprocess.Popen([sys.executable, '-c', {program!r}], stdout=-1)")
     child = int(victim.do("child.stdout.read(2); print(child.pid)"))
-    assert pids(look()) == {child}
+    assert pids(find()) == {child}
 
 
-def test_a_rank_named_at_run_time_is_found_by_its_page(start: Start, look: Look) -> None:
+def test_a_rank_named_at_run_time_is_found_by_its_page(start: Start, find: Find) -> None:
     victim = start()
-    assert look() == []
+    assert find() == []
     victim.do("hb = Heartbeat(job='ray-job', rank=5, world_size=9); hb.beat(1)")
-    (rank,) = look()
+    (rank,) = find()
     assert (rank.process.pid, rank.job.name) == (victim.pid, "ray-job")
     assert (rank.claim.rank, rank.claim.world_size) == (5, 9)
 
 
-def test_a_job_name_on_the_page_wins_over_the_environment(start: Start, look: Look) -> None:
+def test_a_job_name_on_the_page_wins_over_the_environment(start: Start, find: Find) -> None:
     victim = start(RANK="0", WATCHTOWER_JOB="outside")
-    assert [rank.job.name for rank in look()] == ["outside"]
+    assert [rank.job.name for rank in find()] == ["outside"]
     victim.do("hb = Heartbeat(job='inside'); hb.beat(1)")
-    assert [rank.job.name for rank in look()] == ["inside"]
+    assert [rank.job.name for rank in find()] == ["inside"]
 
 
 def test_only_what_matches_is_watched(start: Start, mark: str) -> None:
@@ -145,40 +145,40 @@ def test_only_what_matches_is_watched(start: Start, mark: str) -> None:
 
 
 def test_a_page_in_a_directory_is_found_like_any_other(
-    start: Start, look: Look, tmp_path: object
+    start: Start, find: Find, tmp_path: object
 ) -> None:
     victim = start(RANK="0", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
     victim.do("beat(3)")
-    (rank,) = look()
+    (rank,) = find()
     assert rank.page is not None
     assert rank.page.read().step == 3
 
 
-def test_a_program_that_executes_itself_anew_gets_its_new_page(start: Start, look: Look) -> None:
+def test_a_program_that_executes_itself_anew_gets_its_new_page(start: Start, find: Find) -> None:
     victim = start(RANK="0")
     victim.do("beat(100)")
-    (before,) = look()
+    (before,) = find()
     victim.begin("os.execv(sys.executable, [sys.executable, sys.argv[0]])")
     victim._expect("ready")
     victim.do("beat(1)")
-    (after,) = look()
+    (after,) = find()
     assert after.process is before.process
     assert after.page is not None
     assert after.page.read().step == 1
 
 
-def test_the_program_in_a_shell_is_the_rank(start: Start, look: Look) -> None:
+def test_the_program_in_a_shell_is_the_rank(start: Start, find: Find) -> None:
     command = f"{shlex.quote(sys.executable)} {OBEYS} | cat; true"
     victim = start(["/bin/sh", "-c", command], RANK="0", WATCHTOWER_HEARTBEAT="off")
     python = int(victim.do("print(os.getpid())"))
     assert python != victim.pid
-    assert pids(look()) == {python}
+    assert pids(find()) == {python}
 
 
-def test_ranks_of_one_launcher_share_a_job_name(start: Start, look: Look) -> None:
+def test_ranks_of_one_launcher_share_a_job_name(start: Start, find: Find) -> None:
     for rank in ("0", "1"):
         start(RANK=rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
-    first, second = look()
+    first, second = find()
     assert first.job == second.job
     launcher = Proc().stat(os.getpid())
     assert launcher is not None
@@ -187,14 +187,14 @@ def test_ranks_of_one_launcher_share_a_job_name(start: Start, look: Look) -> Non
 
 @needs_other_users
 def test_another_user_s_process_with_the_environment_of_a_job_is_of_another_job(
-    start: Start, look: Look
+    start: Start, find: Find
 ) -> None:
     same = {"RANK": "0", "WATCHTOWER_JOB": "llama", "WATCHTOWER_HEARTBEAT": "off"}
     command = ["/bin/sleep", "600"]
     mine = start(command, expect=False, **same)
     other = start([*become(JOB_USER, []), *command], expect=False, **same)
     wait_until(lambda: Proc().name(other.pid) == "sleep", "it has become the other user")
-    ranks = {rank.pid: rank.job for rank in look()}
+    ranks = {rank.pid: rank.job for rank in find()}
     assert ranks == {
         mine.pid: JobKey("llama", f"uid:{os.getuid()}"),
         other.pid: JobKey("llama", f"uid:{JOB_USER}"),
@@ -230,32 +230,32 @@ def test_inside_a_user_namespace_a_process_belongs_to_who_made_it(start: Start) 
     assert find_user(Proc(), os.getpid()) == os.getuid()
 
 
-def test_a_process_beside_the_launcher_s_family_is_not_launched(start: Start, look: Look) -> None:
+def test_a_process_beside_the_launcher_s_family_is_not_launched(start: Start, find: Find) -> None:
     """Two ranks have one parent; a third process has a shell of its own above it."""
     family = [start(RANK=rank, WATCHTOWER_JOB="llama") for rank in ("0", "1")]
     command = f"RANK=0 {shlex.quote(sys.executable)} {OBEYS}; true"
     by_hand = start(["/bin/sh", "-c", command], WATCHTOWER_JOB="llama")
     python = int(by_hand.do("print(os.getpid())"))
-    launched = {rank.pid: rank.launched for rank in look()}
+    launched = {rank.pid: rank.launched for rank in find()}
     assert launched == {family[0].pid: True, family[1].pid: True, python: False}
     family[0].close()
     wait_until(lambda: not os.path.exists(f"/proc/{family[0].pid}"), "the process is gone")
-    assert {rank.pid: rank.launched for rank in look()} == {family[1].pid: True, python: False}
+    assert {rank.pid: rank.launched for rank in find()} == {family[1].pid: True, python: False}
 
 
-def test_a_rank_that_ended_is_not_found_any_more(start: Start, look: Look) -> None:
+def test_a_rank_that_ended_is_not_found_any_more(start: Start, find: Find) -> None:
     victim = start(RANK="0")
-    assert pids(look()) == {victim.pid}
+    assert pids(find()) == {victim.pid}
     victim.close()
     wait_until(lambda: not os.path.exists(f"/proc/{victim.pid}"), "the process is gone")
-    assert look() == []
+    assert find() == []
 
 
-def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, look: Look) -> None:
+def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, find: Find) -> None:
     victim = start(RANK="0", WORLD_SIZE="2", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
-    (before,) = look()
+    (before,) = find()
     victim.process.kill()
     wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
-    (after,) = look()
+    (after,) = find()
     assert (after.job, after.claim) == (before.job, before.claim)
     assert after.job.name == "10.0.0.1:29500"

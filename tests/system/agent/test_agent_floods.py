@@ -14,7 +14,7 @@ import pytest
 from agent.discovery.discovery import Discovery
 from agent.discovery.pages import find_page
 from agent.discovery.process_table import ProcessTable
-from agent.discovery.room import MAX_LIVING
+from agent.discovery.rank_quota import MAX_LIVING
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
 from tests.agent.agent_scene import wait_until

@@ -22,11 +22,11 @@ Start = Callable[..., Victim]
 
 
 def waits_in(pid: int, claim: Callable[[KernelWait], bool]) -> KernelWait:
-    def look() -> KernelWait | None:
+    def read_wait() -> KernelWait | None:
         wait = read_kernel_wait(Proc(), pid)
         return wait if claim(wait) else None
 
-    result: KernelWait = wait_until(look, "the process waits there")
+    result: KernelWait = wait_until(read_wait, "the process waits there")
     return result
 
 

@@ -47,74 +47,74 @@ def scene(start: Start) -> tuple[Victim, Scene]:
 
 
 def test_a_sleeping_rank_does_not_move(scene: tuple[Victim, Scene]) -> None:
-    _, sight = scene
-    sight.sample()
+    _, meters = scene
+    meters.sample()
     time.sleep(0.3)
-    movement = sight.sample()
+    movement = meters.sample()
     assert movement.cpu_cores < 0.2
     assert movement.io_readable
 
 
 def test_the_cpu_of_a_living_child_is_the_ranks(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
-    sight.sample()
+    victim, meters = scene
+    meters.sample()
     victim.do("pid = os.fork(); pid or spin()")
-    wait_until(lambda: sight.sample().cpu_cores > 0.2, "the child's CPU shows")
-    own = sight.proc.stat(victim.pid)
+    wait_until(lambda: meters.sample().cpu_cores > 0.2, "the child's CPU shows")
+    own = meters.proc.stat(victim.pid)
     assert own is not None
     assert own.cpu_s < 5
 
 
 def test_the_cpu_of_an_orphaned_grandchild_is_the_ranks(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
+    victim, meters = scene
     victim.do("helper = os.fork(); helper or (os.fork() or spin(), time.sleep(600))")
-    wait_until(lambda: sight.sample().cpu_cores > 0.2, "the grandchild's CPU shows")
+    wait_until(lambda: meters.sample().cpu_cores > 0.2, "the grandchild's CPU shows")
     victim.do("os.kill(helper, 9); os.waitpid(helper, 0)")
     for _ in range(3):
-        wait_until(lambda: sight.sample().cpu_cores > 0.2, "it still shows")
+        wait_until(lambda: meters.sample().cpu_cores > 0.2, "it still shows")
 
 
 def test_bytes_written_to_storage_are_seen(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
+    victim, meters = scene
     path = Path("/var/tmp") / f"watchtower-test-{os.getpid()}"
-    sight.sample()
+    meters.sample()
     try:
         victim.do(f"f = open('{path}', 'wb'); f.write(b'x' * (1 << 22)); f.flush()")
         victim.do("os.fsync(f.fileno())")
-        assert sight.sample().write_bytes_per_s > 0
+        assert meters.sample().write_bytes_per_s > 0
     finally:
         path.unlink()
 
 
 def test_more_children_than_the_budget_take_turns(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
+    victim, meters = scene
     for _ in range(3):
         victim.do("pid = os.fork(); pid or sleep_in_a_loader()")
-    sight.table.refresh()
-    _, left = sight.meter.sample(2)
+    meters.table.refresh()
+    _, left = meters.meter.sample(2)
     assert left == 0
-    _, left = sight.meter.sample(2)
-    assert all(meter.last is not None for meter in sight.meter._children.values())
+    _, left = meters.meter.sample(2)
+    assert all(meter.last is not None for meter in meters.meter._children.values())
 
 
 def test_a_stopped_process_is_stopped_and_later_runs_again(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
+    victim, meters = scene
     os.kill(victim.pid, signal.SIGSTOP)
-    wait_until(lambda: read_state(sight.files)[0] is ProcessState.STOPPED, "it is stopped")
+    wait_until(lambda: read_state(meters.files)[0] is ProcessState.STOPPED, "it is stopped")
     os.kill(victim.pid, signal.SIGCONT)
-    wait_until(lambda: read_state(sight.files)[0] is ProcessState.SLEEPING, "it sleeps")
+    wait_until(lambda: read_state(meters.files)[0] is ProcessState.SLEEPING, "it sleeps")
 
 
 def test_the_kernel_function_it_sleeps_in_is_told(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
+    victim, meters = scene
     wait_until(victim.is_asleep, "it waits for orders")
-    state, wchan = read_state(sight.files)
+    state, wchan = read_state(meters.files)
     assert state is ProcessState.SLEEPING
     assert "pipe" in wchan or not wchan  # some kernels tell nobody
 
 
 def test_a_process_that_is_gone_is_gone(scene: tuple[Victim, Scene]) -> None:
-    victim, sight = scene
-    read_state(sight.files)
+    victim, meters = scene
+    read_state(meters.files)
     victim.close()
-    assert read_state(sight.files) == (ProcessState.GONE, "")
+    assert read_state(meters.files) == (ProcessState.GONE, "")

@@ -15,7 +15,7 @@ from agent.discovery.discovery import Discovery
 from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 from watchtower.drills.catalogue.neighbours import USER
-from watchtower.drills.parts import Part, first_words, start_prop
+from watchtower.drills.children import Child, first_words, start_fixture
 
 MOST = 30
 """Processes that a drill may ask of the machine that it runs on."""
@@ -29,12 +29,12 @@ def until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def start_attack(folder: Path) -> tuple[Part, dict[str, list[int]]]:
+def start_attack(folder: Path) -> tuple[Child, dict[str, list[int]]]:
     environments = [{MARK: str(folder)}, {MARK: "elsewhere"}]
     plan = {"user": USER, "job": "llama", "ranks": 64, "environments": environments}
-    prop = start_prop("neighbours.py", [json.dumps(plan)], folder)
-    until(lambda: first_words(prop) is not None)
-    return prop, first_words(prop) or {}
+    fixture = start_fixture("neighbours.py", [json.dumps(plan)], folder)
+    until(lambda: first_words(fixture) is not None)
+    return fixture, first_words(fixture) or {}
 
 
 def users_of(pid: int) -> set[str]:
@@ -44,7 +44,7 @@ def users_of(pid: int) -> set[str]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 def test_they_are_another_user_s_claim_ranks_and_end_with_the_prop(tmp_path: Path) -> None:
-    prop, said = start_attack(tmp_path)
+    fixture, said = start_attack(tmp_path)
     try:
         assert len(said["pids"]) < MOST
         stay = said["pids"][:8]
@@ -64,6 +64,6 @@ def test_they_are_another_user_s_claim_ranks_and_end_with_the_prop(tmp_path: Pat
         until(sees_attack)
         assert any(view is not None and view.world_size == 64 for view in found["llama"])
     finally:
-        prop.end()
-    assert prop.exit_code() == 0
+        fixture.end()
+    assert fixture.exit_code() == 0
     assert [pid for pid in said["pids"] if Path(f"/proc/{pid}").exists()] == []

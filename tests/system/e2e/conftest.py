@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.e2e.drilled import Stages
+from tests.system.e2e.drilled import SharedEnvironment
 from tests.system.e2e.other_users import shared_folder, shared_python  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedEnvironment]:
     """Tower and agents for drills, started when the first drill needs them."""
-    made = Stages(tmp_path_factory)
+    made = SharedEnvironment(tmp_path_factory)
     yield made
     made.close()

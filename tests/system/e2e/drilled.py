@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from watchtower.drills.catalogue import DRILLS, find_drill
+from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
-from watchtower.drills.runner import Request, can_share, make_stage, run_drill
+from watchtower.drills.runner import Request, can_share, make_environment, run_drill
 from watchtower.drills.settings import read_config
-from watchtower.drills.stage import Stage
 
 CONFIG = Path(__file__).parent / "fast.toml"
 
@@ -35,9 +35,9 @@ LEFT_OUT = {
     "gc_pause",
     "restart_counts_differ",
     "clock_step",
-    "sigstop_unbeaten",
-    "tp_dp_cascade_unbeaten",
-    "d_state_unbeaten",
+    "sigstop_no_heartbeat",
+    "tp_dp_cascade_no_heartbeat",
+    "d_state_no_heartbeat",
     "hung_then_cancelled_sigint",
     "hung_then_cancelled_apart",
 }
@@ -73,16 +73,16 @@ def names_of_drills(backend: str) -> list[str]:
     return [name for name in names if run_all or name not in left_out]
 
 
-class Stages:
+class SharedEnvironment:
     """One tower and two agents for the drills of this process that can share them."""
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
         self._stack = contextlib.ExitStack()
-        self._stage: Stage | None = None
+        self._environment: Environment | None = None
 
     def assert_right(self, name: str, backend: str) -> None:
-        """Run a drill on the shared stage, or by its command on its own one."""
+        """Run a drill on the shared environment, or by its command on its own one."""
         config = read_config(CONFIG)
         request = Request(drill=find_drill(name), ranks=4, backend=backend, config=config)
         if can_share(request):
@@ -92,25 +92,27 @@ class Stages:
 
     def close(self) -> None:
         """End tower and agents; the next drill gets new ones."""
-        self._stage = None
+        self._environment = None
         self._stack.close()
 
-    def _assert_right_on(self, stage: Stage, request: Request) -> None:
+    def _assert_right_on(self, environment: Environment, request: Request) -> None:
         said = io.StringIO()
         try:
-            result = run_drill(request, PlainDisplay(said), stage=stage)
+            result = run_drill(request, PlainDisplay(said), environment=environment)
         except DrillError as error:
             self.close()  # a part of it may be what failed
             skip_if_more_is_needed(request.drill.name, str(error))
             pytest.fail(f"{error}\n{error.help_text}\n{said.getvalue()[-3000:]}")
         assert result.judgement.is_right, explain(result, said.getvalue())
 
-    def _open(self, request: Request) -> Stage:
-        if self._stage is None:
+    def _open(self, request: Request) -> Environment:
+        if self._environment is None:
             # Agents know the ranks by the folder's name: those of another run are not theirs.
-            folder = self._folders.mktemp(f"stage-{os.getpid()}-")
-            self._stage = self._stack.enter_context(make_stage(request, folder, shared=True))
-        return self._stage
+            folder = self._folders.mktemp(f"environment-{os.getpid()}-")
+            self._environment = self._stack.enter_context(
+                make_environment(request, folder, shared=True)
+            )
+        return self._environment
 
 
 def explain(result: Result, said: str) -> str:

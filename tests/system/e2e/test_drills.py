@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.e2e.drilled import Stages, names_of_drills
+from tests.system.e2e.drilled import SharedEnvironment, names_of_drills
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(420)]
 
 
 @pytest.mark.parametrize("name", names_of_drills("stdlib"))
-def test_the_drill_gets_the_right_rank_and_cause(name: str, stages: Stages):
-    stages.assert_right(name, "stdlib")
+def test_the_drill_gets_the_right_rank_and_cause(name: str, shared: SharedEnvironment):
+    shared.assert_right(name, "stdlib")

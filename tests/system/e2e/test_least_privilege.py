@@ -26,10 +26,10 @@ from tests.system.e2e.other_users import (
     needs_other_users,
     unit_capabilities,
 )
+from watchtower.drills.children import Child, wait_for_url
+from watchtower.drills.environment import toml_value
 from watchtower.drills.launching import PROGRAM
-from watchtower.drills.parts import Part, wait_for_url
 from watchtower.drills.settings import read_config
-from watchtower.drills.stage import toml_value
 
 pytestmark = [
     pytest.mark.e2e,
@@ -50,26 +50,26 @@ class World:
     def __init__(self, folder: Path, python: Path) -> None:
         self.folder = folder
         self.python = python
-        self.parts: list[Part] = []
+        self.children: list[Child] = []
         config = read_config(Path(__file__).parent / "fast.toml").detection
         lines = [f"{name} = {toml_value(value)}" for name, value in config.items()]
         (folder / "tower.toml").write_text("\n".join(["[detection]", *lines, ""]))
 
-    def start(self, name: str, words: list[str], **environment: str) -> Part:
-        self.parts.append(Part(name, words, self.folder, environment=environment))
-        return self.parts[-1]
+    def start(self, name: str, words: list[str], **environment: str) -> Child:
+        self.children.append(Child(name, words, self.folder, environment=environment))
+        return self.children[-1]
 
     def start_tower(self, name: str) -> str:
         words = ["-P", "-m", "watchtower", "serve", "--port", "0", "--data-dir", f"data-{name}"]
         tower = self.start(name, [sys.executable, *words, "--config", "tower.toml"])
         return wait_for_url(tower, DEADLINE_S)
 
-    def start_agent(self, name: str, tower: str, match: str, rights: list[str]) -> Part:
+    def start_agent(self, name: str, tower: str, match: str, rights: list[str]) -> Child:
         words = ["-P", "-m", "agent", "run", "--tower", tower, "--node", name, "--port", "0"]
         options = ["--interval", "0.5", "--match", match, "--py-spy", str(PY_SPY)]
         return self.start(f"agent-{name}", [*rights, str(self.python), *words, *options])
 
-    def start_job(self) -> list[Part]:
+    def start_job(self) -> list[Child]:
         event = {"act": "slow_storage", "rank": CULPRIT, "when": "step_end", "step": FAULT_STEP}
         plan = {"step_s": 0.2, "jitter": 0.15, "patient": True, "events": [event]}
         (self.folder / "plan.json").write_text(json.dumps(plan))
@@ -93,8 +93,8 @@ class World:
         ]
 
     def end(self) -> None:
-        for part in reversed(self.parts):
-            part.end(patience_s=0)
+        for child in reversed(self.children):
+            child.end(patience_s=0)
 
 
 def ask(url: str, path: str) -> Any:
@@ -107,10 +107,10 @@ def view(url: str) -> dict[str, Any]:
     return ask(url, f"/api/v1/jobs/{JOB}") if JOB in known else {}
 
 
-def wait_for(what: str, look: Callable[[], Any], world: World) -> Any:
+def wait_for(what: str, find: Callable[[], Any], world: World) -> Any:
     until = time.monotonic() + DEADLINE_S
-    while not (found := look()):
-        told = "\n".join(part.tail() for part in world.parts)
+    while not (found := find()):
+        told = "\n".join(child.tail() for child in world.children)
         assert time.monotonic() < until, f"no {what} within {DEADLINE_S} s\n{told}"
         time.sleep(0.1)
     return found
@@ -175,7 +175,7 @@ def sources(verdict: dict[str, Any]) -> set[str]:
     return {one["source"] for one in verdict["evidence"]}
 
 
-def ended(job: dict[str, Any], ranks: list[Part]) -> dict[str, Any] | None:
+def ended(job: dict[str, Any], ranks: list[Child]) -> dict[str, Any] | None:
     ranks[CULPRIT].exit_code()  # reap, as launchers do
     (one,) = [rank for rank in job["ranks"] if rank["rank"] == CULPRIT]
     return one["ended"]

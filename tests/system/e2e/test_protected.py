@@ -20,7 +20,7 @@ from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.cli import main
-from watchtower.drills.parts import Part
+from watchtower.drills.children import Child
 
 pytestmark = pytest.mark.e2e
 
@@ -144,10 +144,10 @@ def test_tools_of_the_agent_and_parts_of_a_drill_inherit_no_token(tmp_path, monk
     shown = ChildRunner(65536).run([shutil.which("env")], 30.0).output.decode()
     assert "PATH=" in shown
     assert ENVIRONMENT_TOKEN not in shown
-    part = Part("env", [shutil.which("env")], tmp_path, environment={"RANK": "0"})
-    wait_until(lambda: part.exit_code() is not None, "env ends")
-    assert "RANK=0" in part.output.read_text()
-    assert ENVIRONMENT_TOKEN not in part.output.read_text()
+    child = Child("env", [shutil.which("env")], tmp_path, environment={"RANK": "0"})
+    wait_until(lambda: child.exit_code() is not None, "env ends")
+    assert "RANK=0" in child.output.read_text()
+    assert ENVIRONMENT_TOKEN not in child.output.read_text()
 
 
 def test_tokens_are_rotated_without_a_restart(place, tmp_path):

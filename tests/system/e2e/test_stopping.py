@@ -109,8 +109,9 @@ def test_what_was_not_written_yet_is_written_before_the_end(tower: Running):
 
 def test_work_that_never_ends_does_not_hold_the_exit():
     code = (
-        "import time; from watchtower.worker import Worker; worker = Worker('slow');"
-        "worker.submit(lambda: time.sleep(60)); print(worker.stop(0.1))"
+        "import time; from watchtower.daemon_executor import DaemonExecutor; "
+        "executor = DaemonExecutor('slow'); "
+        "executor.submit(lambda: time.sleep(60)); print(executor.stop(0.1))"
     )
     begun = time.monotonic()
     done = subprocess.run(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from watchtower.commands.client import NotFoundError, TowerClient
+from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.settings import read_config
-from watchtower.drills.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -21,8 +21,8 @@ CONFIG = read_config(Path(__file__).parent / "fast.toml")
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    environment = Environment(
         tmp_path,
         nodes=2,
         interval_s=CONFIG.drill.agent_interval_s,
@@ -30,8 +30,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         forwarded=False,
         start_deadline_s=60.0,
     )
-    with stage:
-        yield stage
+    with environment:
+        yield environment
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def job(tmp_path: Path) -> Iterator[TrainingJob]:
 
 
 def test_a_hang_recovers_the_next_one_is_a_new_incident_and_the_end_closes_it(
-    stage: Stage, job: TrainingJob
+    environment: Environment, job: TrainingJob
 ):
-    client = TowerClient(stage.tower_url)
+    client = TowerClient(environment.tower_url)
 
     def verdict() -> dict:
-        job.look()
+        job.poll()
         try:
             return client.verdict("timeline")
         except NotFoundError:

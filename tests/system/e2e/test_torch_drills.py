@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from tests.system.e2e.drilled import Stages, names_of_drills
+from tests.system.e2e.drilled import SharedEnvironment, names_of_drills
 
 pytestmark = [
     pytest.mark.torch,
@@ -21,5 +21,5 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("name", names_of_drills("torch"))
-def test_the_drill_gets_the_right_rank_and_cause(name: str, stages: Stages):
-    stages.assert_right(name, "torch")
+def test_the_drill_gets_the_right_rank_and_cause(name: str, shared: SharedEnvironment):
+    shared.assert_right(name, "torch")

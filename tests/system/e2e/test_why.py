@@ -87,7 +87,7 @@ def test_who_is_awake_already_is_told(tmp_path: Path, say: Ask):
 
 
 @pytest.fixture
-def stranger() -> Iterator[tuple[str, list[bytes]]]:
+def foreign_server() -> Iterator[tuple[str, list[bytes]]]:
     """A server that answers everything with 200 and the same JSON."""
     answers = [b""]
 
@@ -113,8 +113,8 @@ def stranger() -> Iterator[tuple[str, list[bytes]]]:
 @pytest.mark.parametrize(
     "answer", [b"[]", b"null", b"{}", b'{"items": [1]}', b'{"items": [{}]}', b"<html>", b"[" * 9999]
 )
-def test_what_is_no_tower_is_said_to_be_none(stranger, say: Ask, answer: bytes):
-    url, answers = stranger
+def test_what_is_no_tower_is_said_to_be_none(foreign_server, say: Ask, answer: bytes):
+    url, answers = foreign_server
     answers[0] = answer
     commands = ("why", "why x", "jobs", "incidents", "incident x", "ack x", "mute x --for 1h")
     for words in commands:

@@ -1,4 +1,4 @@
-"""Runs small training programs as real processes and looks at them from outside."""
+"""Runs small training programs as real processes and checks them from outside."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def rank(wheel, train):
 @pytest.mark.parametrize("value", ["", "on", "off", "automatic"])
 def test_without_the_switch_nothing_is_imported(installed, value) -> None:
     assert installed.run(IMPORTED, WATCHTOWER_HEARTBEAT=value) == installed.run(IMPORTED, "-S")
-    look = "import sys; print('watchtower_heartbeat_auto' in sys.modules)"
-    assert installed.run(look, WATCHTOWER_HEARTBEAT=value) == "False"
+    check = "import sys; print('watchtower_heartbeat_auto' in sys.modules)"
+    assert installed.run(check, WATCHTOWER_HEARTBEAT=value) == "False"
 
 
 def test_with_the_switch_a_program_that_has_no_torch_is_left_alone(installed) -> None:
@@ -117,8 +117,8 @@ importlib.invalidate_caches()
     ("option", "works"), [("-I", True), ("-E", True), ("-s", True), ("-S", False)]
 )
 def test_options_that_leave_out_site_leave_out_the_switch(installed, option, works) -> None:
-    look = "import sys; print('watchtower_heartbeat_auto' in sys.modules)"
-    assert installed.run(look, option, **AUTO) == str(works)
+    check = "import sys; print('watchtower_heartbeat_auto' in sys.modules)"
+    assert installed.run(check, option, **AUTO) == str(works)
 
 
 STAND_IN = """
@@ -187,9 +187,9 @@ class TestWithTorch:
 
     def test_a_training_loop_without_a_line_of_ours_beats(self, installed, rank) -> None:
         trainer = rank(installed, **AUTO)
-        trainer.do("import sys; from watchtower_heartbeat_auto import Lookout")
-        trainer.do("assert isinstance(sys.meta_path[0], Lookout); import torch")
-        trainer.do("assert not any(isinstance(finder, Lookout) for finder in sys.meta_path)")
+        trainer.do("import sys; from watchtower_heartbeat_auto import ImportWatch")
+        trainer.do("assert isinstance(sys.meta_path[0], ImportWatch); import torch")
+        trainer.do("assert not any(isinstance(finder, ImportWatch) for finder in sys.meta_path)")
         trainer.do("assert 'watchtower_heartbeat' not in sys.modules")
         assert open_pages(trainer.pid) == []
         trainer.do(ONE_STEP)

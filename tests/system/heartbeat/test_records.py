@@ -374,7 +374,7 @@ dist.destroy_process_group()
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_torch_only_a_lookout_is_there() -> None:
+def test_without_torch_only_an_import_watch_is_there() -> None:
     program = (
         "import sys, watchtower_heartbeat; print({'torch', 'socket', 'ctypes'} & {*sys.modules})"
     )

@@ -21,7 +21,7 @@ from watchtower.core.diagnosis.deaths.endings import (
 )
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation, NodeRecord
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 OWN_DEATHS = frozenset(

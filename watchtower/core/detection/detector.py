@@ -1,6 +1,6 @@
-"""The detector: is this job stepping, starting, stalled, suspended, over, or out of sight?
+"""The detector: is this job stepping, starting, stalled, suspended, over, or out of reach?
 
-It looks at one generation at one moment and answers with a condition and the reason for it. What
+It judges one generation at one moment, and returns a condition with its reason. What
 follows from a condition (suspicion, an incident, an alert) is decided in `incidents`.
 """
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.detection.job_end import explain_end, find_end
-from watchtower.core.detection.looks import Looks
-from watchtower.core.detection.unbeaten import (
+from watchtower.core.detection.no_heartbeat import (
     change_limit_s,
     goes_on,
     has_changed,
-    is_unbeaten,
+    has_no_heartbeat,
     unchanged_since,
 )
+from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
 from watchtower.core.fleet.pace import Pauses
-from watchtower.core.phrases import say_duration, say_slower
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.text import say_duration, say_slower
 from watchtower.wire.report import ProcessState
 
 
@@ -33,13 +33,13 @@ class Kind(Enum):
     STEPPING = "stepping"
     STARTING = "starting"
     UNWATCHED = "unwatched"
-    """No rank beats, and looks have not told anything yet."""
+    """No rank has heartbeats, and there are not enough samples yet."""
     CHANGING = "changing"
-    """No rank beats, but looks find that it goes on."""
+    """No rank has heartbeats, but samples show changes."""
     STEPLESS = "stepless"
     """No step for longer than a healthy job takes, and nothing is overdue yet."""
     BLIND = "blind"
-    """No rank beats, and looks show no stack: the job is not watched."""
+    """No rank has heartbeats, and samples show no stack: the job is not watched."""
     SLOW = "slow"
     STALLED = "stalled"
     SUSPENDED = "suspended"
@@ -57,7 +57,7 @@ class Why(Enum):
     STARTUP = "startup"
     DEATH = "death"
     UNCHANGED = "unchanged"
-    """No rank beats, and looks find nothing that changes."""
+    """No rank has heartbeats, and samples show no change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a job is doing, and a sentence that says why we think so."""
+    """What a job is doing, and a sentence with the reason."""
 
     kind: Kind
     reason: str
@@ -91,60 +91,60 @@ class Detector:
         nodes: Mapping[str, NodeRecord],
         pauses: Pauses,
         now: float,
-        looks: Looks | None = None,
+        samples: Samples | None = None,
     ) -> Condition:
         """Say what the job is doing at `now`."""
-        looks = looks or Looks()
+        samples = samples or Samples()
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
-        seen = self.find_seen(live, nodes, now)
-        if not seen and self._is_left_by_the_silent(gen, nodes, now):
+        reporting = self.find_reporting(live, nodes, now)
+        if not reporting and self._is_left_by_the_silent(gen, nodes, now):
             return self._judge_end(gen, now)
-        if not seen:
+        if not reporting:
             return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
-        if all(r.vitals.state is ProcessState.STOPPED for r in seen):
+        if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
-            self._find_death(gen, seen, now)
-            or self._find_startup_stall(gen, seen, looks, now)
-            or self._find_overdue(gen, seen, nodes, pauses, now)
-            or self._find_unchanged(gen, seen, looks, now)
+            self._find_death(gen, reporting, now)
+            or self._find_startup_stall(gen, reporting, samples, now)
+            or self._find_overdue(gen, reporting, nodes, pauses, now)
+            or self._find_unchanged(gen, reporting, samples, now)
         )
         if stall is not None:
             return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
-        if len(seen) < len(live):
-            lost = sorted({r.key.node for r in live} - {r.key.node for r in seen})
+        if len(reporting) < len(live):
+            lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
             shown = ", ".join(lost[:5])
             return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
-        return self._judge_progress(gen, seen, looks, now)
+        return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
         """Whether a node's agent has not reported for longer than it may."""
         limit = self.policy.silence_s
         return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
 
-    def is_seen(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
-        """Whether a rank is reported: its node is, and with it this rank, not only others."""
-        return record.seen_at >= self._seen_from(nodes.get(record.key.node), now)
+    def is_reporting(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
+        """Whether the agent of a rank's node reports, and reports this rank."""
+        return record.seen_at >= self._reporting_from(nodes.get(record.key.node), now)
 
-    def find_seen(
+    def find_reporting(
         self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
     ) -> list[RankRecord]:
-        """Choose those for which `is_seen` holds: what a node says of it is worked out once."""
-        seen_from: dict[str, float] = {}
-        seen = []
+        """Return the records for which `is_reporting` holds. Each node is checked only once."""
+        reporting_from: dict[str, float] = {}
+        reporting = []
         for record in records:
             name = record.key.node
-            limit = seen_from.get(name)
+            limit = reporting_from.get(name)
             if limit is None:
-                limit = seen_from[name] = self._seen_from(nodes.get(name), now)
+                limit = reporting_from[name] = self._reporting_from(nodes.get(name), now)
             if record.seen_at >= limit:
-                seen.append(record)
-        return seen
+                reporting.append(record)
+        return reporting
 
-    def _seen_from(self, node: NodeRecord | None, now: float) -> float:
-        """Say when a rank of this node must have been reported last for it to be seen."""
+    def _reporting_from(self, node: NodeRecord | None, now: float) -> float:
+        """Return the time since which a rank of this node must have been reported to count."""
         if node is None or self.is_silent(node, now):
             return float("inf")
         return now - 2 * max(self.policy.silence_s, 3 * node.interval_s)
@@ -182,16 +182,16 @@ class Detector:
         return Condition(kind=Kind.ENDED, reason=explain_end(find_end(gen)))
 
     def _judge_progress(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Condition:
-        if is_unbeaten(gen):
-            condition = self._judge_unbeaten(gen, looks, now)
+        if has_no_heartbeat(gen):
+            condition = self._judge_no_heartbeat(gen, samples, now)
         else:
             condition = self._judge_pace(gen)
         if condition.kind is Kind.UNWATCHED:
-            return self._find_changeless(gen, looks, now) or condition
+            return self._find_changeless(gen, samples, now) or condition
         if condition.kind in (Kind.STEPPING, Kind.STARTING):
-            return self._find_stepless(gen, seen, now) or condition
+            return self._find_stepless(gen, reporting, now) or condition
         return condition
 
     def _judge_pace(self, gen: Generation) -> Condition:
@@ -206,26 +206,28 @@ class Detector:
         return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
 
     def _find_stepless(
-        self, gen: Generation, seen: list[RankRecord], now: float
+        self, gen: Generation, reporting: list[RankRecord], now: float
     ) -> Condition | None:
         """Find a job that is not called healthy: its last step is long ago, and no phase moves."""
         limit_s = self.step_limit_s(gen)
         if now - max(gen.began_at, gen.resumed_at) <= limit_s:
             return None
-        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in seen):
+        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in reporting):
             return None
-        if any(self._is_in_moving_phase(r, now) for r in seen):
+        if any(self._is_in_moving_phase(r, now) for r in reporting):
             return None
-        since = max((self._last_beat(r) for r in seen if _has_stepped(r)), default=gen.began_at)
+        since = max(
+            (self._last_beat(r) for r in reporting if _has_stepped(r)), default=gen.began_at
+        )
         first = "" if gen.step() >= 0 else "first "
         return Condition(
             kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
         )
 
-    def _find_changeless(self, gen: Generation, looks: Looks, now: float) -> Condition | None:
+    def _find_changeless(self, gen: Generation, samples: Samples, now: float) -> Condition | None:
         """Find a job without heartbeats that is not called healthy: its samples do not change."""
-        still_s = now - max(gen.began_at, gen.resumed_at, looks.since)
-        if still_s <= change_limit_s(looks, self.policy):
+        still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
+        if still_s <= change_limit_s(samples, self.policy):
             return None
         reason = (
             f"no rank has heartbeats, and no stack sample has changed for {say_duration(still_s)}"
@@ -237,31 +239,31 @@ class Detector:
         is_moving = now - record.moved_at <= self.policy.phase_still_s
         return bool(beat and beat.phase) and is_moving
 
-    def _judge_unbeaten(self, gen: Generation, looks: Looks, now: float) -> Condition:
+    def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in gen.ranks.values())
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
-        every_s = f"{self.policy.unbeaten_look_s:g} s"
+        every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "beats; is beat() called?" if has_page else "has a heartbeat page"
-        reason = f"watched by looks every {every_s}: no rank {what}"
-        if looks.is_blind:
-            text = f"not watched: no rank {what}, and looks at them show no stack; see /readyz"
+        reason = f"watched by samples every {every_s}: no rank {what}"
+        if samples.is_blind:
+            text = f"not watched: no rank {what}, and samples of them show no stack; see /readyz"
             return Condition(kind=Kind.BLIND, reason=text)
-        is_changing = has_changed(gen, looks, self.policy, now)
+        is_changing = has_changed(gen, samples, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
-        if not is_unbeaten(gen):
+        if not has_no_heartbeat(gen):
             return None
-        since = unchanged_since(gen, seen, looks, self.policy, now)
+        since = unchanged_since(gen, reporting, samples, self.policy, now)
         if since is None:
             return None
-        ranks = frozenset(record.vitals.rank for record in seen)
+        ranks = frozenset(record.vitals.rank for record in reporting)
         return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
 
-    def _find_death(self, gen: Generation, seen: list[RankRecord], now: float) -> Stall | None:
+    def _find_death(self, gen: Generation, reporting: list[RankRecord], now: float) -> Stall | None:
         dead = {
             rank: record.ended_at
             for rank, record in gen.ranks.items()
@@ -273,7 +275,7 @@ class Detector:
             return None
         # A step that began after a death shows that the others go on without that rank.
         patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
-        last_step = max((self._last_beat(r) for r in seen), default=float("-inf"))
+        last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
         dead = {rank: at for rank, at in dead.items() if last_step <= at + patience}
         if not dead:
             return None
@@ -281,9 +283,9 @@ class Detector:
         return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
 
     def _find_startup_stall(
-        self, gen: Generation, seen: list[RankRecord], looks: Looks, now: float
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
-        watched = [r for r in seen if r.vitals.beat is not None]
+        watched = [r for r in reporting if r.vitals.beat is not None]
         if not watched or gen.is_paced:
             return None
         stepped = [r for r in watched if _has_stepped(r)]
@@ -299,7 +301,7 @@ class Detector:
                 grace_s = max(grace_s, self.policy.phase_patience_s)
         if now - since <= grace_s:
             return None
-        if is_unbeaten(gen) and goes_on(gen, looks, self.policy):
+        if has_no_heartbeat(gen) and goes_on(gen, samples, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())
@@ -310,7 +312,7 @@ class Detector:
     def _find_overdue(
         self,
         gen: Generation,
-        seen: list[RankRecord],
+        reporting: list[RankRecord],
         nodes: Mapping[str, NodeRecord],
         pauses: Pauses,
         now: float,
@@ -318,7 +320,7 @@ class Detector:
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
         since_resumed_s, still_s = now - gen.resumed_at, self.policy.phase_still_s
-        for record in seen:
+        for record in reporting:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 
 JITTER_FROM_RANKS = 256
 JITTER_PER_RANK_S = 0.001
@@ -45,20 +45,20 @@ class DiagnosisTiming:
     """The evidence that the latest diagnosis was asked for."""
 
     def is_due(
-        self, around: Surroundings, *, says_enough: bool, is_diagnosed: bool, now: float
+        self, context: StallContext, *, says_enough: bool, is_diagnosed: bool, now: float
     ) -> bool:
         """Tell whether to diagnose now: the evidence is new and complete enough, or it is time to
         repeat it. A stall that `says_enough` by itself, a death, does not wait for dumps.
 
         The caller diagnoses when this is true.
         """
-        wait_s = DUMP_WAIT_S + jitter_s(around.dumps_want)
+        wait_s = DUMP_WAIT_S + jitter_s(context.dumps_want)
         is_late = now - self.suspect_since >= wait_s
-        is_ready = around.is_complete or says_enough or is_late
+        is_ready = context.is_complete or says_enough or is_late
         waited_s = now - self._asked_at
-        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * around.dumps_want
-        is_new = is_ready and around.evidence != self._asked_for and waited_s >= gap_s
+        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * context.dumps_want
+        is_new = is_ready and context.evidence != self._asked_for and waited_s >= gap_s
         if not is_new and not (is_diagnosed and waited_s >= DIAGNOSE_EVERY_S):
             return False
-        self._asked_at, self._asked_for = now, around.evidence
+        self._asked_at, self._asked_for = now, context.evidence
         return True

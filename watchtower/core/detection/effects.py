@@ -10,13 +10,13 @@ from watchtower.wire.verdict import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpsWanted:
-    """Order dumps of every rank that has none of this stall, or of all for a second look."""
+    """Order dumps of every rank that has none of this stall, or of all ranks again."""
 
     reason: str
     again: bool = False
     """True: also of ranks that were dumped in this stall already."""
-    glance: bool = False
-    """One cheap round that only says where each rank is, see `looks`."""
+    sample: bool = False
+    """One cheap round that only says where each rank is, see `samples`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentOpened:
-    """Open an incident: page somebody, keep the case."""
+    """Open an incident and store its case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

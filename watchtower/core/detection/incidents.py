@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, may_stand
-from watchtower.core.detection.census import Census
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.detection.effects import (
@@ -25,9 +24,10 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.samples import Samples
+from watchtower.core.detection.stall_context import StallContext
+from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
@@ -55,11 +55,11 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.SLOW: _QUIET,
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
-    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.step`.
-    # While a job starts, ranks that look for their peers may move by turns: only steps clear it.
+    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.advance`.
+    # While a job starts, ranks that connect to their peers may move by turns: only steps clear it.
     Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
-    # An open incident ends by steps, by changes that looks find, or by the end of the job; nothing
-    # else hides it.
+    # An open incident ends by steps, by changes in samples, or by the end of the job; nothing else
+    # hides it.
     Status.HUNG: {
         Kind.STEPPING: Status.RECOVERED,
         Kind.CHANGING: Status.RECOVERED,
@@ -103,14 +103,14 @@ TOLD_AT_THE_END = frozenset(
 DIAGNOSIS_WAIT_S = 30.0
 """A suspicion without a diagnosis for so long goes on without one."""
 
-SECOND_LOOK = 0.6
+SECOND_DUMP = 0.6
 """New dumps are ordered when this share of the patience is over, so that the stacks an incident
 opens with are fresh."""
 
 
 @dataclass(slots=True)
 class JobWatch:
-    """One generation of one job under watch. `step` is called every tick, and on every dump."""
+    """One generation of one job under watch. `advance` is called every tick, and on every dump."""
 
     policy: Policy
     pauses: Pauses
@@ -123,10 +123,10 @@ class JobWatch:
     """Of the current stall, or of the end of the job."""
     patience: Patience | None = None
     """How long the current suspicion may last, once there is a diagnosis."""
-    census: Census | None = None
-    """While the job is slow: who waits, and who is waited for."""
-    looks: Looks = field(default_factory=Looks)
-    """What was seen of ranks that do not beat."""
+    wait_counts: WaitCounts | None = None
+    """While the job is slow."""
+    samples: Samples = field(default_factory=Samples)
+    """Of a job without heartbeats."""
     kind: Kind | None = None
     """The latest condition."""
     opening: Opening | None = None
@@ -138,20 +138,20 @@ class JobWatch:
     _candidate: Diagnosis | None = None
     """Made after a rank was lost; it is weighed when the losses have settled."""
     _said_last: str = ""
-    """Of a suspicion in which the job went out of sight."""
+    """Of a suspicion in which the job went out of reach."""
     _phase: str = ""
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
-    _looked_again: bool = False
+    _dumped_again: bool = False
     _is_resumed: bool = False
 
-    def step(self, condition: Condition, around: Surroundings, now: float) -> list[Effect]:
+    def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
         """Move on by one condition. The effects are the caller's to carry out, in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
-            status = self._follow_stall(condition.stall, status, around, effects, now)
+            status = self._follow_stall(condition.stall, status, context, effects, now)
         elif status is Status.RECOVERED and condition.kind in (Kind.STEPPING, Kind.CHANGING):
-            status = self._weigh_recovery(around, now)
+            status = self._weigh_recovery(context, now)
         elif condition.kind is Kind.STEPLESS and self.status is Status.SUSPECT:
             effects += self._learn_pause(now)  # the stall is over, although no step was seen
             self.stall = self.diagnosis = self.patience = None
@@ -160,28 +160,28 @@ class JobWatch:
             reason = self._say_lost(reason)
         if status is not self.status:
             effects += self._change(status, reason, now)
-        if self.census is not None:
-            effects += self.census.step(now)
+        if self.wait_counts is not None:
+            effects += self.wait_counts.tick(now)
         self.reason = reason
         return effects
 
     def _follow_stall(
-        self, stall: Stall, status: Status, around: Surroundings, effects: list[Effect], now: float
+        self, stall: Stall, status: Status, context: StallContext, effects: list[Effect], now: float
     ) -> Status:
         if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
             effects += self._begin_suspicion(now)
         self.stall = self.prolong(stall)
-        self._phase = around.phase
+        self._phase = context.phase
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
-        effects += self._ask_for_diagnosis(around, now)
+        effects += self._ask_for_diagnosis(context, now)
         if status is Status.SUSPECT:
-            return self._weigh_suspicion(self.stall, around, effects, now)
+            return self._weigh_suspicion(self.stall, context, effects, now)
         return status
 
     def _say_lost(self, reason: str) -> str:
-        """Who is out of sight in a suspicion is not cleared: what was said last stays said."""
+        """Return the reason for a job out of reach: a suspicion stays, with its reason."""
         if self.status is Status.SUSPECT:
             self._said_last = self.reason
         return f"{reason}; it was suspect: {self._said_last}" if self._said_last else reason
@@ -191,10 +191,10 @@ class JobWatch:
     ) -> None:
         """Take dumps of this generation that have just come in."""
         dumps, stacks = list(dumps), list(stacks)
-        if self.looks.has_begun:
-            self.looks.take(dumps, stacks, taken_at)
-        if self.census is not None:
-            self.census.take(dumps, stacks)
+        if self.samples.has_begun:
+            self.samples.take(dumps, stacks, taken_at)
+        if self.wait_counts is not None:
+            self.wait_counts.take(dumps, stacks)
 
     def prolong(self, stall: Stall) -> Stall:
         """What began as one stall stays one, whatever comes on top: its dumps stay evidence."""
@@ -215,8 +215,8 @@ class JobWatch:
         if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
         self._stand(diagnosis)
-        if self.census is not None and diagnosis.suspects:
-            self.census.settle(now)
+        if self.wait_counts is not None and diagnosis.suspects:
+            self.wait_counts.settle(now)
         return [IncidentUpdated()] if self.status is Status.HUNG else []
 
     def take_losses(
@@ -263,7 +263,7 @@ class JobWatch:
     def end(self, reason: str) -> list[Effect]:
         """The generation is over because another one began."""
         before, self.status, self.reason = self.status, Status.ENDED, reason
-        self.census = None
+        self.wait_counts = None
         return [IncidentClosed()] if before is Status.HUNG else []
 
     def _begin_suspicion(self, now: float) -> list[Effect]:
@@ -271,18 +271,18 @@ class JobWatch:
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
         self._timing = DiagnosisTiming(now)
-        self._looked_again = False
+        self._dumped_again = False
         return [DumpsWanted(reason="suspect")]
 
-    def _ask_for_diagnosis(self, around: Surroundings, now: float) -> list[Effect]:
+    def _ask_for_diagnosis(self, context: StallContext, now: float) -> list[Effect]:
         is_death = self.stall is not None and self.stall.why is Why.DEATH
         is_due = self._timing.is_due(
-            around, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
+            context, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
         )
         return [DiagnosisWanted()] if is_due else []
 
     def _weigh_suspicion(
-        self, stall: Stall, around: Surroundings, effects: list[Effect], now: float
+        self, stall: Stall, context: StallContext, effects: list[Effect], now: float
     ) -> Status:
         waited = now - self.suspect_since
         if self.diagnosis is None:
@@ -291,16 +291,16 @@ class JobWatch:
             self.diagnosis = not_diagnosed(
                 now - stall.since, f"none came within {DIAGNOSIS_WAIT_S:g} s"
             )
-        self.patience = patience_for(self.diagnosis, around, self.pauses, self.policy)
-        if waited >= SECOND_LOOK * self.patience.length_s and not self._looked_again:
-            self._looked_again = True
-            effects.append(DumpsWanted(reason="second look", again=True))
+        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
+        if waited >= SECOND_DUMP * self.patience.length_s and not self._dumped_again:
+            self._dumped_again = True
+            effects.append(DumpsWanted(reason="second dump", again=True))
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
-    def _weigh_recovery(self, around: Surroundings, now: float) -> Status:
+    def _weigh_recovery(self, context: StallContext, now: float) -> Status:
         """Call a job healthy when it has gone on for as long as a rank may go without a step."""
         policy = self.policy
-        long_s = max(policy.suspect_floor_s, policy.suspect_factor * around.typical_s)
+        long_s = max(policy.suspect_floor_s, policy.suspect_factor * context.typical_s)
         is_over = self.recovered_at is not None and now - self.recovered_at >= long_s
         return Status.HEALTHY if is_over else Status.RECOVERED
 
@@ -313,7 +313,9 @@ class JobWatch:
             self.opening = _open(self.diagnosis, now)
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
-            effects.append(IncidentClosed())  # and no pause: what paged somebody once pages again
+            effects.append(
+                IncidentClosed()
+            )  # no pause is learned: the next one is an incident again
         elif status is Status.ENDED:
             self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
             effects.append(DiagnosisWanted())
@@ -322,8 +324,8 @@ class JobWatch:
         if (before, status) != (Status.SUSPECT, Status.MONITORING_LOST):
             self._said_last = ""
             self.stall = self.stall if status in STALLED else None
-        self.census = Census(since=now) if status is Status.SLOW else None
-        if self.census is not None:
+        self.wait_counts = WaitCounts(since=now) if status is Status.SLOW else None
+        if self.wait_counts is not None:
             self.diagnosis = None  # what a suspicion said is not what makes the job slow
         return effects
 

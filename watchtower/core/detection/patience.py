@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.surroundings import Surroundings
+from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
@@ -42,18 +42,18 @@ class Patience:
 
 
 def patience_for(
-    diagnosis: Diagnosis, around: Surroundings, pauses: Pauses, policy: Policy
+    diagnosis: Diagnosis, context: StallContext, pauses: Pauses, policy: Policy
 ) -> Patience:
     """Decide how long after suspicion a stall becomes an incident."""
     if diagnosis.why_not:
-        return _undiagnosed(around, policy)
+        return _undiagnosed(context, policy)
     if diagnosis.cause in CANNOT_GO_ON:
         return Patience(
-            length_s=_still_s(around, policy), reason="the suspect cannot go on by itself"
+            length_s=_still_s(context, policy), reason="the suspect cannot go on by itself"
         )
-    judge = _without_beats if around.unbeaten else _by_movement
-    patience = judge(diagnosis, around, policy)
-    seen = pauses.longest(around.phase, diagnosis.suspect_class)
+    judge = _without_beats if context.no_heartbeat else _by_movement
+    patience = judge(diagnosis, context, policy)
+    seen = pauses.longest(context.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
     if learned_s > patience.length_s:
         return Patience(
@@ -63,48 +63,48 @@ def patience_for(
     return patience
 
 
-def _undiagnosed(around: Surroundings, policy: Policy) -> Patience:
-    if around.all_still:
+def _undiagnosed(context: StallContext, policy: Policy) -> Patience:
+    if context.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
     reason = "there is no diagnosis, and a rank moves"
     return Patience(length_s=policy.class_patience_s, reason=reason)
 
 
-def _by_movement(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
-    if around.starting:
-        return _at_start(diagnosis, around, policy)
-    if around.phase and diagnosis.suspects_moving:
-        reason = f"the suspect works in phase {around.phase}"
+def _by_movement(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
+    if context.starting:
+        return _at_start(diagnosis, context, policy)
+    if context.phase and diagnosis.suspects_moving:
+        reason = f"the suspect works in phase {context.phase}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
-    if around.phase:
-        reason = f"nothing moves in phase {around.phase}"
+    if context.phase:
+        reason = f"nothing moves in phase {context.phase}"
         return Patience(length_s=policy.phase_still_s, reason=reason)
     if diagnosis.peers_waiting and not diagnosis.suspects_moving:
-        return Patience(length_s=_still_s(around, policy), reason=_say_still(diagnosis))
+        return Patience(length_s=_still_s(context, policy), reason=_say_still(diagnosis))
     if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.suspects_transfer and diagnosis.suspect_class not in HURRIED_CLASSES:
         reason = "the suspect transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    if diagnosis.peers_waiting or around.all_still:
-        still = "nothing moves" if around.all_still else "the suspect moves without stepping"
-        length_s = max(policy.moving_floor_s, policy.moving_factor * around.typical_s)
+    if diagnosis.peers_waiting or context.all_still:
+        still = "nothing moves" if context.all_still else "the suspect moves without stepping"
+        length_s = max(policy.moving_floor_s, policy.moving_factor * context.typical_s)
         return Patience(length_s=length_s, reason=still)
     return Patience(length_s=policy.phase_patience_s, reason=_say_nothing_waits(diagnosis))
 
 
-def _at_start(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
+def _at_start(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
     """Ranks that wait for others may spin; what counts is whether the awaited one works."""
     if diagnosis.suspects and not diagnosis.suspects_moving:
         reason = "the suspect does not move and the others cannot start without it"
-        return Patience(length_s=_still_s(around, policy), reason=reason)
-    if around.all_still:
+        return Patience(length_s=_still_s(context, policy), reason=reason)
+    if context.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
     return Patience(length_s=policy.startup_patience_s, reason="a rank works on the first steps")
 
 
-def _without_beats(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -> Patience:
+def _without_beats(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
     """A job that waits for work looks like one that hangs, unless some ranks wait for others."""
     if not diagnosis.peers_waiting:
         reason = f"no step is known, and {_say_nothing_waits(diagnosis)}"
@@ -115,7 +115,7 @@ def _without_beats(diagnosis: Diagnosis, around: Surroundings, policy: Policy) -
     if diagnosis.suspects_moving:
         reason = "the suspect moves, and no step is known"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    return Patience(length_s=_still_s(around, policy), reason=_say_still(diagnosis))
+    return Patience(length_s=_still_s(context, policy), reason=_say_still(diagnosis))
 
 
 def _say_still(diagnosis: Diagnosis) -> str:
@@ -134,5 +134,5 @@ def _say_nothing_waits(diagnosis: Diagnosis) -> str:
     return f"{diagnosis.said_waiting}, but they may be working there"
 
 
-def _still_s(around: Surroundings, policy: Policy) -> float:
-    return max(policy.hung_floor_s, policy.hung_factor * around.typical_s)
+def _still_s(context: StallContext, policy: Policy) -> float:
+    return max(policy.hung_floor_s, policy.hung_factor * context.typical_s)

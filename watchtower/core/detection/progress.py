@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Kind
-from watchtower.core.detection.unbeaten import is_unbeaten
+from watchtower.core.detection.no_heartbeat import has_no_heartbeat
 from watchtower.core.diagnosis.diagnosis import Diagnosis
 from watchtower.core.fleet.generation import Generation
-from watchtower.core.phrases import clean, say_duration
+from watchtower.core.text import clean, say_duration
 from watchtower.wire.verdict import Progress
 
 _NOT_WATCHED = frozenset({Kind.ENDED, Kind.ENDING, Kind.LOST})
@@ -37,7 +37,7 @@ def view_progress(
     """
     if kind is None or kind in _NOT_WATCHED:
         return ProgressView(progress=None, text="")
-    if is_unbeaten(gen):
+    if has_no_heartbeat(gen):
         return _without_steps(gen, kind, diagnosis, limit_s, now)
     last_at = _last_step_at(gen)
     ago_s = now - last_at

@@ -10,7 +10,7 @@ from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.threads import KnownStack, find_thread
 from watchtower.core.diagnosis.wait_places import called_by_user, find_called
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.verdict import Evidence
 

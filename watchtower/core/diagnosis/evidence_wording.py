@@ -13,8 +13,8 @@ from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackR
 from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.phrases import capitalise, clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.text import capitalise, clean, join_words, say_duration
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from watchtower.core.case import Case, Presence
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, say_duration
 
 MAX_GAPS = 16
 """Sentences in one verdict."""

@@ -18,7 +18,7 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.standing import HELD, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import say_duration
+from watchtower.core.text import say_duration
 from watchtower.wire.verdict import Cause, Evidence
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.patterns import TextPattern, whole
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.dumps import KernelWait
 
 

@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.kernel import classify_wait
 from watchtower.core.diagnosis.patterns import TextPattern, whole
 from watchtower.core.diagnosis.standing import MOVING_BYTES_PER_S, Standing
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import KernelWait, Mount, RankDump
 from watchtower.wire.report import ProcessState

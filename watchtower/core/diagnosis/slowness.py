@@ -7,8 +7,8 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.rules.straggler import MIN_LOOKS
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import say_slower
 from watchtower.core.ranksets import count_ranks, format_ranks
+from watchtower.core.text import say_slower
 from watchtower.wire.verdict import Cause, Evidence
 
 

@@ -20,8 +20,8 @@ from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split, is_meeting
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
-from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.text import clean, say_duration
 from watchtower.wire.verdict import Cause, Evidence
 
 STACKS_CEILING = 0.75

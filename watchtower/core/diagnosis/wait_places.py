@@ -13,7 +13,7 @@ from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.patterns import TextPattern, part, whole
 from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.stacks import Frame
 
 

@@ -17,7 +17,7 @@ from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.threads import KnownStack
 from watchtower.core.diagnosis.wait_places import called_by_user
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.dumps import ChildDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame

@@ -35,7 +35,7 @@ MAX_JOBS_PER_NODE = 512
 """Jobs in memory that one node was the first to report; ended ones count until forgotten."""
 
 MAX_RANKS = MAX_WORLD_SIZE
-"""Ranks of all jobs in memory, some 2 KB each and looked at twice a second: twice the largest job
+"""Ranks of all jobs in memory, some 2 KB each and checked twice a second: twice the largest job
 designed for. Further ones are left out."""
 
 MAX_STORED_BYTES = 256 * 1024 * 1024
@@ -279,7 +279,7 @@ class Fleet:
         is_known = claim.key in past.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
-            return None  # it ended before this tower looked: history, not a job to watch
+            return None  # it ended before this tower started: history, not a job to watch
         node, owner = claim.key.node, vitals.owner or past.owner
         has_room = (
             self._jobs.has_room(owner, self._max_jobs)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.pace import Pace
-from watchtower.core.fleet.sizes import count_limits, count_text, share_names, shorten
+from watchtower.core.fleet.sizes import count_gaps, count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
-from watchtower.wire.report import AgentLimits, EndingKind, RankVitals, Report, lowest_step
+from watchtower.wire.report import AgentGaps, EndingKind, RankVitals, Report, lowest_step
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -119,7 +119,7 @@ class NodeRecord:
     agent_id: str
     seen_at: float
     interval_s: float
-    limits: AgentLimits
+    gaps: AgentGaps
     hold_s: float = 0.0
     """How long after its last report this agent's ranks are no other agent's."""
     shared_at: float = float("-inf")
@@ -145,11 +145,11 @@ class NodeRecord:
     @property
     def droppable_bytes(self) -> int:
         """Bytes of what the agent says of itself."""
-        return count_limits(self.limits)
+        return count_gaps(self.gaps)
 
     def drop(self, excess: int) -> None:
         """Forget what the agent says of itself, until it says it again."""
-        self.limits = AgentLimits()
+        self.gaps = AgentGaps()
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ BACK_TO_USUAL = 1.5
 SLOW_FOR_S = 1800.0
 SLOW_STEPS = 20
 """Slow for so long, and for so many samples, is the new usual; after `SAMPLES` in any case. Three
-counts of who waits for whom fit in (see `census`)."""
+counts of who waits for whom fit in (see `wait_counts`)."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from watchtower.fair_order import by_turns
+
 OPEN_INCIDENT, IN_TROUBLE, CALM, ENDED = range(4)
 """Urgency of a job: the lower, the sooner it has its turn among the jobs of its owner."""
 
@@ -31,11 +33,11 @@ class Candidate(NamedTuple):
 
 def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return all candidates; those who get a place come first."""
+    by_urgency = sorted(candidates, key=lambda each: (each[1:], each.owner))
     turns: Counter[str] = Counter()
-    ranked = []
-    for each in sorted(candidates, key=lambda each: each[1:]):
-        turn = turns[each.owner]
+    first, others = list[Candidate](), list[Candidate]()
+    for each in by_turns((each.owner, each) for each in by_urgency):
+        is_first = each.urgency <= IN_TROUBLE and turns[each.owner] < ALWAYS_FIRST
         turns[each.owner] += 1
-        is_first = each.urgency <= IN_TROUBLE and turn < ALWAYS_FIRST
-        ranked.append((not is_first, turn, each[1:], each))
-    return [each for *_, each in sorted(ranked)]
+        (first if is_first else others).append(each)
+    return first + others

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.wire.report import AgentLimits, RankVitals
+from watchtower.wire.report import AgentGaps, RankVitals
 
 RANK_BYTES = 2048
 """A rank's record with its vitals, and the stack sample of a rank without heartbeats."""
@@ -75,6 +75,6 @@ def count_pause(kind: tuple[str, str]) -> int:
     return PAUSE_BYTES + CHARACTER_BYTES * sum(map(len, kind))
 
 
-def count_limits(limits: AgentLimits) -> int:
+def count_gaps(gaps: AgentGaps) -> int:
     """Return the bytes of the sentences that an agent says of itself; 0 if there are none."""
-    return CHARACTER_BYTES * sum(map(len, limits.sentences()))
+    return CHARACTER_BYTES * sum(map(len, gaps.sentences()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from watchtower.drills.catalogue import (
     absences,
     aftermath,
@@ -12,16 +14,18 @@ from watchtower.drills.catalogue import (
     interruptions,
     kernel,
     neighbours,
+    no_heartbeat,
     outside,
     pauses,
     stalls,
     startup,
-    unbeaten,
     work,
     workers,
 )
 from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
+
+log = logging.getLogger("watchtower.drills")
 
 DRILLS: tuple[Drill, ...] = (
     stalls.DATALOADER_SLEEP,
@@ -58,7 +62,7 @@ DRILLS: tuple[Drill, ...] = (
     outside.TERMINATED_RANK,
     outside.LAUNCHER_KILLS_REST,
     neighbours.HOSTILE_NEIGHBOUR,
-    *unbeaten.UNBEATEN,
+    *no_heartbeat.NO_HEARTBEAT,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,
     pauses.EVAL_LOOP,
@@ -85,8 +89,17 @@ DRILLS: tuple[Drill, ...] = (
 )
 
 
+OLD_SUFFIX, NEW_SUFFIX = "_unbeaten", "_no_heartbeat"
+"""How drills without heartbeats were called, and are called. The next release refuses the old."""
+
+
 def find_drill(name: str) -> Drill:
-    """Look a drill up by name."""
+    """Return the drill of this name. Raises DrillError."""
+    if name.endswith(OLD_SUFFIX):
+        old, name = name, name.removesuffix(OLD_SUFFIX) + NEW_SUFFIX
+        log.warning(
+            "the drill %s is now called %s: use that name from the next release on", old, name
+        )
     for drill in DRILLS:
         if drill.name == name:
             return drill

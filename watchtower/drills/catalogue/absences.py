@@ -23,7 +23,7 @@ def _lose_node(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
     scene.fault(f"the node of ranks {', '.join(map(str, scene.ranks))} is gone, agent and all")
-    scene.stage.kill_agent(scene.node)
+    scene.environment.kill_agent(scene.node)
     scene.vanish()
     scene.wait_for_final()
 
@@ -32,7 +32,7 @@ def _lose_agent(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
     scene.note("one agent is killed, the job trains on")
-    scene.stage.kill_agent(scene.node)
+    scene.environment.kill_agent(scene.node)
     scene.wait_for_status(LOST, NOTICE_S)
     scene.watch_for(scene.settings.calm_s)
 
@@ -63,9 +63,9 @@ def _restart_while(*statuses: str) -> Callable[[Scene], None]:
 
 def _restart(scene: Scene) -> None:
     scene.note("the tower is killed")
-    scene.stage.kill_tower()
+    scene.environment.kill_tower()
     scene.watch_for(AWAY_S)
-    scene.stage.restart_tower()
+    scene.environment.restart_tower()
     scene.forget_final()
     scene.note("the tower is back, on the same data")
 
@@ -104,7 +104,7 @@ AGENT_DIES = Drill(
 
 TOWER_RESTART = Drill(
     name="tower_restart",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed once that pages",
+    shows="one rank sleeps while it fetches a batch, and the tower is killed once that is an incident",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,
@@ -113,7 +113,7 @@ TOWER_RESTART = Drill(
 
 TOWER_RESTART_SUSPECT = Drill(
     name="tower_restart_suspect",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed before that pages",
+    shows="one rank sleeps while it fetches a batch, and the tower is killed before that is an incident",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,

@@ -1,4 +1,4 @@
-"""Healthy: jobs that are suspended, restarted or out of the tower's sight for a while."""
+"""Healthy: jobs that are suspended, restarted or out of the tower's reach for a while."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def _cut_off(scene: Scene) -> None:
     scene.launch()
     scene.warm_up()
     scene.note("agents cannot reach the tower any more")
-    scene.stage.cut()
+    scene.environment.cut()
     scene.watch_for(scene.settings.unreachable_s)
     scene.note("the tower can be reached again")
-    scene.stage.mend()
+    scene.environment.mend()
     scene.watch_for(scene.settings.calm_s)
     scene.wait_for_status(CALM, NOTICE_S)
 

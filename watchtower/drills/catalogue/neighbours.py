@@ -38,7 +38,7 @@ def _attack(scene: Scene) -> None:
     found = scene.set_up("neighbours.py", json.dumps(_plan(scene)))
     scene.note(f"{len(found['pids'])} processes of user {USER} attack")
     scene.wait_for_fault()
-    scene.signal_props(signal.SIGUSR1)
+    scene.signal_fixtures(signal.SIGUSR1)
     scene.wait_for_final()
     jobs = scene.count_jobs(f"uid:{USER}")
     if jobs < FEWEST_JOBS:
@@ -52,7 +52,7 @@ def _plan(scene: Scene) -> dict[str, object]:
     """What the attackers know: anything that a local user can see."""
     job = scene.job
     environments = [
-        {MARK: node_mark(scene.stage.folder, node), JOB_MARK: job.name}
+        {MARK: node_mark(scene.environment.folder, node), JOB_MARK: job.name}
         for node in range(job.layout.nodes)
     ]
     words = {"user": USER, "job": job.name, "ranks": job.layout.ranks}

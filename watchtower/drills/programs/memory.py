@@ -1,4 +1,4 @@
-"""Objects that refer to each other, and the collector that has to look at all of them."""
+"""Objects that refer to each other, and the collector that has to visit all of them."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""A model for Hugging Face's Trainer that says where it is and waits to be looked at."""
+"""A model for Hugging Face's Trainer that says where it is and waits to be checked."""
 
 import sys
 

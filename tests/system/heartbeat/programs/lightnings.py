@@ -1,4 +1,4 @@
-"""A Lightning module that says where it is and waits to be looked at.
+"""A Lightning module that says where it is and waits to be checked.
 
 Argument: which of the two names of Lightning to import.
 """

@@ -95,7 +95,7 @@ static void phase(const char *name)
     end_cold_write();
 }
 
-static void look_at_loss(int64_t step, double loss)
+static void check_loss(int64_t step, double loss)
 {
     if (!page || isfinite(loss))
         return;
@@ -201,7 +201,7 @@ static void obey(char *line)
     else if (!strcmp(verb, "phase"))
         phase(first ? first : "");
     else if (!strcmp(verb, "loss") && second)
-        look_at_loss(atoll(first), atof(second));
+        check_loss(atoll(first), atof(second));
     else if (!strcmp(verb, "end") && second)
         note_end(atoll(first), exit_code = atoi(second));
 }

@@ -11,7 +11,7 @@ from typing import Any
 from watchtower.core.diagnosis.facts import read_facts
 from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.patterns import part, whole
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.report import Ending, EndingKind
 
 SIGNAL_NAMES = {

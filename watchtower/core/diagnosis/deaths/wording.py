@@ -18,8 +18,8 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
-from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
 

@@ -16,7 +16,7 @@ from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.diagnosis.workers import child_evidence, say_child
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 COARSE_CEILING = 0.8

@@ -10,7 +10,7 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.workers import child_evidence, say_child
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")

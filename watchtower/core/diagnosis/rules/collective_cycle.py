@@ -18,8 +18,8 @@ from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.text import join_words, say_duration
 from watchtower.wire.verdict import Cause, Evidence
 
 MAX_QUOTED = 4

@@ -15,7 +15,7 @@ from watchtower.core.diagnosis.workers import (
     takes_from_process,
     worker_evidence,
 )
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 UNNAMED = frozenset({FrameClass.USER, FrameClass.LOCK})

@@ -16,7 +16,7 @@ from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.standing import Place
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 CONSEQUENTIAL_CEILING = 0.6

@@ -15,7 +15,7 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 
 AFTERWARDS_CEILING = 0.75

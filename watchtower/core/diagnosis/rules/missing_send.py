@@ -10,8 +10,8 @@ from watchtower.core.diagnosis.waiting.splits import Ground, find_split
 from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks
+from watchtower.core.text import join_words, say_duration
 from watchtower.wire.verdict import Cause, Evidence
 
 AHEAD_WEIGHT = 0.5

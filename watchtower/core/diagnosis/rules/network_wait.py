@@ -8,7 +8,7 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause, Evidence
 
 SOCKET_WEIGHT = 0.45

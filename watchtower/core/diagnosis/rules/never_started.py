@@ -13,8 +13,8 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.text import say_duration
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 ABSENT_WEIGHT = 0.75

@@ -17,8 +17,8 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.verdict import Cause, Evidence
 
 SURE_WEIGHT, EARLY_WEIGHT = 0.85, 0.6

@@ -10,7 +10,7 @@ from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.held_ranks import accuse_held, is_suspended
 from watchtower.core.diagnosis.standing import Place
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.phrases import clean
+from watchtower.core.text import clean
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 

@@ -24,8 +24,8 @@ from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing, is_moving
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import clean, say_slower
 from watchtower.core.ranksets import format_ranks
+from watchtower.core.text import clean, say_slower
 from watchtower.wire.verdict import Cause, Evidence
 
 MIN_LOOKS = 4

@@ -22,8 +22,8 @@ from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
-from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Evidence
 

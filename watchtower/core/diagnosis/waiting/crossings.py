@@ -22,7 +22,7 @@ from watchtower.core.diagnosis.waiting.tallies import (
     role_of,
 )
 from watchtower.core.diagnosis.waiting.wording import describe_group
-from watchtower.core.phrases import join_words
+from watchtower.core.text import join_words
 
 LEAST_CROSSED = 2
 """Of two ranks that cross each other either may be the one."""

@@ -9,8 +9,8 @@ from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import Group
-from watchtower.core.phrases import clean
 from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Evidence
 
 RECORD_WEIGHT = 0.85

@@ -1,0 +1,50 @@
+"""Reads clocks, so that an age is known after this process, or this boot, is over."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One moment on three clocks. Only ages ever leave the node."""
+
+    boot_id: str
+    """Of the running kernel; empty where it cannot be read."""
+    boottime_s: float
+    """CLOCK_BOOTTIME: runs through a suspend, starts anew with each boot."""
+    wall_s: float
+    """The clock on the wall: the only one that outlives a boot, and the only one people set."""
+
+
+def read_moment() -> Moment:
+    """Return the present moment."""
+    return Moment(
+        boot_id=_read_boot_id(),
+        boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        wall_s=time.time(),
+    )
+
+
+def age_s(then: Moment, now: Moment) -> float:
+    """Return how long ago `then` was, never negative.
+
+    Within one boot this is exact. After a reboot only the wall clock knows, as right as it was set
+    at both moments; one that was set back gives 0.
+    """
+    if then.boot_id and then.boot_id == now.boot_id:
+        return max(0.0, now.boottime_s - then.boottime_s)
+    return max(0.0, now.wall_s - then.wall_s)
+
+
+@cache
+def _read_boot_id() -> str:
+    try:
+        with open(BOOT_ID, encoding="ascii") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""Reads the environment and command line of processes, which the kernel reads from their memory.
+
+For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
+(mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
+no reader gets it, as with the well-known ps that hangs too. So a thread reads, and the caller
+waits for it only so long. A thread that does not come back is left behind until the kernel releases
+it. The owners of processes share the time for such waits, and the number of such threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.config import (
+    MAX_STUCK_READS,
+    PROC_ARGS_WAIT_BURST_S,
+    PROC_ARGS_WAIT_S,
+    PROC_ARGS_WAIT_SHARE,
+)
+from agent.procfs import Proc
+from watchtower.fair_places import has_share
+
+log = logging.getLogger(__name__)
+
+MAX_COMMAND_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedWith:
+    """What a process was started with, raw; empty where it may not be read or is gone."""
+
+    environ: bytes
+    command: bytes
+
+
+class ProcArgsReader:
+    """Reads under a deadline, one process at a time, with one thread that may be left behind."""
+
+    def __init__(
+        self,
+        proc: Proc,
+        find_owner: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`find_owner` returns whose a process is. It is called only while some do not answer."""
+        self._proc, self._find_owner, self._clock = proc, find_owner, clock
+        self._lock = threading.Lock()
+        self._stuck: dict[int, str] = {}
+        """Processes that have not answered, with their owners."""
+        self._thread: _Thread | None = None
+        self._waited_s: dict[str, float] = {}
+        """By owner, less what was earned since."""
+        self._refilled_at = clock()
+
+    def read(self, pid: int) -> StartedWith | None:
+        """Return what a process was started with; None when that does not come in time.
+
+        None comes at once for a process that has not answered before, and when its owner's
+        processes have used up their share of the time for such waits. Ask again later then.
+        """
+        with self._lock:
+            self._refill()
+            if pid in self._stuck or not self._has_share(pid):
+                return None
+            if self._thread is None:
+                self._thread = _Thread(self._proc, self._came_back)
+            answer = self._thread.read(pid)
+            if answer is None:
+                self._leave_behind(self._thread, pid)
+            return answer
+
+    def _has_share(self, pid: int) -> bool:
+        stuck = list(self._stuck.values())
+        if not (stuck or self._waited_s):
+            return True
+        owner = self._find_owner(pid)
+        return has_share(Counter(stuck), owner, MAX_STUCK_READS) and has_share(
+            self._waited_s, owner, PROC_ARGS_WAIT_BURST_S
+        )
+
+    def _came_back(self, pid: int) -> None:
+        self._stuck.pop(pid, None)
+
+    def _leave_behind(self, thread: _Thread, pid: int) -> None:
+        self._thread = None
+        owner = self._find_owner(pid)
+        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + PROC_ARGS_WAIT_S
+        self._stuck[pid] = owner
+        thread.end()
+        log.warning(
+            "pid %d does not let its command line be read: it holds its memory map, as while it "
+            "maps a file on a mount that hangs (%d such processes)",
+            pid,
+            len(self._stuck),
+        )
+
+    def _refill(self) -> None:
+        now = self._clock()
+        earned_s = (now - self._refilled_at) * PROC_ARGS_WAIT_SHARE
+        self._refilled_at = now
+        left = 1.0 - earned_s / max(sum(self._waited_s.values()), 1e-9)
+        self._waited_s = {owner: s * left for owner, s in self._waited_s.items() if left > 0}
+
+
+class _Thread:
+    """A thread that reads what it is asked for."""
+
+    def __init__(self, proc: Proc, came_back: Callable[[int], None]) -> None:
+        self._proc, self._came_back = proc, came_back
+        self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[StartedWith] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="proc-args", daemon=True).start()
+
+    def read(self, pid: int) -> StartedWith | None:
+        self._asked.put(pid)
+        try:
+            return self._answers.get(timeout=PROC_ARGS_WAIT_S)
+        except queue.Empty:
+            return None
+
+    def end(self) -> None:
+        """Ask no more: the thread ends when it is back, and says of whom."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        last = 0
+        while (pid := self._asked.get()) is not None:
+            last = pid
+            environ = self._proc.try_read(pid, "environ")
+            command = self._proc.try_read(pid, "cmdline", MAX_COMMAND_BYTES)
+            self._answers.put(StartedWith(environ=environ, command=command))
+        self._came_back(last)

@@ -1,0 +1,71 @@
+"""Which ranks are watched if more processes seem to be ranks than fit into a report.
+
+By value. Owners have equal shares, and what one of them does not need is for the others. Within a
+share, a job of thousands on one node is a mistake or an attack: the other jobs come before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from agent.config import MAX_ENDED
+from agent.discovery.found_rank import FoundRank, JobKey
+from watchtower.fair_order import by_turns
+from watchtower.wire.bounds import MAX_RANKS_PER_NODE
+
+MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
+"""These and the ended ranks fit into a report."""
+
+LARGE_JOB = MAX_LIVING // 4
+"""Ranks of one job on one node; a job that has more is served after all others."""
+
+SHOWN_OF_NAME = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """How many ranks are left out, and the job that has the most of them."""
+
+    count: int = 0
+    job: JobKey = JobKey("")  # noqa: RUF009 - it cannot be changed
+
+    def __str__(self) -> str:
+        if not self.count:
+            return ""
+        return (
+            f"{self.count} processes that seem to be ranks are left out, because {MAX_LIVING} of a "
+            f"node are watched: most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
+            f"of {self.job.owner[:SHOWN_OF_NAME]}"
+        )
+
+
+def keep_within_quota(
+    ranks: Iterable[FoundRank], watched: Set[int]
+) -> tuple[list[FoundRank], LeftOut]:
+    """Return the ranks to watch in the order given, and what is left out.
+
+    Owners take turns. Of one owner those of large jobs go first, then those not watched yet, then
+    the rest of larger jobs, without a page, or younger.
+    """
+    every = list(ranks)
+    if len(every) <= MAX_LIVING:
+        return every, LeftOut()
+    sizes = Counter(rank.job for rank in every)
+    by_worth = sorted(
+        every,
+        key=lambda rank: (
+            sizes[rank.job] > LARGE_JOB,
+            rank.pid not in watched,
+            sizes[rank.job],
+            not rank.has_page,
+            rank.process.start_time,
+            rank.pid,
+        ),
+    )
+    by_worth = list(by_turns((rank.job.owner, rank) for rank in by_worth))
+    lost = Counter(rank.job for rank in by_worth[MAX_LIVING:])
+    kept = {rank.pid for rank in by_worth[:MAX_LIVING]}
+    left_out = LeftOut(count=lost.total(), job=lost.most_common(1)[0][0])
+    return [rank for rank in every if rank.pid in kept], left_out

@@ -1,0 +1,105 @@
+"""What this agent may not do on this node, as sentences a person can act on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from agent.dumpers.python_stacks import MISSING_HELP
+from agent.procfs import Proc, parse_fields
+from watchtower.wire.report import AgentGaps
+
+CAP_DAC_READ_SEARCH = 2
+CAP_SYS_PTRACE = 19
+
+YAMA_HELP = (
+    "Yama (kernel.yama.ptrace_scope=1) lets only a parent trace: give the agent CAP_SYS_PTRACE, or "
+    "start the training process with WATCHTOWER_PTRACE=any"
+)
+NEEDED = {CAP_SYS_PTRACE: "CAP_SYS_PTRACE", CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH"}
+"""Both together, or neither helps: environment, descriptors and system call of another user's
+process are files of that user, and behind a ptrace check."""
+
+WHOLE_UID_MAP = ["0", "0", "4294967295"]
+"""Of the first user namespace; capabilities in another one count only there."""
+
+CONTAINED_HELP = (
+    "sees the processes of its own container only: for those of others it needs the host's pid "
+    "namespace (hostPID: true, --pid=host)"
+)
+HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the inode of the first one."""
+
+
+def find_gaps(proc: Proc, py_spy: str) -> AgentGaps:
+    """Return what Yama, our capabilities and py-spy do not allow."""
+    capabilities = read_capabilities(proc)
+    return AgentGaps(
+        python_stacks=_gap_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
+        process="; ".join(filter(None, _gaps_of_process(proc, capabilities))),
+    )
+
+
+def _gap_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
+    if not py_spy:
+        return MISSING_HELP
+    if ptrace_scope >= 3:
+        return "Yama (kernel.yama.ptrace_scope=3) forbids all tracing until the next boot"
+    if has(capabilities, CAP_SYS_PTRACE):
+        return ""
+    if ptrace_scope == 1:
+        return YAMA_HELP
+    if ptrace_scope == 2:
+        return "Yama (kernel.yama.ptrace_scope=2) needs CAP_SYS_PTRACE: give it to the agent"
+    return ""
+
+
+def _gaps_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
+    yield _gap_of_other_users(capabilities, in_user_namespace(proc))
+    if read_pid_namespace(proc) != HOST_PID_NAMESPACE:
+        yield CONTAINED_HELP
+
+
+def _gap_of_other_users(capabilities: int, in_namespace: bool) -> str:
+    missing = [name for number, name in NEEDED.items() if not has(capabilities, number)]
+    sees = f"finds ranks of user {os.getuid()} only: for those of others it needs"
+    if missing:
+        alone = "" if len(missing) == len(NEEDED) else " too, one without the other is of no use"
+        return f"{sees} {' and '.join(missing)}{alone}"
+    if in_namespace:
+        return f"{sees} capabilities outside of a user namespace (rootless container)"
+    return ""
+
+
+def in_user_namespace(proc: Proc) -> bool:
+    """Say whether our capabilities end at a user namespace."""
+    words = proc.try_read(os.getpid(), "uid_map", 4096).decode("ascii", "replace").split()
+    return bool(words) and words != WHOLE_UID_MAP
+
+
+def has(capabilities: int, number: int) -> bool:
+    """Say whether a capability is in the set."""
+    return bool(capabilities >> number & 1)
+
+
+def read_capabilities(proc: Proc) -> int:
+    """Return our effective capabilities as the kernel's bit set."""
+    text = parse_fields(proc.try_read(os.getpid(), "status", 8192)).get("CapEff", "0")
+    return int(text, 16)
+
+
+def read_pid_namespace(proc: Proc) -> int:
+    """Return the inode of our pid namespace; where it cannot be seen, that of the host."""
+    try:
+        return os.stat(f"{proc.path}/self/ns/pid").st_ino
+    except OSError:
+        return HOST_PID_NAMESPACE
+
+
+def read_ptrace_scope(proc: Proc) -> int:
+    """Return Yama's setting; 0 where there is no Yama."""
+    try:
+        with open(f"{proc.path}/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0

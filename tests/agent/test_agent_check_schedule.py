@@ -1,0 +1,89 @@
+"""When candidates are checked, and how a budget of descriptors is shared. By value."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from agent.config import DESCRIPTOR_BURST, DESCRIPTORS_PER_S
+from agent.discovery.candidates import Candidate
+from agent.discovery.check_schedule import CheckSchedule
+from agent.discovery.process_table import Process
+
+
+def a_candidate(pid: int = 10) -> Candidate:
+    process = Process(pid=pid, ppid=1, start_time=1, comm="python")
+    return Candidate(process=process, first_seen=0.0)
+
+
+class Scene:
+    def __init__(self, cost: int = 1) -> None:
+        self.schedule, self.cost = CheckSchedule(), cost
+        self.ranks: set[int] = set()
+        self.checks: list[tuple[float, int]] = []
+
+    def run(self, until: float, start: float = 0.0) -> None:
+        now = start
+        while now <= until:
+            self.schedule.run(now, check=self._checker(now), is_rank=self._is_rank)
+            now += 1.0
+
+    def _checker(self, now: float):  # type: ignore[no-untyped-def]
+        def check(candidate: Candidate) -> int:
+            self.checks.append((now, candidate.process.pid))
+            return self.cost
+
+        return check
+
+    def _is_rank(self, candidate: Candidate) -> bool:
+        return candidate.process.pid in self.ranks
+
+    def times(self, pid: int = 10) -> list[float]:
+        return [at for at, who in self.checks if who == pid]
+
+
+def test_looks_become_rarer_and_never_stop() -> None:
+    scene = Scene()
+    scene.schedule.add(a_candidate(), 0.0, helper=False)
+    scene.run(300.0)
+    assert scene.times() == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
+def test_a_rank_without_a_page_is_looked_at_within_a_quarter_of_its_age() -> None:
+    scene = Scene()
+    scene.ranks = {10}
+    scene.schedule.add(a_candidate(), 0.0, helper=False)
+    scene.run(200.0)
+    times = scene.times()
+    assert all(b - a <= max(1.0, 0.25 * a) + 1 for a, b in pairwise(times))
+
+
+def test_what_a_rank_forked_waits() -> None:
+    scene = Scene()
+    scene.schedule.add(a_candidate(), 0.0, helper=True)
+    scene.run(10.0)
+    assert scene.times()[0] == 8
+
+
+def test_no_more_descriptors_are_read_than_there_are() -> None:
+    scene = Scene(cost=1000)
+    for pid in range(100):
+        scene.schedule.add(a_candidate(pid), 0.0, helper=False)
+    scene.run(100.0)
+    spent = 1000 * len(scene.checks)
+    assert spent <= DESCRIPTOR_BURST + 100 * DESCRIPTORS_PER_S + 1000
+
+
+def test_ranks_are_looked_at_first_when_there_is_little() -> None:
+    scene = Scene(cost=DESCRIPTOR_BURST)
+    for pid in range(20):
+        scene.schedule.add(a_candidate(pid), 0.0, helper=False)
+    scene.ranks = {19}
+    scene.run(0.0)
+    assert scene.checks == [(0.0, 19)]
+
+
+def test_a_candidate_that_is_gone_is_dropped() -> None:
+    scene = Scene(cost=-1)
+    scene.schedule.add(a_candidate(), 0.0, helper=False)
+    scene.run(100.0)
+    assert scene.times() == [0]

@@ -1,0 +1,172 @@
+"""A process that holds its memory map: who reads its command line hangs, and nobody else does.
+
+A FIFO in place of the file hangs in open(2) for real, until somebody opens it for writing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.config import PROC_ARGS_WAIT_BURST_S, PROC_ARGS_WAIT_S, PROC_ARGS_WAIT_SHARE
+from agent.discovery.discovery import Discovery
+from agent.discovery.owners import Owners
+from agent.discovery.proc_args_reader import ProcArgsReader, StartedWith
+from agent.discovery.process_table import ProcessTable
+from agent.dumpers.python_stacks import PythonStacks
+from agent.dumpers.tool_process import ChildRunner
+from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.procfs import Proc
+from tests.agent.agent_scene import PATIENCE_S, wait_until
+from watchtower.wire.dumps import FailureKind
+from watchtower.wire.report import ProcessState
+
+NO_PY_SPY = PythonStacks(ChildRunner(1), "")
+
+
+class Node:
+    """A /proc of our own, in which some files do not answer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hanging: list[Path] = []
+        self.proc = Proc(str(path))
+
+    def start(self, pid: int, parent: int = 1, hangs: str = "", user: int = 1000) -> None:
+        """Have a rank; the file `hangs` of it does."""
+        folder = self._path / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        for name, content in {
+            "environ": f"RANK={pid}\0",
+            "cmdline": "python\0train.py\0",
+            "comm": "pt_data_worker\n",
+            "status": f"Name:\tpython\nUid:\t{user}\n",
+            "syscall": "running\n",
+            "stat": f"{pid} (python) S {parent} {'0 ' * 17}{pid} {'0 ' * 30}",
+        }.items():
+            if name == hangs:
+                os.mkfifo(folder / name)
+                self._hanging.append(folder / name)
+            else:
+                (folder / name).write_text(content)
+
+    def let_go(self) -> None:
+        """Let whoever hangs come back: it reads the end of the file."""
+        for path in self._hanging:
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                continue  # nobody is there
+            path.unlink()
+            path.write_bytes(b"RANK=1\0")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node.let_go()
+
+
+def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> ProcArgsReader:
+    return ProcArgsReader(node.proc, Owners(node.proc).find_quietly, clock)
+
+
+def test_what_a_process_was_started_with_is_read(node: Node) -> None:
+    node.start(7)
+    assert a_reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
+    assert a_reader(node).read(8) == StartedWith(environ=b"", command=b"")
+
+
+@pytest.mark.parametrize("file", ["environ", "cmdline"])
+def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, file: str) -> None:
+    node.start(7, hangs=file)
+    node.start(8)
+    reader = a_reader(node)
+    assert reader.read(7) is None
+    began = time.monotonic()
+    assert [reader.read(7) for _ in range(100)] == [None] * 100
+    assert time.monotonic() - began < PROC_ARGS_WAIT_S
+    assert reader.read(8) is not None
+    node.let_go()
+    wait_until(lambda: reader.read(7) is not None, "it is read when it lets go")
+
+
+def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> None:
+    now = [0.0]
+    reader = a_reader(node, lambda: now[0])
+    for pid in range(10, 30):
+        node.start(pid, hangs="environ")
+    node.start(9)
+    most = round(PROC_ARGS_WAIT_BURST_S / PROC_ARGS_WAIT_S)
+    began = time.monotonic()
+    for pid in range(10, 30):
+        assert reader.read(pid) is None
+    assert time.monotonic() - began < (most + 2) * PROC_ARGS_WAIT_S
+    assert reader.read(9) is None  # not asked: there is no time left to wait for it
+    now[0] += PROC_ARGS_WAIT_S / PROC_ARGS_WAIT_SHARE
+    assert reader.read(9) is not None
+
+
+def test_many_of_one_user_that_hang_cost_another_user_no_answer(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.discovery.proc_args_reader.MAX_STUCK_READS", 6)
+    now = [0.0]
+    reader = a_reader(node, lambda: now[0])
+    node.start(9, user=2000)
+    for pid in range(10, 40):
+        node.start(pid, hangs="environ")
+        now[0] += PROC_ARGS_WAIT_S
+        assert reader.read(pid) is None
+        assert reader.read(9) is not None
+    assert len(reader._stuck) == 3
+
+
+def test_a_rank_that_hangs_stops_no_look_at_the_others(node: Node) -> None:
+    node.start(7, hangs="environ")
+    node.start(8)
+    proc = node.proc
+    discovery = Discovery(proc, ProcessTable(proc), match={}, host="gpu-1", own_pid=-1)
+    discovery.tick(0.0)
+    assert [rank.pid for rank in discovery.tick(1.0)] == [8]
+    node.let_go()
+    now = iter(range(2, 1000))
+    wait_until(lambda: len(discovery.tick(float(next(now)))) == 2, "it is found when it lets go")
+
+
+def a_target(pid: int) -> Target:
+    return Target(rank=pid, pid=pid, start_time=pid, read_page=no_page)
+
+
+def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -> None:
+    node.start(7)
+    node.start(8, parent=7, hangs="cmdline")
+    node.start(9, parent=7)
+    taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
+    (rank,) = taker.take([a_target(7)], deadline=time.monotonic() + PATIENCE_S).ranks
+    stuck, other = sorted(rank.children, key=lambda child: child.pid)
+    assert stuck.failure is not None
+    assert stuck.failure.kind is FailureKind.TIMEOUT
+    assert stuck.command == "pt_data_worker"
+    assert other.command == "python"
+    assert rank.kernel.state is ProcessState.SLEEPING
+
+
+def test_a_round_that_hangs_is_sent_with_what_there_is(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.dumping.dump_round.ROUND_GRACE_S", 0.1)
+    node.start(7)
+    node.start(8, hangs="syscall")
+    taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
+    ranks = taker.take([a_target(7), a_target(8)], deadline=time.monotonic() + 1.0).ranks
+    assert [rank.rank for rank in ranks] == [7, 8]
+    assert ranks[0].kernel.state is ProcessState.SLEEPING
+    assert ranks[1].kernel.state is ProcessState.OTHER
+    assert ranks[1].failure is not None
+    assert ranks[1].failure.kind is FailureKind.TIMEOUT

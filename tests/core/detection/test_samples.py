@@ -1,0 +1,143 @@
+"""Samples of ranks without heartbeats: which agree, which changed, and how many are needed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, a_kernel, a_stack
+from watchtower.core.detection.samples import MAX_SAMPLES, Samples
+from watchtower.wire.collectives import PeerTransfers, RankCollectives
+from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, ThreadDump
+
+RANKS = {0, 1}
+FAILED = DumpFailure(kind=FailureKind.TORN, help_text="")
+
+
+def a_dump(rank: int, stack: str, *, state: str = "S", pid: int = 10, **values) -> RankDump:
+    main = ThreadDump(name="MainThread", digest=a_stack(stack).digest, main=True)
+    threads = (main,) if stack else ()
+    return RankDump(
+        rank=rank, pid=pid, start_time=1, kernel=a_kernel(state), threads=threads, **values
+    )
+
+
+def sample(samples: Samples, at: float, *stacks: str, **values) -> int:
+    """Take a sample of ranks 0, 1 ... in these stacks; returns how many samples agree."""
+    samples.begin(RANKS, at)
+    dumps = [a_dump(rank, stack, **values) for rank, stack in enumerate(stacks)]
+    samples.take(dumps, [a_stack(stack) for stack in stacks if stack], at)
+    return samples.agreed(RANKS)
+
+
+def sampled(*sequence: tuple[str, str]) -> Samples:
+    samples = Samples()
+    for number, stacks in enumerate(sequence):
+        sample(samples, 20.0 * number, *stacks)
+    return samples
+
+
+SAME = (IN_ALL_REDUCE, FETCHING)
+OTHER = (IN_ALL_REDUCE, IN_USER_CODE)
+
+
+def test_samples_without_a_change_agree():
+    samples = Samples()
+    assert [sample(samples, 20.0 * n, *SAME) for n in range(4)] == [1, 2, 3, 4]
+    assert samples.since == 0.0
+
+
+def test_one_rank_that_went_on_begins_anew():
+    samples = sampled(SAME, SAME, SAME)
+    assert sample(samples, 60.0, *OTHER) == 1
+    assert samples.since == 60.0
+    assert samples.changed_since(1, 50.0)
+    assert not samples.changed_since(0, 50.0)
+
+
+def test_the_first_position_is_not_a_change():
+    samples = sampled(SAME)
+    assert not samples.changed_since(0, -1.0)
+    assert not samples.changed_since(7, -1.0)
+
+
+def test_a_sample_that_a_rank_did_not_answer_does_not_count():
+    samples = sampled(SAME, SAME)
+    assert sample(samples, 40.0, IN_ALL_REDUCE) == 2
+    assert sample(samples, 60.0, *SAME) == 3
+
+
+def test_a_failed_dump_is_not_a_sample_unless_the_rank_is_held():
+    samples = sampled(SAME)
+    assert sample(samples, 20.0, *SAME, failure=FAILED) == 1
+    assert sample(samples, 40.0, "", "", failure=FAILED, state="D") == 1
+    assert sample(samples, 60.0, "", "", failure=FAILED, state="D") == 2
+
+
+@pytest.mark.parametrize(
+    "records",
+    [RankCollectives(logs=("b",)), RankCollectives(logs=("a",), peers=(PeerTransfers(peer=1),))],
+)
+def test_collectives_and_transfers_that_go_on_are_progress_at_the_same_line(records):
+    samples = sampled()
+    sample(samples, 0.0, *SAME, collectives=RankCollectives(logs=("a",)))
+    assert sample(samples, 20.0, *SAME, collectives=RankCollectives(logs=("a",))) == 2
+    assert sample(samples, 40.0, *SAME, collectives=records) == 1
+
+
+def test_several_samples_that_show_no_rank_are_blind():
+    samples = Samples()
+    for number in range(3):
+        sample(samples, 20.0 * number, *SAME, failure=FAILED)
+        assert not samples.is_blind
+    sample(samples, 60.0, *SAME, failure=FAILED)
+    assert samples.is_blind
+    sample(samples, 80.0, *SAME)
+    assert not samples.is_blind
+
+
+def test_another_process_is_another_sample():
+    samples = sampled(SAME, SAME)
+    assert sample(samples, 40.0, *SAME, pid=11) == 1
+
+
+def test_a_rank_that_comes_later_begins_the_count_anew():
+    samples = Samples()
+    for number in range(3):
+        samples.begin({0}, 20.0 * number)
+        samples.take([a_dump(0, FETCHING)], [a_stack(FETCHING)], 20.0 * number)
+    assert samples.agreed({0}) == 3
+    assert sample(samples, 60.0, FETCHING, FETCHING) == 1
+
+
+def test_a_dump_that_arrives_late_says_nothing_of_now():
+    samples = sampled(SAME, SAME)
+    samples.take([a_dump(1, IN_USER_CODE)], [a_stack(IN_USER_CODE)], 5.0)
+    assert samples.agreed(RANKS) == 2
+
+
+def test_the_more_samples_agree_by_chance_the_more_are_needed():
+    assert Samples().needed_by_chance() == 10
+    assert sampled(*[SAME, OTHER] * 20).needed_by_chance() == 2
+    often = sampled(*([SAME] * 9 + [OTHER]) * 10)
+    assert 20 < often.needed_by_chance() < 50
+    assert often.longest(still=False) == 9
+    assert sampled(*([SAME] * 300 + [OTHER])).longest(still=False) == MAX_SAMPLES
+
+
+def test_how_long_all_stood_still_before_is_remembered_by_itself():
+    samples = sampled(SAME, SAME, SAME, SAME)
+    samples.note_still(3)
+    sample(samples, 80.0, *OTHER)
+    assert (samples.longest(still=True), samples.longest(still=False)) == (3, 4)
+
+
+@given(st.lists(st.sampled_from([SAME, OTHER]), max_size=40))
+def test_as_many_samples_agree_as_are_alike_at_the_end(sequence):
+    samples = sampled(*sequence)
+    alike = 0
+    for stacks in reversed(sequence):
+        if stacks != sequence[-1]:
+            break
+        alike += 1
+    assert samples.agreed(RANKS) == alike
+    assert 2 <= samples.needed_by_chance() <= MAX_SAMPLES

@@ -1,0 +1,127 @@
+from dataclasses import replace
+
+from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
+from tests.core.test_properties import verdict_of
+from watchtower.core.verdict_text import (
+    MAX_LINES,
+    escape_markdown,
+    escape_slack,
+    render_markdown,
+    render_slack,
+    render_text,
+)
+from watchtower.wire.verdict import Alternative, Cause, Status, Suspect, Verdict
+
+
+def a_verdict(**values):
+    culprit = a_rank(3, FETCHING, syscall="read", target="/mnt/shards/0042.tar")
+    return replace(verdict_of(a_case(with_rank(ranks_in(8), culprit))), **values)
+
+
+def test_a_terminal_gets_the_whole_answer():
+    assert render_text(a_verdict()) == (
+        "llama-70b: hung, dataloader_stall (93%)\n"
+        "rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, blocked in read() on "
+        "/mnt/shards/0042.tar; 7 ranks wait for it in all_reduce\n"
+        "  suspect: rank 3, gpu-00, pid 4003, data.py:31 in read\n"
+        "  waiting: 0-2,4-7, step: 41, stalled for: 9 s\n"
+        "  stacks (0.75): rank 3: read data.py:31 < __next__ data.py:88 < train main.py:38 "
+        "< <module> main.py:80 (the same in two dumps)\n"
+        "  peers (0.48): 7 ranks wait in all_reduce\n"
+        "  kernel (0.40): rank 3: state S, blocked in read() on /mnt/shards/0042.tar\n"
+        "  heartbeat (0.15): rank 3: last step 41, 9 s ago; the waiting ranks are at step 41\n"
+        "  next: look at /mnt/shards/0042.tar and its mount on gpu-00\n"
+        "  next: the job can be restarted from its last checkpoint before step 41\n"
+    )
+
+
+def test_markdown_keeps_the_evidence_in_a_code_block():
+    lines = render_markdown(a_verdict()).splitlines()
+    assert lines[0] == "**llama-70b: hung, dataloader_stall (93%)**"
+    assert lines.count("```") == 2
+    assert lines[4].startswith("waiting: 0-2,4-7")
+    assert lines[5].startswith("stacks (0.75): rank 3: read data.py:31 < __next__")
+
+
+def test_slack_escapes_its_three_control_characters_everywhere():
+    text = render_slack(a_verdict(job="<!channel> & co"))
+    assert text.startswith("*&lt;!channel&gt; &amp; co: hung")
+    assert "&lt;module&gt; main.py:80" in text
+    assert "<" not in text
+
+
+def test_a_healthy_job_is_one_line_and_its_facts():
+    verdict = Verdict(job="a", generation=1, status=Status.HEALTHY, summary="stepping", step=7)
+    assert render_text(verdict) == "a: healthy\nstepping\n  step: 7\n"
+    bare = replace(verdict, step=None)
+    assert render_markdown(bare) == "**a: healthy**\nstepping\n"
+
+
+def test_an_unknown_cause_shows_alternatives_and_what_is_missing():
+    verdict = a_verdict(
+        cause=Cause.UNKNOWN,
+        alternatives=(
+            Alternative(cause=Cause.BUSY_LOOP, suspects=(3, 4), confidence=0.4),
+            Alternative(cause=Cause.SYMMETRIC_HANG, suspects=(), confidence=0.2),
+        ),
+        missing_evidence=("rank 4: no stack", "rank 5: no stack"),
+    )
+    text = render_text(verdict)
+    assert text.startswith("llama-70b: hung, cause unknown\n")
+    assert "  or: busy_loop of ranks 3-4 (40%), symmetric_hang (20%)\n" in text
+    assert "  not known: rank 4: no stack (and 1 more)\n" in text
+    assert "not known: rank 4: no stack\n" in render_text(
+        replace(verdict, missing_evidence=("rank 4: no stack",))
+    )
+
+
+def test_many_suspects_are_summed_up_and_no_form_grows_past_its_lines():
+    suspects = tuple(
+        Suspect(rank=rank, node="n", cause=Cause.PROCESS_DIED, why="") for rank in range(64)
+    )
+    verdict = a_verdict(
+        suspects=suspects,
+        missing_evidence=("x",),
+        alternatives=(Alternative(cause=Cause.UNKNOWN, suspects=(1,), confidence=0.1),),
+    )
+    assert "suspect: rank 2, n; in all ranks 0-63" in render_text(verdict)
+    for render in (render_text, render_markdown, render_slack):
+        assert render(verdict).count("\n") <= MAX_LINES
+        assert render(verdict).count("```") in (0, 2)
+
+
+def test_text_from_processes_cannot_break_out_of_any_form():
+    nasty = "ValueError: ```\n\x1b[2J<script>*x*|`id`|[a](http://b)\u202e"
+    verdict = verdict_of(a_case(with_rank(ranks_in(4), a_dead_rank(1, error=nasty))))
+    for render in (render_text, render_markdown, render_slack):
+        text = render(verdict)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert text.count("```") in (0, 2)
+    assert "<script>" not in render_slack(verdict)
+    summary = render_markdown(verdict).splitlines()[1]
+    assert r"\<script\>\*x\*\|" in summary
+    assert r"\[a\]" in summary
+
+
+def test_markdown_leaves_names_with_underscores_readable():
+    assert escape_markdown("all_reduce of `__next__` and _x_") == (
+        r"all_reduce of `__next__` and \_x\_"
+    )
+
+
+def test_slack_shows_marks_as_what_they_are_and_leaves_names_readable():
+    assert escape_slack("*b* ~s~ _i_ @here all_reduce of `__next__`") == (
+        "\u2217b\u2217 \u223cs\u223c \u02cdi\u02cd \uff20here all_reduce of `__next__`"
+    )
+    assert escape_slack("<!channel> <https://a|b> `<@U1>`") == (
+        "&lt;!channel&gt; &lt;https://a|b&gt; `&lt;@U1&gt;`"
+    )
+
+
+def test_slack_escapes_ampersands_first():
+    assert escape_slack("<&>") == "&lt;&amp;&gt;"
+
+
+def test_unbalanced_backticks_in_a_stored_verdict_do_not_open_a_span():
+    assert "it's" in render_markdown(a_verdict(summary="it`s"))

@@ -1,0 +1,86 @@
+"""Started processes end with their drill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from watchtower.drills.children import ENDS_WITH_PARENT, Child, wait_for_url
+from watchtower.drills.errors import DrillError
+
+SLEEPER = (
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+)
+
+
+def until(condition, deadline_s=10.0):
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_ending_a_child_ends_its_children_too(tmp_path):
+    child = Child("sleeper", [sys.executable, "-c", SLEEPER], tmp_path)
+    until(lambda: children(child.pid))
+    [grandchild] = children(child.pid)
+    child.end(patience_s=0)
+    assert child.exit_code() == -signal.SIGKILL
+    until(lambda: not is_running(grandchild))
+
+
+def test_a_stopped_child_is_ended(tmp_path):
+    child = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
+    child.signal(signal.SIGSTOP)
+    child.end(patience_s=0.05)
+    assert child.exit_code() is not None
+
+
+def test_a_child_ends_with_its_parent():
+    parent_code = (
+        "import subprocess, sys, time, os;"
+        f"with_parent = [sys.executable, '-I', {str(ENDS_WITH_PARENT)!r}, '9', str(os.getpid())];"
+        "child = subprocess.Popen([*with_parent, sys.executable, '-c',"
+        " 'print(1, flush=True); import time; time.sleep(60)'], stdout=subprocess.PIPE);"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        until(lambda: not is_running(child))
+
+
+def test_the_address_is_the_first_line(tmp_path):
+    code = "print('watchtower on http://127.0.0.1:4242/', flush=True); import time; time.sleep(60)"
+    child = Child("tower", [sys.executable, "-c", code], tmp_path)
+    try:
+        assert wait_for_url(child, 10) == "http://127.0.0.1:4242"
+    finally:
+        child.end(patience_s=0)
+
+
+def test_a_child_that_dies_at_once_is_quoted(tmp_path):
+    child = Child("tower", [sys.executable, "-c", "raise SystemExit('no such setting')"], tmp_path)
+    with pytest.raises(DrillError) as caught:
+        wait_for_url(child, 10)
+    assert "no such setting" in caught.value.help_text
+    child.end()

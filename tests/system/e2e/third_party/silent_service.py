@@ -1,0 +1,25 @@
+"""One rank asks a service that accepts and never answers."""
+
+import socket
+import urllib.request
+
+from common import compute, dist, is_time, join, torch
+from watchtower_heartbeat import beat
+
+silent = socket.create_server(("127.0.0.1", 0))
+ADDRESS = f"http://127.0.0.1:{silent.getsockname()[1]}/schedule"
+
+
+def ask_for_schedule(step):
+    if is_time(step):
+        with urllib.request.urlopen(ADDRESS) as reply:
+            return float(reply.read())
+    return 0.1
+
+
+join()
+for step in range(10_000):
+    compute()
+    rate = torch.tensor([ask_for_schedule(step)])
+    dist.all_reduce(rate)
+    beat(step)

@@ -1,0 +1,290 @@
+"""Jobs without heartbeats: the tower takes samples of them, and reports when nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
+from tests.core.detection.scenes import World
+from tests.tower.simulator import Simulation
+from watchtower.core.policy import Policy
+from watchtower.wire.report import EndingKind, ProcessState
+from watchtower.wire.verdict import Cause
+
+COMPILING = (
+    "Popen.wait @subprocess.py:1264 < compile @torch/_inductor/codecache.py:1800"
+    " < train /home/ann/job/main.py:42 < <module> main.py:80"
+)
+LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for line in range(9)]
+
+
+def without_heartbeats(**policy: float) -> World:
+    """Four ranks on two nodes; no process has a page. Only samples make it suspect here."""
+    world = World(policy=replace(Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400), **policy))
+    for rank in world.ranks.values():
+        rank.has_page = False
+    return world
+
+
+class Watching:
+    """Answers the tower's samples and dumps as agents would."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim, self.samples, self.dumps = sim, 0, 0
+        self.statuses: list[str] = []
+
+    async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
+        """Let time pass; one rank is elsewhere, the others wait in all_reduce."""
+        for _ in range(seconds):
+            await self.sim.report(1)
+            for node, (order,) in self.orders().items():
+                self.samples += order.glance
+                self.dumps += not order.glance
+                for number in (1,) if order.glance else (1, 2):
+                    batch = self.sim.batch(node, number, behind, stack)
+                    await self.sim.take(replace(batch, glance=order.glance))
+            await self.sim.settle()
+            if self.statuses[-1:] != [self.sim.status]:
+                self.statuses.append(self.sim.status)
+
+    async def until(self, status: str, **where) -> int:
+        """Let time pass until the job has this status; return how long it took."""
+        for second in range(1, 1000):
+            await self.go(1, **where)
+            if self.sim.status == status:
+                return second
+        raise AssertionError(f"never {status}: {self.statuses}")
+
+    def orders(self) -> dict:
+        book = self.sim.tower._orders
+        now = self.sim.world.now
+        return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
+
+    async def work(self, seconds: int) -> None:
+        """Let time pass in a job that trains: every sample finds another line."""
+        for second in range(seconds):
+            for rank in self.sim.world.ranks.values():
+                rank.cpu_cores = 1.0
+            await self.go(1, behind=second % 4, stack=LINES[second // 7 % len(LINES)])
+
+    def be_still(self) -> None:
+        for rank in self.sim.world.ranks.values():
+            rank.cpu_cores = 0.0
+
+
+@pytest.fixture
+def tell_no_heartbeat(tell):
+    def run(story, **policy: float) -> None:
+        async def whole(sim: Simulation) -> None:
+            await story(sim, Watching(sim))
+
+        tell(whole, without_heartbeats(**policy))
+
+    return run
+
+
+def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        assert watch.statuses == ["healthy"]
+        assert sim.live.watch.reason == (
+            "watched by samples every 20 s: no rank has a heartbeat page"
+        )
+        assert (watch.samples, watch.dumps) == (20, 0)
+        watch.be_still()
+        assert 40 <= await watch.until("suspect") <= 62
+        await watch.go(3)
+        assert 38 <= sim.verdict.stalled_for_s <= 62
+        await watch.go(14)
+        assert (sim.status, sim.verdict.cause) == ("hung", Cause.DATALOADER_STALL)
+        assert [s.rank for s in sim.verdict.suspects] == [2]
+        assert sim.verdict.confidence <= 0.85
+        assert any("no heartbeat page" in gap for gap in sim.verdict.missing_evidence)
+        await watch.go(60)
+        await watch.work(25)
+        assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
+        assert len(await sim.incidents()) == 1
+
+    tell_no_heartbeat(story)
+
+
+def test_samples_go_on_while_it_hangs_and_are_not_stored(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(130)
+        watch.be_still()
+        await watch.go(200)
+        assert sim.status == "hung"
+        assert watch.samples >= 30
+        assert sim.tower.counters.dumps == 2 * watch.dumps
+        assert all(len(r.dumps) == 2 for r in sim.generation.ranks.values())
+
+    tell_no_heartbeat(story)
+
+
+@pytest.mark.parametrize("stack", [IN_ALL_REDUCE, IN_USER_CODE])
+def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        await watch.go(150, stack=stack)
+        assert watch.statuses == ["healthy"]
+        await watch.go(60, stack=stack)
+        assert sim.status == "suspect"
+
+    tell_no_heartbeat(story)
+
+
+def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        for rank in sim.world.ranks.values():
+            rank.cpu_cores = 1.0
+        for number in range(20):
+            await watch.go(95, stack=LINES[number % 2])  # four or five samples in one line
+            await watch.go(25, stack=LINES[2])
+        assert watch.statuses == ["healthy"]
+
+    tell_no_heartbeat(story)
+
+
+@pytest.mark.parametrize("stack", [COMPILING, SAVING, FETCHING])
+def test_a_rank_at_work_that_computes_is_waited_for(tell_no_heartbeat, stack):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        sim.world.ranks[2].cpu_cores = 0.9
+        await watch.go(1800, stack=stack)
+        assert watch.statuses == ["healthy"]
+
+    tell_no_heartbeat(story)
+
+
+@pytest.mark.parametrize("field", ["socket_bytes_per_s", "write_bytes_per_s", "read_bytes_per_s"])
+def test_a_rank_that_moves_bytes_is_waited_for(tell_no_heartbeat, field):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        sim.world.ranks[2].moves = {field: 1e6}
+        await watch.go(900, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+        sim.world.ranks[2].moves = {}
+        assert 40 <= await watch.until("suspect", stack=IN_USER_CODE) <= 62
+
+    tell_no_heartbeat(story)
+
+
+def test_a_rank_that_is_stopped_is_found_after_two_samples(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        rank = sim.world.ranks[1]
+        rank.state, rank.cpu_cores = ProcessState.STOPPED, 0.0
+        await watch.go(42, behind=-1)  # the others wait for it, and spin
+        assert (sim.status, sim.verdict.cause) == ("suspect", Cause.PROCESS_STOPPED)
+        await watch.go(12, behind=-1)
+        assert sim.status == "hung"
+        assert [s.rank for s in sim.verdict.suspects] == [1]
+        rank.state, rank.cpu_cores = ProcessState.SLEEPING, 1.0
+        await watch.work(30)
+        assert "recovered" in watch.statuses
+
+    tell_no_heartbeat(story)
+
+
+def test_the_death_of_a_rank_is_told_at_once(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        sim.world.end(3, EndingKind.SIGNAL, 9)
+        await watch.go(4, behind=-1)
+        assert (sim.status, sim.verdict.cause) == ("suspect", Cause.PROCESS_DIED)
+        await watch.go(12, behind=-1)
+        assert sim.status == "hung"
+        assert [s.rank for s in sim.verdict.suspects] == [3]
+
+    tell_no_heartbeat(story)
+
+
+def test_a_job_of_which_nobody_waits_for_anybody_has_long_patience(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(130)
+        watch.be_still()
+        await watch.go(600, behind=-1)  # everybody waits at the same place: for work, perhaps
+        assert watch.statuses == ["healthy", "suspect"]
+        await watch.go(400, behind=-1)
+        assert sim.status == "hung"
+        assert sim.verdict.suspects == ()
+
+    tell_no_heartbeat(story)
+
+
+def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(130)
+        for _ in range(4):
+            watch.be_still()
+            await watch.go(75)
+            await watch.work(40)
+        assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]
+
+    tell_no_heartbeat(story)
+
+
+def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.go(118)
+        assert watch.statuses == ["healthy"]
+        for rank in (0, 1, 3):
+            sim.world.end(rank)
+        await watch.go(600)
+        assert sim.status == "healthy"
+
+    tell_no_heartbeat(story)
+
+
+def test_ranks_with_pages_that_never_beat_are_watched_by_samples_after_the_start(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        for rank in sim.world.ranks.values():
+            rank.has_page, rank.cpu_cores = True, 1.0
+        for second in range(300):
+            stack = LINES[second // 7 % len(LINES)]
+            await watch.go(1, behind=second // 20 % 4, stack=stack)
+        assert watch.statuses == ["healthy", "suspect", "healthy"]
+        assert "is beat() called?" in sim.live.watch.reason
+        watch.be_still()
+        await watch.go(70)
+        assert sim.status != "healthy"
+
+    tell_no_heartbeat(story)
+
+
+def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await sim.report(200)  # no agent answers the orders for samples
+        assert sim.status == "monitoring_lost"
+        said = "not watched: no rank has a heartbeat page, and samples of them show no stack"
+        assert sim.live.watch.reason == f"{said}; see /readyz"
+
+    tell_no_heartbeat(story)
+
+
+def test_one_beat_ends_the_samples(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(60)
+        before = watch.samples
+        sim.world.ranks[0].has_page = True
+        await sim.step(12)
+        await watch.go(5)
+        assert watch.samples == before
+
+    tell_no_heartbeat(story)
+
+
+def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(130)
+        watch.be_still()
+        await watch.go(90)
+        assert sim.status == "hung"
+        await sim.restart_tower()
+        await watch.go(100)
+        assert sim.status == "hung"
+        await watch.work(45)
+        assert "recovered" in watch.statuses
+        assert len(await sim.incidents()) == 1
+
+    tell_no_heartbeat(story)

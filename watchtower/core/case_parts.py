@@ -1,0 +1,131 @@
+"""The parts of a case, in the form in which the diagnosing process receives it.
+
+The tower keeps dumps as the bytes they came as. It says which rank's dumps are in which of them;
+only the process of the diagnosis decodes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypedDict
+
+from watchtower.core.case import Case, Presence, RankEvidence
+from watchtower.core.contents import DumpContents, digests_of, logs_of
+from watchtower.wire.collectives import GroupLog, ProcessGroup
+from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.report import Beat
+from watchtower.wire.stacks import Stack
+
+
+class DumpPlace(NamedTuple):
+    """Where one dump of a rank is found."""
+
+    rank: int
+    pid: int
+    start_time: int
+    body: int
+    """Number of the body, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseParts:
+    """A case without its dumps, and where these are."""
+
+    case: Case
+    dumps: tuple[DumpPlace, ...]
+    """Of each rank oldest first."""
+
+
+def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | None = None) -> Case:
+    """Put the dumps into a case; `batches` are the decoded bodies.
+
+    `earlier` is what the tower's last run knew of the same stall.
+    """
+    case, contents = parts.case, DumpContents()
+    dumps = _find_dumps(parts.dumps, batches)
+    for number, batch in enumerate(batches):
+        contents.add(batch, dumps.by_body.get(number, ()))
+    ranks = tuple(
+        replace(item, dumps=tuple(dumps.by_rank[item.rank])) if item.rank in dumps.by_rank else item
+        for item in case.ranks
+    )
+    case = replace(case, ranks=ranks, **_contents_of(ranks, contents))
+    return case if earlier is None else _carry_over(case, earlier)
+
+
+class _Found(NamedTuple):
+    by_rank: dict[int, list[RankDump]]
+    by_body: dict[int, list[RankDump]]
+
+
+def _find_dumps(places: Sequence[DumpPlace], batches: Sequence[DumpBatch]) -> _Found:
+    held = [
+        {(dump.rank, dump.pid, dump.start_time): dump for dump in batch.ranks} for batch in batches
+    ]
+    found = _Found({}, {})
+    for place in places:
+        dump = held[place.body].get((place.rank, place.pid, place.start_time))
+        if dump is not None:
+            found.by_rank.setdefault(place.rank, []).append(dump)
+            found.by_body.setdefault(place.body, []).append(dump)
+    return found
+
+
+def _carry_over(case: Case, earlier: Case) -> Case:
+    """Add ranks that are no longer reported, as an earlier case of the same stall had them.
+
+    A rank that died before tower and agent were restarted is in no report since.
+    """
+    elapsed_s = max(0.0, case.stalled_for_s - earlier.stalled_for_s)
+    known = {r.rank: r for r in earlier.ranks if r.presence is not Presence.MISSING}
+    ranks = tuple(
+        _age_evidence(known[r.rank], elapsed_s)
+        if r.presence is Presence.MISSING and r.rank in known
+        else r
+        for r in case.ranks
+    )
+    both = DumpContents(
+        stacks={each.digest: each for each in (*earlier.stacks, *case.stacks)},
+        groups={each.id: each for each in (*earlier.groups, *case.groups)},
+        group_logs={each.digest: each for each in (*earlier.group_logs, *case.group_logs)},
+    )
+    return replace(case, ranks=ranks, **_contents_of(ranks, both))
+
+
+def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
+    ended = known.ended
+    return replace(
+        known,
+        presence=Presence.ENDED if ended else Presence.SILENT,
+        beat=age_beat(known.beat, elapsed_s),
+        ended=replace(ended, age_s=ended.age_s + elapsed_s) if ended else None,
+    )
+
+
+def age_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:
+    """Return a beat as it is `elapsed_s` seconds later."""
+    if beat is None:
+        return None
+    elapsed_s = max(0.0, elapsed_s)
+    phase_age_s = beat.phase_age_s + elapsed_s if beat.phase else 0.0
+    return replace(beat, age_s=beat.age_s + elapsed_s, phase_age_s=phase_age_s)
+
+
+class _Contents(TypedDict):
+    stacks: tuple[Stack, ...]
+    groups: tuple[ProcessGroup, ...]
+    group_logs: tuple[GroupLog, ...]
+
+
+def _contents_of(ranks: tuple[RankEvidence, ...], contents: DumpContents) -> _Contents:
+    """Collect what the dumps of these ranks name, in an order that depends on nothing else."""
+    dumps = [dump for rank in ranks for dump in rank.dumps]
+    named = {digest for dump in dumps for digest in digests_of(dump)}
+    logs = {digest for dump in dumps for digest in logs_of(dump)} & contents.group_logs.keys()
+    groups = {contents.group_logs[digest].group for digest in logs} & contents.groups.keys()
+    return _Contents(
+        stacks=tuple(contents.stacks[d] for d in sorted(named & contents.stacks.keys())),
+        groups=tuple(contents.groups[name] for name in sorted(groups)),
+        group_logs=tuple(contents.group_logs[digest] for digest in sorted(logs)),
+    )

@@ -1,0 +1,171 @@
+"""Collects the inputs of a case: everything known of a job at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.core.case_parts import CaseParts, DumpPlace, age_beat
+from watchtower.core.detection.detector import Detector, Stall
+from watchtower.core.detection.wait_counts import WaitCounts
+from watchtower.core.fleet.generation import DumpBody, Generation, NodeRecord, RankRecord
+from watchtower.wire.report import Ending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseInputs:
+    """Everything that a case is made of. Later reports and dumps do not change it.
+
+    Collecting the inputs takes a hundredth of the time that making the case takes, so that another
+    process can make the case.
+    """
+
+    job: str
+    generation: int
+    world_size: int
+    missing: tuple[int, ...]
+    typical_step_s: float
+    slowdown: float
+    records: tuple[RankRecord, ...]
+    rivals: Mapping[int, Sequence[str]]
+    nodes: Mapping[str, NodeRecord]
+    wait_counts: Mapping[int, tuple[int, int]]
+    """Of a slow job: samples and waits by rank."""
+    detector: Detector
+    since: float
+    evidence_since: float
+    """Dumps from before the trouble are left out."""
+    now: float
+
+    @property
+    def stalled_for_s(self) -> float:
+        """For how long the job has not moved."""
+        return max(0.0, self.now - self.since)
+
+
+def collect_case_inputs(
+    gen: Generation,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    stall: Stall | None,
+    wait_counts: WaitCounts | None,
+    now: float,
+) -> CaseInputs:
+    """Copy what is known of a generation: in a stall, at its end, or slow (`wait_counts`)."""
+    since = stall.since if stall else now
+    rivals: dict[int, list[str]] = {}
+    for key, (vitals, _) in gen.rivals.items():
+        rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
+    by_rank = wait_counts.by_rank if wait_counts else {}
+    return CaseInputs(
+        job=gen.job,
+        generation=gen.number,
+        world_size=gen.world_size,
+        missing=gen.missing_ranks(),
+        typical_step_s=gen.pace("").typical_s,
+        slowdown=gen.pace("").slowdown if wait_counts else 1.0,
+        records=tuple(record.copy() for record in gen.ranks.values()),
+        rivals=rivals,
+        nodes=dict(nodes),
+        wait_counts={rank: (count.samples, count.waits) for rank, count in by_rank.items()},
+        detector=detector,
+        since=since,
+        evidence_since=wait_counts.since if wait_counts else since,
+        now=now,
+    )
+
+
+def split_case(inputs: CaseInputs) -> tuple[CaseParts, list[bytes]]:
+    """Return a case without its dumps, and the bodies that contain these dumps."""
+    bodies: dict[DumpBody, int] = {}
+    places = [
+        DumpPlace(
+            record.vitals.rank,
+            record.key.pid,
+            record.key.start_time,
+            bodies.setdefault(body, len(bodies)),
+        )
+        for record in inputs.records
+        for taken_at, body in record.dumps
+        if taken_at >= inputs.evidence_since
+    ]
+    parts = CaseParts(case=_case_without_dumps(inputs), dumps=tuple(places))
+    return parts, [body.body for body in bodies]
+
+
+def _case_without_dumps(inputs: CaseInputs) -> Case:
+    now, nodes = inputs.now, inputs.nodes
+    by_rank = {record.vitals.rank: record for record in inputs.records}
+    known = sorted([*by_rank, *inputs.missing])
+    ranks = tuple(_rank_evidence(rank, by_rank.get(rank), inputs) for rank in known)
+    ranks = tuple(_with_more(item, inputs) for item in ranks)
+    names = {record.key.node for record in inputs.records}
+    if inputs.missing:
+        # An agent without rights sees no rank of another user: the missing ones may run there.
+        names |= {name for name, node in nodes.items() if node.gaps.process}
+    return Case(
+        job=inputs.job,
+        generation=inputs.generation,
+        world_size=inputs.world_size,
+        typical_step_s=inputs.typical_step_s,
+        stalled_for_s=inputs.stalled_for_s,
+        settle_s=inputs.detector.policy.settle_s,
+        moving_cpu_cores=inputs.detector.policy.moving_cpu_cores,
+        ranks=ranks,
+        nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
+        slowdown=inputs.slowdown,
+    )
+
+
+def is_dumped_since(record: RankRecord, since: float) -> bool:
+    """Whether a dump of a rank was taken during the stall that began at `since`."""
+    return bool(record.dumps) and record.dumps[-1][0] >= since
+
+
+def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> RankEvidence:
+    if record is None:
+        return RankEvidence(rank=rank, presence=Presence.MISSING)
+    vitals = record.vitals
+    presence = Presence.ENDED
+    if record.is_live:
+        is_reporting = inputs.detector.is_reporting(record, inputs.nodes, inputs.now)
+        presence = Presence.LIVE if is_reporting else Presence.SILENT
+    return RankEvidence(
+        rank=rank,
+        presence=presence,
+        node=record.key.node,
+        pid=vitals.pid,
+        local_rank=vitals.local_rank,
+        beat=age_beat(vitals.beat, inputs.now - record.seen_at),
+        state=vitals.state,
+        wchan=vitals.wchan,
+        movement=vitals.movement,
+        ended=_aged_ending(vitals.ended, record.ended_at, inputs.now),
+    )
+
+
+def _with_more(evidence: RankEvidence, inputs: CaseInputs) -> RankEvidence:
+    if evidence.rank in inputs.rivals:
+        evidence = replace(evidence, rivals=tuple(inputs.rivals[evidence.rank]))
+    if evidence.rank in inputs.wait_counts:
+        samples, waits = inputs.wait_counts[evidence.rank]
+        evidence = replace(evidence, looks=samples, waits=waits)
+    return evidence
+
+
+def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> Ending | None:
+    if ended is None or ended_at is None:
+        return None
+    return replace(ended, age_s=max(0.0, now - ended_at))
+
+
+def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEvidence:
+    if node is None:
+        return NodeEvidence(node=name, silent_for_s=0.0)
+    return NodeEvidence(
+        node=name,
+        silent_for_s=now - node.seen_at,
+        interval_s=node.interval_s,
+        limits=node.gaps,
+    )

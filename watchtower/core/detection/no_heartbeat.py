@@ -1,0 +1,144 @@
+"""Jobs without heartbeats. They show no steps, so samples watch them: slower and less sure.
+
+A job is stalled when no rank's stack and no collective log has changed for some samples, and
+nothing moves. A rank that waits for a GPU or a peer may use 100 % CPU. CPU use in such a place is
+not progress, but it needs more samples. The more samples of this job agreed by chance before, the
+more are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from watchtower.core.detection.samples import Samples
+from watchtower.core.diagnosis.frames import FrameClass
+from watchtower.core.diagnosis.standing import HELD, MOVING_BYTES_PER_S
+from watchtower.core.fleet.generation import Generation, RankRecord
+from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
+from watchtower.wire.report import ProcessState
+
+HELD_SAMPLES = 2
+"""Samples that must agree when a rank is stopped, traced or in state D: it cannot work there."""
+
+SPINNING = 3
+"""So many times as many samples must agree when a rank computes: it may be waiting in a loop."""
+
+MIN_RANKS = 2
+"""A single rank waits for no other rank: what it does for long may be its work."""
+
+AT_WORK = frozenset(
+    {
+        FrameClass.COMPILE,
+        FrameClass.CHECKPOINT,
+        FrameClass.NETWORK,
+        FrameClass.CHILD,
+        FrameClass.DATALOADER,
+    }
+)
+"""Classes in which a rank whose process tree computes is at work, for however long."""
+
+
+def has_no_heartbeat(gen: Generation) -> bool:
+    """Whether no rank of the generation has reported a step."""
+    return not any(r.vitals.beat and r.vitals.beat.step >= 0 for r in gen.ranks.values())
+
+
+def wants_sample(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
+    """Whether it is time for a sample of all ranks. A job stopped on purpose needs none."""
+    if not samples.is_due(policy.no_heartbeat_sample_s, now) or not has_no_heartbeat(gen):
+        return False
+    if now - gen.began_at < policy.no_heartbeat_sample_s:
+        return False
+    return any(record.vitals.state is not ProcessState.STOPPED for record in gen.live())
+
+
+def unchanged_since(
+    gen: Generation, reporting: Sequence[RankRecord], samples: Samples, policy: Policy, now: float
+) -> float | None:
+    """Return since when nothing has changed, if that is too long ago; else null.
+
+    `reporting` are the live ranks whose agents report.
+    """
+    began_at = max(gen.began_at, gen.resumed_at)
+    if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
+        return None
+    agreed = samples.agreed({record.vitals.rank for record in reporting})
+    working = _working(
+        reporting, (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s, now
+    )
+    if not working:
+        samples.note_still(agreed)
+    if any(_is_at_work(record, samples, policy) for record in reporting):
+        samples.begin_anew(now)  # what ends now has not had time to show what comes of it
+        return None
+    if agreed < needed_samples(reporting, working, samples, policy, now):
+        return None
+    last_moved_at = max(record.moved_at for record in reporting)
+    return samples.since if working else max(samples.since, last_moved_at)
+
+
+def needed_samples(
+    reporting: Sequence[RankRecord],
+    working: Sequence[RankRecord],
+    samples: Samples,
+    policy: Policy,
+    now: float,
+) -> int:
+    """Return how many samples have to agree. A rank that cannot run needs the fewest."""
+    needed = ceil(policy.no_heartbeat_samples)
+    if any(_is_held(record, policy, now) for record in reporting):
+        return min(HELD_SAMPLES, needed)
+    once = ceil(policy.learned_factor * samples.longest(still=not working))
+    if not working:
+        return max(needed, once)
+    return max(SPINNING * needed, samples.needed_by_chance(), once)
+
+
+def goes_on(gen: Generation, samples: Samples, policy: Policy) -> bool:
+    """Whether every rank is there and has changed since the start: it works without heartbeats.
+
+    What ranks do before the grace is over may be no more than their imports.
+    """
+    since = gen.began_at + policy.startup_grace_s
+    if not samples.go_on and not gen.missing_ranks():
+        samples.go_on = all(samples.changed_since(r.vitals.rank, since) for r in gen.live())
+    return samples.go_on
+
+
+def has_changed(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
+    """Whether the latest samples show any change."""
+    since = now - policy.no_heartbeat_samples * policy.no_heartbeat_sample_s
+    return any(samples.changed_since(record.vitals.rank, since) for record in gen.live())
+
+
+def change_limit_s(samples: Samples, policy: Policy) -> float:
+    """Seconds without a change after which a job without heartbeats is not called healthy.
+
+    Three times the longest run of samples that agreed and then changed, as three typical steps.
+    """
+    longest = 1 + max(samples.longest(still=False), samples.longest(still=True))
+    window = max(policy.no_heartbeat_samples, policy.no_step_factor * longest)
+    return max(policy.no_step_floor_s, window * policy.no_heartbeat_sample_s)
+
+
+def _working(reporting: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
+    return [record for record in reporting if now - record.moved_at < within_s]
+
+
+def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
+    """Whether a rank could not run between the last two samples."""
+    held = record.vitals.state in HELD | {ProcessState.UNINTERRUPTIBLE}
+    return held and now - record.moved_at >= policy.no_heartbeat_sample_s
+
+
+def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
+    """Whether a rank moves data now, or computes in a place that is not a wait."""
+    movement = record.vitals.movement
+    computes = movement.cpu_cores >= policy.moving_cpu_cores
+    return (
+        (computes and samples.class_of(record.vitals.rank) in AT_WORK)
+        or movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
+        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
+        or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
+    )

@@ -1,0 +1,200 @@
+"""Writes a verdict for people: text for terminals, markdown and Slack for chats. Pure.
+
+Every form has at most `MAX_LINES` lines, with evidence in a code block where the form has one.
+Free text in a verdict came from processes: it is cleaned again here, because a stored verdict may
+be older than today's rules, and escaped for the form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, clean_sentence, say_duration
+from watchtower.wire.verdict import (
+    Aftermath,
+    Alternative,
+    Cause,
+    Evidence,
+    Progress,
+    Status,
+    Suspect,
+    Verdict,
+)
+
+MAX_LINES = 15
+"""What a chat shows without folding the message."""
+
+MAX_LINE = 400
+"""Characters of one line; summaries with a long path stay readable."""
+
+SHOWN_SUSPECTS = 3
+SHOWN_EVIDENCE = 4
+SHOWN_STEPS = 2
+SHOWN_AFTERMATH = 2
+
+_LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
+_SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
+_MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
+
+
+def render_text(verdict: Verdict) -> str:
+    """Write a verdict for a terminal or a mail."""
+    lines = [
+        _headline(verdict),
+        _line(verdict.summary),
+        *(f"  {line}" for line in _facts(verdict)),
+        *(f"  {line}" for line in _evidence(verdict)),
+        *(f"  {line}" for line in _outlook(verdict)),
+        *(f"  {line}" for line in _doubts(verdict)),
+        *(f"  next: {_line(step)}" for step in verdict.next_steps[:SHOWN_STEPS]),
+    ]
+    return "\n".join(lines[:MAX_LINES]) + "\n"
+
+
+def render_markdown(verdict: Verdict) -> str:
+    """Write a verdict as CommonMark."""
+    return _render_chat(verdict, bold="**", escape=escape_markdown)
+
+
+def render_slack(verdict: Verdict) -> str:
+    """Write a verdict as Slack's mrkdwn."""
+    return _render_chat(verdict, bold="*", escape=escape_slack)
+
+
+def escape_markdown(text: str) -> str:
+    """Escape what CommonMark would read as markup, outside our own code spans."""
+    return _map_prose(text, lambda prose: _MARKUP.sub(r"\\\g<0>", prose))
+
+
+def escape_slack(text: str) -> str:
+    """Escape what Slack would read as a mention, a link or markup, outside our own code spans.
+
+    Slack has no escape for the characters of its markup: similar ones take their place.
+    """
+    return _map_prose(
+        escape_slack_code(text),
+        lambda prose: _SLACK_MARKUP.sub(lambda mark: _LOOKALIKES[mark[0]], prose),
+    )
+
+
+def escape_slack_code(text: str) -> str:
+    """Escape the three characters that Slack reads as control everywhere, also inside code."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _map_prose(text: str, change: Callable[[str], str]) -> str:
+    pieces = text.split("`")
+    pieces[::2] = [change(piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
+def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
+    in_code = escape_slack_code if escape is escape_slack else str
+    block = [in_code(line.replace("`", "")) for line in (*_facts(verdict), *_evidence(verdict))]
+    lines = [
+        f"{bold}{escape(_headline(verdict))}{bold}",
+        escape(_line(verdict.summary)),
+        *(["```", *block, "```"] if block else []),
+        *(escape(line) for line in _outlook(verdict)),
+        *(escape(line) for line in _doubts(verdict)),
+        *(f"Next: {escape(_line(step))}" for step in verdict.next_steps[:SHOWN_STEPS]),
+    ]
+    return "\n".join(lines[:MAX_LINES]) + "\n"
+
+
+def _headline(verdict: Verdict) -> str:
+    job = clean(verdict.job, 128)
+    if verdict.cause is None:
+        return f"{job}: {verdict.status.value}"
+    if verdict.cause is Cause.UNKNOWN:
+        return f"{job}: {verdict.status.value}, cause unknown"
+    return f"{job}: {verdict.status.value}, {verdict.cause.value} ({verdict.confidence:.0%})"
+
+
+def _facts(verdict: Verdict) -> list[str]:
+    lines = [_describe_suspect(item) for item in verdict.suspects[:SHOWN_SUSPECTS]]
+    if len(verdict.suspects) > SHOWN_SUSPECTS:
+        lines[-1] += f"; in all {name_ranks(item.rank for item in verdict.suspects)}"
+    parts = [
+        f"waiting: {clean(verdict.waiting, 120)}" if verdict.waiting else "",
+        "" if verdict.step is None else f"step: {verdict.step}",
+        f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
+    ]
+    known = ", ".join(filter(None, parts))
+    return [*lines, *filter(None, [known, _say_shared(verdict)])]
+
+
+def _say_shared(verdict: Verdict) -> str:
+    """Say "12 other jobs hang on the same mount nfs1:/data", or nothing."""
+    cause, number = verdict.shared_cause, verdict.shared_with
+    if cause is None or not number:
+        return ""
+    others = "1 other job hangs" if number == 1 else f"{number} other jobs hang"
+    return _line(f"{others} on the same {clean(cause.kind, 24)} {clean(cause.name)}")
+
+
+def _describe_suspect(suspect: Suspect) -> str:
+    parts = [
+        f"suspect: rank {suspect.rank}",
+        clean(suspect.node, 64),
+        "" if suspect.pid is None else f"pid {suspect.pid}",
+        "" if suspect.gpu is None else f"gpu {suspect.gpu}",
+        "" if suspect.where is None else clean(suspect.where),
+    ]
+    return _line(", ".join(filter(None, parts)))
+
+
+def _evidence(verdict: Verdict) -> list[str]:
+    if verdict.status is Status.RECOVERED:
+        return []  # it says what was seen during the hang, in the present tense
+    shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
+    return [_line(f"{clean(item.source, 24)}{_weight(item)}: {item.text}") for item in shown]
+
+
+def _weight(item: Evidence) -> str:
+    return f" ({item.weight:.2f})" if item.weight else ""
+
+
+def _outlook(verdict: Verdict) -> list[str]:
+    """Say what the detector still waits for, or what happened after the incident opened."""
+    lines = []
+    if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
+        lines.append(_line(f"progress: {verdict.progress_text}"))
+    if verdict.hung_in_s is not None:
+        why = clean(verdict.hung_because, 240)
+        lines.append(f"hung in {say_duration(verdict.hung_in_s)} if nothing changes: {why}")
+    shown = verdict.aftermath[:SHOWN_AFTERMATH]
+    lines += [_line(f"afterwards: {_describe_aftermath(item)}") for item in shown]
+    if len(verdict.aftermath) > SHOWN_AFTERMATH:
+        lines[-1] += f" (and {len(verdict.aftermath) - SHOWN_AFTERMATH} more)"
+    return lines
+
+
+def _describe_aftermath(item: Aftermath) -> str:
+    name = "rank" if item.ranks.isdigit() else "ranks"
+    ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+    return f"{clean(item.at, 24)} {ranks}{clean(item.text)}"
+
+
+def _doubts(verdict: Verdict) -> list[str]:
+    if verdict.status is Status.RECOVERED:
+        return []
+    lines = []
+    if verdict.alternatives:
+        lines.append(f"or: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
+    if verdict.missing_evidence:
+        more = len(verdict.missing_evidence) - 1
+        rest = f" (and {more} more)" if more else ""
+        lines.append(f"not known: {clean(verdict.missing_evidence[0], 240)}{rest}")
+    return lines
+
+
+def _describe(alternative: Alternative) -> str:
+    of = f" of {name_ranks(alternative.suspects)}" if alternative.suspects else ""
+    return f"{alternative.cause.value}{of} ({alternative.confidence:.0%})"
+
+
+def _line(text: str) -> str:
+    return clean_sentence(text, MAX_LINE)

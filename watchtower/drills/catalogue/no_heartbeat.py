@@ -1,0 +1,34 @@
+"""Drills on jobs without heartbeats: the programs do not even import the client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watchtower.drills.catalogue import collectives, groups, kernel, outside, stalls
+from watchtower.drills.drill import Drill, Plan, Variables
+
+
+def without_heartbeats(drill: Drill) -> Drill:
+    """The same drill, with the same right answer, on a job without heartbeats."""
+
+    def make_plan(variables: Variables) -> Plan:
+        return {**drill.plan(variables), "beats": False}
+
+    return replace(
+        drill,
+        name=f"{drill.name}_no_heartbeat",
+        shows=f"{drill.shows}; no heartbeats",
+        plan=make_plan,
+    )
+
+
+NO_HEARTBEAT = tuple(
+    without_heartbeats(drill)
+    for drill in (
+        stalls.DATALOADER_SLEEP,
+        outside.SIGSTOP,
+        collectives.CONDITIONAL_COLLECTIVE,
+        groups.TP_DP_CASCADE,
+        kernel.D_STATE,
+    )
+)

@@ -1,0 +1,55 @@
+"""Acknowledgements of incidents. Alert rules leave acknowledged incidents out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from watchtower.store.values import Ack
+from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.live import LiveJob
+from watchtower.tower.request_checks import check_texts
+from watchtower.tower.store_writer import StoreFailedError, StoreWriter
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckView:
+    """Who handles an incident."""
+
+    at: str
+    by: str
+    note: str
+
+
+class Acks:
+    """Acknowledgements on their way to the store."""
+
+    def __init__(self, store_writer: StoreWriter, clock: Clock) -> None:
+        self._store_writer = store_writer
+        self._clock = clock
+
+    async def ack(self, incident: str, by: str, note: str, live: Iterable[LiveJob]) -> Ack | None:
+        """Record who handles an incident; None if no incident has this id.
+
+        Raises RequestRefusedError, StoreFailedError.
+        """
+        check_texts(by=(by, MAX_NAME), note=(note, MAX_TEXT))
+        writer = self._store_writer
+        ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
+        is_there = await writer.wait(writer.store.save_ack(incident, ack), "the ack")
+        if not is_there and any(one.id == incident for one in writer.unsaved(None)):
+            raise StoreFailedError(
+                "the incident is not written yet, so the ack cannot be; try again"
+            )
+        if is_there:
+            writer.note_ack(incident, ack)
+        for job in live if is_there else ():
+            if job.incident is not None and job.incident.id == incident:
+                job.incident = replace(job.incident, ack=ack)
+        return ack if is_there else None
+
+
+def view_ack(ack: Ack) -> AckView:
+    """An ack as people read it."""
+    return AckView(at=rfc3339(ack.at), by=ack.by, note=ack.note)
