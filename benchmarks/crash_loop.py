@@ -192,7 +192,7 @@ class CrashLoop:
         self._moments[moment].set()
 
     def run(self, kills: int) -> Findings:
-        """Kill the tower so often, then look at what is left."""
+        """Kill the tower so often, then check what is left."""
         for job in self._jobs:
             job.launch(self.pids)
         self._tower.start()

@@ -161,7 +161,7 @@ def wait_for_good(began: float) -> float | None:
 
 
 def measure(url: str, since: float) -> dict[str, Any]:
-    """Read the agent's own numbers and look at the gaps between its reports."""
+    """Read the agent's own numbers and the gaps between its reports."""
     with urllib.request.urlopen(url, timeout=30) as response:
         text = response.read().decode()
     value = {

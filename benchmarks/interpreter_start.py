@@ -69,7 +69,7 @@ def install_client(python: str) -> str:
     """Put the client where a wheel would put it; return that folder."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", program], text=True).strip()
-    for name in (SWITCH, "watchtower_heartbeat_auto.py"):
+    for name in (SWITCH, "watchtower_heartbeat_auto.py", "watchtower_heartbeat_hook.py"):
         shutil.copy(HEARTBEAT / name, packages)
     shutil.copytree(HEARTBEAT / "watchtower_heartbeat", f"{packages}/watchtower_heartbeat")
     return packages

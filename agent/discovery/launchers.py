@@ -71,7 +71,7 @@ def load_facts() -> Facts:
 
 @cache
 def naming_variables() -> tuple[str, ...]:
-    """Return the variables that `name_job` looks at."""
+    """Return the variables that `name_job` reads."""
     names = {"MASTER_ADDR", "MASTER_PORT"}
     for rule in load_facts().job:
         names.update(rule.parts)

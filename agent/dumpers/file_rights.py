@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 
 READ, SEARCH = 4, 1
-"""Bits of a mode, as for "other"; `SEARCH` is the right to look up a name in a folder."""
+"""Bits of a mode, as for "other"; `SEARCH` is the right to open a name in a folder."""
 
 _OVERRIDE = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root in most containers has the first."""

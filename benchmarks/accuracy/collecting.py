@@ -15,7 +15,7 @@ from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
 from agent.procfs import Proc
 from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
 from watchtower.commands.client import TowerClient
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill_run import DrillRun
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import parse_members
 
@@ -27,24 +27,24 @@ RANK_DEADLINE_S = 3.0
 """A rank that lives answers in a millisecond; a stopped or dead one never does."""
 
 
-def collect(scene: Scene, folder: Path) -> None:
+def collect(run: DrillRun, folder: Path) -> None:
     """Write down the incident and, of a torch job, every rank's flight recorder.
 
     Without an incident (a slow job, a status) nothing is written: there is nothing to judge.
     """
-    client = TowerClient(scene.environment.tower_url)
-    incidents = client.incidents(scene.observed.job)
+    client = TowerClient(run.environment.tower_url)
+    incidents = client.incidents(run.observed.job)
     if not incidents:
         return
     (folder / INCIDENT).write_text(client.export(str(incidents[0]["id"])), encoding="utf-8")
-    if scene.job.backend == "torch":
-        _collect_records(scene, folder)
+    if run.job.backend == "torch":
+        _collect_records(run, folder)
 
 
-def _collect_records(scene: Scene, folder: Path) -> None:
-    ranks = range(scene.job.layout.ranks)
+def _collect_records(run: DrillRun, folder: Path) -> None:
+    ranks = range(run.job.layout.ranks)
     with ThreadPoolExecutor(len(ranks)) as pool:
-        pids = scene.job.log.pids
+        pids = run.job.log.pids
         asked = pool.map(lambda rank: ask_rank(pids.get(rank), rank, folder), ranks)
         missing = {rank: why for rank, why in zip(ranks, asked, strict=True) if why}
     (folder / MISSING).write_text(json.dumps(missing), encoding="utf-8")

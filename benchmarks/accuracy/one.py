@@ -13,20 +13,20 @@ from pathlib import Path
 
 from benchmarks.accuracy.collecting import collect
 from watchtower.drills.catalogue import find_drill
-from watchtower.drills.display import choose_display
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
+from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, run_drill
-from watchtower.drills.scene import Scene
 from watchtower.drills.settings import read_config
 
 
 def main() -> int:
     args = _parse_arguments()
 
-    def before_end(scene: Scene) -> None:
+    def before_end(run: DrillRun) -> None:
         try:
             if args.evidence:
-                collect(scene, args.evidence)
+                collect(run, args.evidence)
         except Exception:  # the run counts all the same: the row says that peers had nothing
             traceback.print_exc()
 
@@ -37,7 +37,7 @@ def main() -> int:
             backend=args.backend,
             config=read_config(args.config),
         )
-        result = run_drill(request, choose_display(sys.stderr, plain=True), before_end)
+        result = run_drill(request, PlainDisplay(sys.stderr), before_end)
     except DrillError as error:
         print(f"{error}\n{error.help_text}", file=sys.stderr)
         return 2

@@ -27,7 +27,7 @@ class HookBeats:
     """Beats for the hooks for as long as nobody else does.
 
     Whoever calls `beat` knows best. Such a beat is seen by its time on the page, which is then not
-    the one stored from here: looking costs `beat` nothing.
+    the one stored from here: that costs `beat` nothing.
     """
 
     def __init__(self) -> None:

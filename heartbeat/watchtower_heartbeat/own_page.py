@@ -37,7 +37,7 @@ class OwnPage:
 
     def _forget(self) -> None:
         self._lock = RLock()
-        self._args_reader: mmap.mmap | None = None
+        self._mapping: mmap.mmap | None = None
         self._writer: PageWriter | None = None
         self._path = ""
         self._phases: dict[object, tuple[str, int]] = {}
@@ -66,7 +66,7 @@ class OwnPage:
         memory, self._path = open_memfd(
             bytes(image), os.environ.get("WATCHTOWER_HEARTBEAT_DIR", "")
         )
-        self._args_reader, self._writer = memory, PageWriter(memory)
+        self._mapping, self._writer = memory, PageWriter(memory)
         self._hook()
         self._bind(self._writer.hot)
         _start_records(self)
@@ -114,7 +114,7 @@ class OwnPage:
         self._show_phase()
 
     def _show_phase(self) -> None:
-        # Looked up under the lock: of two threads the last to write then knows both changes.
+        # Read under the lock: of two threads the last to write then knows both changes.
         if self._lock.acquire(True, LOCK_PATIENCE_S):
             try:
                 self._write(**self._phase())
@@ -156,7 +156,7 @@ class OwnPage:
 
     def drop(self) -> None:
         """In a forked child: let go of the parent's page, so that only the parent writes it."""
-        memory, writer = self._args_reader, self._writer
+        memory, writer = self._mapping, self._writer
         self._forget()
         self._bind(NO_PAGE)
         try:

@@ -17,14 +17,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Protocol
 
     from watchtower_heartbeat.groups import GroupList
-    from watchtower_heartbeat.own_page import OwnPage
+
+    class Page(Protocol):
+        """The page of this process, as far as records are on it."""
+
+        def note_records(self, **fields: int | str) -> None:
+            """Say where the records are."""
+
+        def transfer_words(self) -> memoryview | None:
+            """Return the words that transfers are counted in; None without a page."""
+
 
 C10D = "torch.distributed.distributed_c10d"
 """The module that is waited for."""
 
-_page: OwnPage | None = None
+_page: Page | None = None
 _groups: GroupList | None = None
 _begun = False
 _socket_asked_for = False
@@ -32,7 +42,7 @@ _watching_imports = False
 _fork_hooked = False
 
 
-def start(page: OwnPage) -> None:
+def start(page: Page) -> None:
     """Keep records for this page now if torch.distributed is there, else as soon as it is."""
     global _page, _watching_imports, _fork_hooked
     _page = page
@@ -40,7 +50,7 @@ def start(page: OwnPage) -> None:
         _fork_hooked = True
         os.register_at_fork(after_in_child=_drop)
     if not begin() and not _watching_imports:
-        from watchtower_heartbeat_auto import ImportWatch
+        from watchtower_heartbeat_hook import ImportWatch
 
         _watching_imports = True
         sys.meta_path.insert(0, ImportWatch(C10D, begin))

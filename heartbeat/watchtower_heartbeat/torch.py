@@ -5,7 +5,7 @@ Importing this module imports no torch; `install` does.
 
 from __future__ import annotations
 
-import watchtower_heartbeat_auto
+import watchtower_heartbeat_hook
 from watchtower_heartbeat.hooks import OPTIMIZER, beats
 from watchtower_heartbeat.notice import say_once
 
@@ -20,9 +20,9 @@ def install() -> None:
     torch; says so once when that fails or is too old (before 2.0) to have such hooks.
     """
     try:
-        import torch.optim.optimizer  # noqa: F401  -- what register() looks for
+        import torch.optim.optimizer  # noqa: F401  -- what register() needs
 
-        if not watchtower_heartbeat_auto.register():
+        if not watchtower_heartbeat_hook.register(lambda: count_step):
             say_once("torch", "this torch has no hooks for optimizer steps; call beat(step)")
     except Exception as error:
         say_once("torch", f"no beats from torch's optimizers: {error}")

@@ -41,14 +41,14 @@ class Scene:
         return [at for at, who in self.checks if who == pid]
 
 
-def test_looks_become_rarer_and_never_stop() -> None:
+def test_checks_become_rarer_and_never_stop() -> None:
     scene = Scene()
     scene.schedule.add(a_candidate(), 0.0, helper=False)
     scene.run(300.0)
     assert scene.times() == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
 
 
-def test_a_rank_without_a_page_is_looked_at_within_a_quarter_of_its_age() -> None:
+def test_a_rank_without_a_page_is_checked_within_a_quarter_of_its_age() -> None:
     scene = Scene()
     scene.ranks = {10}
     scene.schedule.add(a_candidate(), 0.0, helper=False)
@@ -73,7 +73,7 @@ def test_no_more_descriptors_are_read_than_there_are() -> None:
     assert spent <= DESCRIPTOR_BURST + 100 * DESCRIPTORS_PER_S + 1000
 
 
-def test_ranks_are_looked_at_first_when_there_is_little() -> None:
+def test_ranks_are_checked_first_when_the_budget_is_small() -> None:
     scene = Scene(cost=DESCRIPTOR_BURST)
     for pid in range(20):
         scene.schedule.add(a_candidate(pid), 0.0, helper=False)

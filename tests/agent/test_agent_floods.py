@@ -92,7 +92,7 @@ def a_rank(pid: int, job: str, *, has_page: bool = True, owner: str = "uid:1") -
     )
 
 
-def test_as_long_as_there_is_room_nobody_is_left_out() -> None:
+def test_no_rank_is_left_out_below_the_quota() -> None:
     ranks = [a_rank(pid, "j") for pid in range(MAX_LIVING)]
     kept, left_out = keep_within_quota(ranks, set())
     assert kept == ranks

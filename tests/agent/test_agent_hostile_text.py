@@ -254,7 +254,7 @@ def test_text_of_proc_never_raises_anything_else(raw: bytes) -> None:
 
 
 @given(comm=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=15))
-def test_a_command_name_may_look_like_the_rest_of_the_line(comm: str) -> None:
+def test_a_command_name_may_resemble_the_rest_of_the_line(comm: str) -> None:
     rest = b") S 1 " + b"0 " * 5 + b"0 0 0 0 250 50 " + b"0 " * 6 + b"777 " + b"0 " * 29 + b"9"
     stat = parse_stat(b"42 (" + comm.encode() + rest)
     assert stat is not None

@@ -127,7 +127,7 @@ def test_many_of_one_user_that_hang_cost_another_user_no_answer(
     assert len(reader._stuck) == 3
 
 
-def test_a_rank_that_hangs_stops_no_look_at_the_others(node: Node) -> None:
+def test_a_rank_that_hangs_delays_no_check_of_the_others(node: Node) -> None:
     node.start(7, hangs="environ")
     node.start(8)
     proc = node.proc

@@ -59,7 +59,7 @@ def meter(interval_s: float) -> TrafficMeter:
     return TrafficMeter(proc=proc, process=process, tcp=TcpBytes(), interval_s=interval_s)
 
 
-def test_a_late_rank_that_transfers_is_seen_to(pair) -> None:
+def test_a_late_rank_that_transfers_is_found_to(pair) -> None:
     traffic = meter(interval_s=0.6)
     assert traffic.measure(late_s=2.0) == 0.0
     send(*pair, SIZE)

@@ -23,7 +23,7 @@ def settings(unit: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("unit", MAX_EXPOSURE)
-def test_the_watchdog_waits_for_several_looks_and_the_stop_for_what_both_promise(unit: str):
+def test_the_watchdog_waits_for_several_checks_and_the_stop_for_what_both_promise(unit: str):
     said = settings(unit)
     assert said["Type"] == "notify"
     assert int(said["WatchdogSec"].rstrip("s")) >= 30

@@ -9,11 +9,11 @@ import pytest
 from tests.system.e2e.drilled import LEFT_OUT, NEED_MORE
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
-from watchtower.drills.drill import BACKENDS, Variables
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import PROGRAM, PROGRAMS
 from watchtower.drills.runner import Request
 from watchtower.drills.settings import Config, DrillSettings
+from watchtower.drills.setup import BACKENDS, Variables
 from watchtower.wire.verdict import Cause, Status
 
 FAULTS = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from watchtower.drills.drill import CALM, Expected, names
 from watchtower.drills.judging import Answer, is_final, judge, names_cause, suspect_ranks
+from watchtower.drills.setup import CALM, Expected, names
 
 STALL = names("dataloader_stall")
 STRAGGLER = Expected(cause="straggler", statuses=("slow",))

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from watchtower.drills.display import choose_display
+from watchtower.drills.command import choose_display
 from watchtower.drills.live import LiveDisplay, draw_observed, draw_verdict
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.watch import Observed
@@ -69,6 +69,6 @@ class Terminal(io.StringIO):
 )
 def test_a_live_picture_needs_a_terminal_and_rich(monkeypatch, stream, plain, has_rich, kind):
     monkeypatch.setattr(
-        "watchtower.drills.display.find_spec", lambda name: object() if has_rich else None
+        "watchtower.drills.command.find_spec", lambda name: object() if has_rich else None
     )
     assert type(choose_display(stream, plain=plain)) is kind

@@ -9,7 +9,7 @@ from pathlib import Path
 from watchtower_heartbeat import record_socket
 
 
-def test_looking_for_the_servers_socket_changes_no_other_one(tmp_path: Path) -> None:
+def test_searching_the_servers_socket_changes_no_other_one(tmp_path: Path) -> None:
     path = os.path.relpath(tmp_path / "named")  # absolute it may be too long for a socket
     pair = socket.socketpair()
     server = socket.socket(socket.AF_UNIX)

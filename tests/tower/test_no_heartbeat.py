@@ -135,7 +135,7 @@ def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
     tell_no_heartbeat(story)
 
 
-def test_a_job_that_looks_alike_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
+def test_a_job_unchanged_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         for rank in sim.world.ranks.values():
             rank.cpu_cores = 1.0

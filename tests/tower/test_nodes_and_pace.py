@@ -51,7 +51,7 @@ def test_an_agent_that_dies_alone_is_lost_monitoring_and_no_incident(tell):
     tell(story)
 
 
-def test_a_slow_job_is_looked_at_until_its_straggler_is_known(tell):
+def test_a_slow_job_is_sampled_until_its_straggler_is_known(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(12)
         await sim.step(4, step_s=3.0)

@@ -87,7 +87,7 @@ def test_every_route_is_open_to_its_scopes_and_to_no_other(app, client):
                 assert status == (403 if who in TOKENS else 401), (method, path, who)
 
 
-def test_what_does_not_exist_is_not_told_to_strangers(client):
+def test_what_does_not_exist_is_not_told_without_a_token(client):
     assert_problem(call(client, "GET", "/nothing"), 401)
     assert_problem(call(client, "GET", "/api/v1/jobs/none"), 401)
     assert_problem(call(client, "PUT", "/nothing", TOKENS["reader"]), 403, "operator")

@@ -76,7 +76,7 @@ def test_a_mute_beyond_its_bounds_is_refused(client, body, word):
     assert_problem(client.post("/api/v1/jobs/llama-70b/mute", json=body), 422, word)
 
 
-def test_mutes_are_bounded_and_past_ones_make_room(tmp_path):
+def test_silences_are_bounded_and_past_ones_are_dropped(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
     startup = store.recall()
     silences = tuple(Silence(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_SILENCES))

@@ -83,7 +83,7 @@ def test_one_replaced_rank_leaves_no_rank_unwatched(tell):
     tell(story)
 
 
-def test_dumps_of_a_second_look_are_diagnosed_at_once(tell):
+def test_dumps_of_a_second_round_are_diagnosed_at_once(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         await sim.report(6)

@@ -27,10 +27,10 @@ import msgspec
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.children import Child, wait_for_url
-from watchtower.drills.drill import Variables
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import MARK, Layout, node_mark
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import Variables
 from watchtower.tower.export import Bundle
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply

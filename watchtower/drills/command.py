@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 from watchtower.drills.catalogue import DRILLS, find_drill
-from watchtower.drills.display import choose_display
-from watchtower.drills.drill import BACKENDS, Drill
+from watchtower.drills.display import Display
+from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
+from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
 from watchtower.drills.runner import Request, run_drill
 from watchtower.drills.settings import read_config
+from watchtower.drills.setup import BACKENDS
 
 RIGHT, WRONG, NOT_RUN = 0, 1, 2
 INTERRUPTED = 130
@@ -87,3 +91,13 @@ def _explain(error: DrillError, args: argparse.Namespace) -> None:
         print(error.help_text, file=sys.stderr)
     if args.json:
         print(json.dumps({"drill": args.name, "reason": str(error)}), flush=True)
+
+
+def choose_display(stream: TextIO, *, plain: bool) -> Display:
+    """Return a live picture if the stream is a terminal, rich is installed, and plain lines are not
+    asked for."""
+    if plain or not stream.isatty() or find_spec("rich") is None:
+        return PlainDisplay(stream)
+    from watchtower.drills.live import LiveDisplay  # noqa: PLC0415 -- rich is heavy
+
+    return LiveDisplay(stream)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from watchtower.drills.result import Result
 from watchtower.drills.watch import Observed
@@ -27,18 +26,6 @@ class Display(Protocol):
 
     def close(self) -> None:
         """Leave the terminal as it was, whatever happened."""
-
-
-def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """A live picture on a terminal where rich is installed and nobody wants it plain."""
-    # Imported here: rich is heavy, and both know this module.
-    if not plain and stream.isatty() and find_spec("rich") is not None:
-        from watchtower.drills.live import LiveDisplay  # noqa: PLC0415
-
-        return LiveDisplay(stream)
-    from watchtower.drills.plain import PlainDisplay  # noqa: PLC0415
-
-    return PlainDisplay(stream)
 
 
 def clock_text(observed: Observed, now: float | None = None) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from watchtower.drills.drill import FINAL, Expected
+from watchtower.drills.setup import FINAL, Expected
 
 Verdict = dict[str, object]
 
@@ -24,7 +24,7 @@ class Answer:
     incidents: tuple[str, ...]
     """Summaries of the incidents that were opened."""
     complaints: tuple[str, ...] = ()
-    """What the story itself saw go wrong on the way, such as an incident that was forgotten."""
+    """What the drill itself found wrong on the way, such as an incident that was forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

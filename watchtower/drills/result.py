@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.drills.drill import Drill
 from watchtower.drills.judging import Judgement
+from watchtower.drills.setup import DrillSetup
 from watchtower.drills.watch import Observed
 
 Json = dict[str, object]
@@ -15,7 +15,7 @@ Json = dict[str, object]
 class Result:
     """What was injected, what the tower said and whether that is right."""
 
-    drill: Drill
+    drill: DrillSetup
     backend: str
     ranks: tuple[int, ...]
     """The ranks that the fault was brought to; none when nothing was wrong."""

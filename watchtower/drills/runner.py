@@ -19,15 +19,16 @@ from watchtower.drills.catalogue import DRILLS
 from watchtower.drills.children import start_fixture
 from watchtower.drills.client import PatientClient
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.launching import Layout, choose_backend
 from watchtower.drills.result import Result
-from watchtower.drills.scene import Scene
 from watchtower.drills.settings import Config, changed_settings
+from watchtower.drills.setup import Variables
 from watchtower.drills.text import closing, opening, settings_line
 from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
@@ -63,7 +64,7 @@ class Request:
 def run_drill(
     request: Request,
     display: Display,
-    before_end: Callable[[Scene], None] | None = None,
+    before_end: Callable[[DrillRun], None] | None = None,
     environment: Environment | None = None,
 ) -> Result:
     """Run a drill and judge the verdict.
@@ -81,11 +82,11 @@ def run_drill(
     with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):
         display.open([*lines, *filter(None, [settings_line(changed)])])
         borrowed = contextlib.nullcontext(environment) if environment else None
-        with borrowed or make_environment(request, folder) as played_on:
-            scene, watch = _set_scene(request, backend, played_on, folder, display)
-            _play(scene, before_end)
+        with borrowed or make_environment(request, folder) as present:
+            run, watch = _prepare_run(request, backend, present, folder, display)
+            _act(drill, run, before_end)
             watch.look_at_incidents()
-        result = _judged(request, backend, scene, changed)
+        result = _judged(request, backend, run, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
     return result
 
@@ -120,9 +121,9 @@ def _name_program() -> str:
     return os.path.relpath(beside) if os.path.exists(beside) else "python -m watchtower"
 
 
-def _set_scene(
+def _prepare_run(
     request: Request, backend: str, environment: Environment, folder: Path, display: Display
-) -> tuple[Scene, Watch]:
+) -> tuple[DrillRun, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
     step = settings.warmup_steps * drill.warmups + random.randrange(CHANCE_STEPS + 1)
@@ -143,21 +144,21 @@ def _set_scene(
     alone = not environment.shared and not drill.attacked
     watch = Watch(client, name, drill.expected.statuses, alone=alone)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
-    return Scene(drill, variables, environment, job, watch, display), watch
+    return DrillRun(drill, variables, environment, job, watch, display), watch
 
 
-def _play(scene: Scene, before_end: Callable[[Scene], None] | None) -> None:
+def _act(drill: Drill, run: DrillRun, before_end: Callable[[DrillRun], None] | None) -> None:
     try:
-        scene.drill.act(scene)
+        drill.act(run)
         if before_end:
-            before_end(scene)
+            before_end(run)
     finally:
-        scene.end()
+        run.end()
 
 
-def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, object]) -> Result:
-    drill, observed = request.drill, scene.observed
-    ranks = scene.ranks if drill.is_fault else ()
+def _judged(request: Request, backend: str, run: DrillRun, changed: dict[str, object]) -> Result:
+    drill, observed = request.drill, run.observed
+    ranks = run.ranks if drill.is_fault else ()
     answer = Answer(
         verdict=observed.verdict,
         statuses_seen=tuple(observed.statuses),
@@ -169,7 +170,7 @@ def _judged(request: Request, backend: str, scene: Scene, changed: dict[str, obj
         backend=backend,
         ranks=ranks,
         observed=observed,
-        judgement=judge(scene.expected, ranks, answer),
+        judgement=judge(run.expected, ranks, answer),
         settings_changed=changed,
     )
 

@@ -6,8 +6,8 @@ Whatever comes from a watched process is made harmless first: one line, no contr
 from __future__ import annotations
 
 from watchtower.drills.client import Json, json_list
-from watchtower.drills.drill import Drill
 from watchtower.drills.result import Result
+from watchtower.drills.setup import DrillSetup
 from watchtower.printable import fit_line
 
 LONGEST = 400
@@ -35,7 +35,7 @@ def clean(value: object) -> str:
     return fit_line(str(value), LONGEST)
 
 
-def opening(drill: Drill, ranks: int, nodes: int, backend: str) -> list[str]:
+def opening(drill: DrillSetup, ranks: int, nodes: int, backend: str) -> list[str]:
     """Say what is about to happen."""
     kind = "PyTorch (gloo)" if backend == "torch" else "standard library"
     lines = [

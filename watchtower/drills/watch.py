@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from watchtower.drills.client import Json, PatientClient, json_list
-from watchtower.drills.drill import FINAL
 from watchtower.drills.judging import is_final, names_cause
+from watchtower.drills.setup import FINAL
 
 INCIDENTS_EVERY_S = 0.5
 JOB_EVERY_S = 0.25
@@ -31,7 +31,7 @@ class Observed:
     hung_at: float | None = None
     final_since: float | None = None
     complaints: list[str] = field(default_factory=list)
-    """What the story found wrong by itself; judged with the verdict."""
+    """What the drill found wrong by itself; judged with the verdict."""
 
     @property
     def fault_to_verdict_s(self) -> float | None:

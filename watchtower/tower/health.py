@@ -35,7 +35,7 @@ class Health:
 
 
 def check_health(tower: Tower) -> Health:
-    """Look at the ticks, the diagnoses, and at what the agents said of themselves."""
+    """Check the ticks, the diagnoses, and the gaps that agents report."""
     now = tower.clock.now()
     trouble = _find_trouble(tower, now)
     nodes = tower.fleet.nodes

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.accuracy.live.tool import INSIDE, Said, Text, Tool
-from watchtower.drills.drill import Drill, Variables
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.runner import CHANCE_STEPS
-from watchtower.drills.scene import Scene
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import Variables
 from watchtower.drills.watch import Observed
 
 SETTINGS = DrillSettings(verdict_deadline_s=60.0)
@@ -100,17 +101,17 @@ def play(
         job = make_job(tool, drill, ranks, folder)
         listener = Listener(tool, job, folder)
         variables = Variables(settings=settings, rank=rank, ranks=ranks, step=step)
-        scene = Scene(drill, variables, NoStage(), job, listener, NoDisplay())
+        run = DrillRun(drill, variables, NoStage(), job, listener, NoDisplay())
         try:
-            drill.act(scene)
+            drill.act(run)
         finally:
-            scene.end()
+            run.end()
     named_s = listener.observed.fault_to_verdict_s if listener.said.accused else None
-    return Heard(ranks=scene.ranks, said=listener.said, fault_to_verdict_s=named_s)
+    return Heard(ranks=run.ranks, said=listener.said, fault_to_verdict_s=named_s)
 
 
 def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
-    """Make the drill's job, with the tool where the programs look for the heartbeat."""
+    """Make the drill's job, with the tool in the place of the heartbeat client."""
     path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Launchers that are killed leave folders and sockets behind: they go with the drill's.
     places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}

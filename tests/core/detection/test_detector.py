@@ -99,7 +99,7 @@ def test_silence_of_every_agent_is_no_stall():
     assert world.judge().kind is Kind.LOST
 
 
-def test_silence_of_one_agent_is_lost_sight_while_the_others_step():
+def test_silence_of_one_agent_is_monitoring_lost_while_the_others_step():
     world = running()
     world.silent = {"n1"}
     condition = world.step(12)

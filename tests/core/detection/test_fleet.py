@@ -107,7 +107,7 @@ def test_a_rank_no_longer_reported_has_ended_in_an_unknown_way():
     assert ended.kind is EndingKind.UNKNOWN
 
 
-def test_a_rank_that_is_reported_again_was_only_out_of_sight():
+def test_a_rank_that_is_reported_again_was_only_out_of_reach():
     fleet = Fleet(Policy(vanish_s=5))
     fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
     for now in (3.0, 9.0):
@@ -244,7 +244,7 @@ def test_a_restarted_agent_is_no_second_one():
     assert fleet.nodes["n0"].shared_at < 0
 
 
-def test_a_job_that_ended_before_the_tower_looked_is_not_watched():
+def test_a_job_that_ended_before_the_tower_started_is_not_watched():
     world = World()
     world.end(0)
     world.ranks = {0: world.ranks[0]}

@@ -316,7 +316,7 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     assert statuses.index(Status.HUNG) == 15
 
 
-def test_a_suspicion_in_which_the_job_went_out_of_sight_stays_said():
+def test_a_suspicion_in_which_the_job_went_out_of_reach_stays():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())

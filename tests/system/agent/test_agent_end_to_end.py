@@ -360,7 +360,7 @@ def test_a_taken_metrics_port_is_said_and_watching_goes_on(
     assert agent.says("no metrics: 127.0.0.1:")
 
 
-def test_one_process_that_cannot_be_looked_at_does_not_stop_the_others(
+def test_one_process_that_cannot_be_read_does_not_stop_the_others(
     tower: RecordingTower, start: Start, ranks: list[Victim], run_agent: Run
 ) -> None:
     bad = start(RANK="2", WATCHTOWER_JOB="llama")

@@ -85,7 +85,7 @@ print("done", flush=True)
 """
 
 
-def test_a_thousand_processes_that_look_like_ranks_do_not_hide_a_good_one(
+def test_a_thousand_processes_that_resemble_ranks_do_not_hide_a_good_one(
     start: Start, mark: str, tmp_path: Path
 ) -> None:
     flood = start([sys.executable, "-c", SLEEPERS, "1000", "/bin/sleep"], WATCHTOWER_JOB="flood")

@@ -89,7 +89,9 @@ def start_agent(
     )
 
 
-def test_an_agent_is_fed_while_it_looks_however_seldom(manager: ServiceManager, tmp_path: Path):
+def test_an_agent_feeds_the_watchdog_while_it_checks_however_seldom(
+    manager: ServiceManager, tmp_path: Path
+):
     agent = start_agent(manager, tmp_path)
     try:
         manager.hear_until("READY=1")
@@ -99,7 +101,7 @@ def test_an_agent_is_fed_while_it_looks_however_seldom(manager: ServiceManager, 
         end(agent)
 
 
-def test_an_agent_that_cannot_look_starves_the_watchdog(manager: ServiceManager, tmp_path: Path):
+def test_an_agent_that_cannot_check_starves_the_watchdog(manager: ServiceManager, tmp_path: Path):
     agent = start_agent(manager, tmp_path, interval_s=0.2)
     try:
         manager.hear_until("WATCHDOG=1")

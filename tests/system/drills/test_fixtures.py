@@ -61,7 +61,7 @@ def sleeper(tmp_path):
     child.end(patience_s=0)
 
 
-def test_who_spawns_a_reader_of_the_pipe_sleeps_in_d_until_the_prop_is_ended(set_up, tmp_path):
+def test_who_spawns_a_reader_of_the_pipe_sleeps_in_d_until_the_fixture_is_ended(set_up, tmp_path):
     pipe, said = set_up("pipe.py", str(tmp_path))
     code = (
         "import os, sys\n"
@@ -201,7 +201,7 @@ def test_the_slow_server_takes_its_time_and_keeps_nothing(set_up):
         assert response.status == 204
 
 
-def test_a_prop_that_cannot_be_had_says_why(tmp_path):
+def test_a_fixture_that_cannot_start_says_why(tmp_path):
     fixture = start_fixture("tracer.py", ["999999999"], tmp_path)
     with pytest.raises(DrillError, match="cannot trace process 999999999"):
         until(lambda: first_words(fixture))

@@ -58,7 +58,7 @@ def test_an_exception_is_noted_before_a_slow_hook_or_thread_holds_up_the_end(tra
     os.close(descriptor)
 
 
-def test_sys_exit_looks_like_an_orderly_end_because_no_hook_hears_it(last_page) -> None:
+def test_sys_exit_is_like_an_orderly_end_because_no_hook_is_called(last_page) -> None:
     view = last_page("import sys; sys.exit(3)")
     assert (view.ended, view.exit_code) == ("finished", -1)
 

@@ -30,7 +30,7 @@ CANNOT_GO_ON = frozenset(
         Cause.NEVER_STARTED,
     }
 )
-"""Causes that no patience mends: no pause of a healthy job looks like them."""
+"""Causes that no patience mends: no pause of a healthy job resembles them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _at_start(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Pa
 
 
 def _without_beats(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
-    """A job that waits for work looks like one that hangs, unless some ranks wait for others."""
+    """A job that waits for work resembles one that hangs, unless some ranks wait for others."""
     if not diagnosis.peers_waiting:
         reason = f"no step is known, and {_say_nothing_waits(diagnosis)}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)

@@ -340,7 +340,7 @@ class Fleet:
         if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0 or sends:
             record.moved_at = now
         if vitals.ended is not None:
-            # A report on its way for long makes a death look later than it was, never earlier.
+            # A report on its way for long makes a death seem later than it was, never earlier.
             ended_at = now - vitals.ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
         beat = vitals.beat

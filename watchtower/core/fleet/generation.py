@@ -107,7 +107,7 @@ class RankRecord:
 
     def age_s(self, now: float, interval_s: float) -> float:
         """Seconds since the last beat. Grows between reports, but only for two of them: a late
-        report must not make a rank look late."""
+        report must not make a rank seem late."""
         beat = self.vitals.beat
         return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
 

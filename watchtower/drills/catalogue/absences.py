@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import CALM, Drill, Expected, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import CALM, Expected, names
 
 NOTICE_S = 30.0
 """How long the tower may take to see a change."""
@@ -19,68 +20,68 @@ KEPT = ("id", "opened_at")
 Json = dict[str, object]
 
 
-def _lose_node(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.fault(f"the node of ranks {', '.join(map(str, scene.ranks))} is gone, agent and all")
-    scene.environment.kill_agent(scene.node)
-    scene.vanish()
-    scene.wait_for_final()
+def _lose_node(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.fault(f"the node of ranks {', '.join(map(str, run.ranks))} is gone, agent and all")
+    run.environment.kill_agent(run.node)
+    run.vanish()
+    run.wait_for_final()
 
 
-def _lose_agent(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.note("one agent is killed, the job trains on")
-    scene.environment.kill_agent(scene.node)
-    scene.wait_for_status(LOST, NOTICE_S)
-    scene.watch_for(scene.settings.calm_s)
+def _lose_agent(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.note("one agent is killed, the job trains on")
+    run.environment.kill_agent(run.node)
+    run.wait_for_status(LOST, NOTICE_S)
+    run.watch_for(run.settings.calm_s)
 
 
-def _restart_while_healthy(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    _restart(scene)
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+def _restart_while_healthy(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    _restart(run)
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _restart_while(*statuses: str) -> Callable[[Scene], None]:
+def _restart_while(*statuses: str) -> Callable[[DrillRun], None]:
     """The story of a tower that dies when the hang has come to one of these statuses."""
 
-    def act(scene: Scene) -> None:
-        scene.launch()
-        scene.wait_for_fault()
-        scene.wait_for_status(statuses, scene.settings.verdict_deadline_s)
-        before = scene.incidents()
-        _restart(scene)
-        scene.wait_for_final()
-        scene.watch_for(scene.settings.calm_s / 2)
-        _compare(scene, before, scene.incidents())
+    def act(run: DrillRun) -> None:
+        run.launch()
+        run.wait_for_fault()
+        run.wait_for_status(statuses, run.settings.verdict_deadline_s)
+        before = run.incidents()
+        _restart(run)
+        run.wait_for_final()
+        run.watch_for(run.settings.calm_s / 2)
+        _compare(run, before, run.incidents())
 
     return act
 
 
-def _restart(scene: Scene) -> None:
-    scene.note("the tower is killed")
-    scene.environment.kill_tower()
-    scene.watch_for(AWAY_S)
-    scene.environment.restart_tower()
-    scene.forget_final()
-    scene.note("the tower is back, on the same data")
+def _restart(run: DrillRun) -> None:
+    run.note("the tower is killed")
+    run.environment.kill_tower()
+    run.watch_for(AWAY_S)
+    run.environment.restart_tower()
+    run.forget_final()
+    run.note("the tower is back, on the same data")
 
 
-def _compare(scene: Scene, before: list[Json], after: list[Json]) -> None:
+def _compare(run: DrillRun, before: list[Json], after: list[Json]) -> None:
     """One hang is one incident, and a restart neither forgets nor changes it."""
     if len(after) != 1:
-        scene.complain(f"{len(after)} incidents for one hang")
+        run.complain(f"{len(after)} incidents for one hang")
     kept = [[one.get(name) for name in KEPT] for one in after]
     for incident in before:
         if [incident.get(name) for name in KEPT] not in kept:
-            scene.complain(f"incident {incident.get('id')} is another one after the restart")
+            run.complain(f"incident {incident.get('id')} is another one after the restart")
     for incident in after:
         if not incident.get("stacks"):
-            scene.complain(f"incident {incident.get('id')} has no stacks after the restart")
+            run.complain(f"incident {incident.get('id')} has no stacks after the restart")
 
 
 NODE_LOST = Drill(
@@ -104,7 +105,7 @@ AGENT_DIES = Drill(
 
 TOWER_RESTART = Drill(
     name="tower_restart",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed once that is an incident",
+    shows="one rank sleeps while it fetches a batch; the tower is killed after the incident opens",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,
@@ -113,7 +114,7 @@ TOWER_RESTART = Drill(
 
 TOWER_RESTART_SUSPECT = Drill(
     name="tower_restart_suspect",
-    shows="one rank sleeps while it fetches a batch, and the tower is killed before that is an incident",
+    shows="one rank sleeps while it fetches a batch; the tower is killed before an incident opens",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
     breaks_parts=True,

@@ -11,70 +11,71 @@ from collections.abc import Callable
 from signal import Signals
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import names
 
-Kill = Callable[[Scene], None]
+Kill = Callable[[DrillRun], None]
 
 
-def _hang_then(kill: Kill) -> Callable[[Scene], None]:
+def _hang_then(kill: Kill) -> Callable[[DrillRun], None]:
     """The story: hang, wait for the incident, kill, and a minute later read the incident again."""
 
-    def act(scene: Scene) -> None:
-        scene.launch()
-        scene.wait_for_fault()
-        scene.wait_for_final()
-        incident = str((scene.observed.verdict or {}).get("incident"))
-        kill(scene)
-        scene.watch_for(scene.settings.aftermath_s)
-        scene.read_incident(incident)
+    def act(run: DrillRun) -> None:
+        run.launch()
+        run.wait_for_fault()
+        run.wait_for_final()
+        incident = str((run.observed.verdict or {}).get("incident"))
+        kill(run)
+        run.watch_for(run.settings.aftermath_s)
+        run.read_incident(incident)
 
     return act
 
 
 def _signal_launcher(number: Signals) -> Kill:
-    def kill(scene: Scene) -> None:
-        scene.note(f"{number.name} to the launcher")
-        scene.job.signal_launchers(number)
+    def kill(run: DrillRun) -> None:
+        run.note(f"{number.name} to the launcher")
+        run.job.signal_launchers(number)
 
     return kill
 
 
-def _kill_all(scene: Scene) -> None:
-    scene.note("SIGKILL to every rank")
-    scene.job.signal_all(signal.SIGKILL)
+def _kill_all(run: DrillRun) -> None:
+    run.note("SIGKILL to every rank")
+    run.job.signal_all(signal.SIGKILL)
 
 
-def _end_apart(scene: Scene) -> None:
-    for node in range(scene.job.layout.nodes):
-        scene.note(f"SIGTERM to the launcher of node {node}")
-        scene.job.signal_launchers(signal.SIGTERM, node)
-        scene.watch_for(scene.settings.leave_gap_s)
+def _end_apart(run: DrillRun) -> None:
+    for node in range(run.job.layout.nodes):
+        run.note(f"SIGTERM to the launcher of node {node}")
+        run.job.signal_launchers(signal.SIGTERM, node)
+        run.watch_for(run.settings.leave_gap_s)
 
 
-def _restart(scene: Scene) -> None:
-    scene.note("the launcher kills every rank and starts the job again")
-    scene.job.kill_at_once()
-    scene.wait_for_end(scene.settings.start_deadline_s)
-    scene.launch(events=[])
+def _restart(run: DrillRun) -> None:
+    run.note("the launcher kills every rank and starts the job again")
+    run.job.kill_at_once()
+    run.wait_for_end(run.settings.start_deadline_s)
+    run.launch(events=[])
 
 
-def _lose_node(scene: Scene) -> None:
-    nodes = range(scene.job.layout.nodes)
-    lost = next((node for node in nodes if node != scene.node), scene.node)
-    scene.note(f"node {lost} drops out: its agent and its ranks are gone")
-    scene.environment.kill_agent(lost)
-    scene.job.signal_all(signal.SIGKILL, scene.job.layout.local_ranks(lost))
-    scene.watch_for(scene.settings.aftermath_s)
-    scene.note("SIGTERM to the launcher")
-    scene.job.signal_launchers(signal.SIGTERM)
+def _lose_node(run: DrillRun) -> None:
+    nodes = range(run.job.layout.nodes)
+    lost = next((node for node in nodes if node != run.node), run.node)
+    run.note(f"node {lost} drops out: its agent and its ranks are gone")
+    run.environment.kill_agent(lost)
+    run.job.signal_all(signal.SIGKILL, run.job.layout.local_ranks(lost))
+    run.watch_for(run.settings.aftermath_s)
+    run.note("SIGTERM to the launcher")
+    run.job.signal_launchers(signal.SIGTERM)
 
 
-def _dump_core(scene: Scene) -> None:
-    scene.watch_for(scene.settings.core_after_s)
-    scene.note(f"SIGSEGV to rank {scene.rank}: it dumps core")
-    scene.job.allow_core(scene.rank)
-    scene.job.signal(scene.rank, signal.SIGSEGV)
+def _dump_core(run: DrillRun) -> None:
+    run.watch_for(run.settings.core_after_s)
+    run.note(f"SIGSEGV to rank {run.rank}: it dumps core")
+    run.job.allow_core(run.rank)
+    run.job.signal(run.rank, signal.SIGSEGV)
 
 
 def _cancelled(way: str, shows: str, kill: Kill, *, breaks_parts: bool = False) -> Drill:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import BACKENDS, Drill, Plan, Variables, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import BACKENDS, Plan, Variables, names
 
 
 def _plan_uneven(variables: Variables) -> Plan:
@@ -12,12 +13,12 @@ def _plan_uneven(variables: Variables) -> Plan:
     return {**event("lack_batch")(variables), "batches": variables.step + 1}
 
 
-def _cut_all(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.cut_all()
-    scene.fault("every link is cut at once, and all ranks go into a collective that cannot end")
-    scene.wait_for_final()
+def _cut_all(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.cut_all()
+    run.fault("every link is cut at once, and all ranks go into a collective that cannot end")
+    run.wait_for_final()
 
 
 UNEVEN_INPUTS = Drill(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
+from watchtower.drills.setup import names
 
 EXCEPTION = Drill(
     name="exception",

@@ -5,25 +5,26 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from watchtower.drills.drill import Drill, Expected, Plan, Variables
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import Expected, Plan, Variables
 
 ENDED = ("ended",)
 NOTICE_S = 30.0
 """How long the tower may take to see that a job is over."""
 
 
-def _finish(late: Callable[[Variables], float]) -> Callable[[Scene], None]:
+def _finish(late: Callable[[Variables], float]) -> Callable[[DrillRun], None]:
     """The story of a job that comes to its end: wait for the last process, then for the status."""
 
-    def act(scene: Scene) -> None:
-        scene.launch()
-        scene.warm_up()
-        scene.note("training is over, ranks leave one after the other")
-        late_s = late(scene.variables)
-        scene.wait_for_end(scene.settings.start_deadline_s + 2 * late_s)
-        scene.wait_for_status(ENDED, NOTICE_S)
+    def act(run: DrillRun) -> None:
+        run.launch()
+        run.warm_up()
+        run.note("training is over, ranks leave one after the other")
+        late_s = late(run.variables)
+        run.wait_for_end(run.settings.start_deadline_s + 2 * late_s)
+        run.wait_for_status(ENDED, NOTICE_S)
 
     return act
 
@@ -40,14 +41,14 @@ def _plan_export(variables: Variables) -> Plan:
     return {"steps": variables.step + 1, "export_s": variables.settings.export_s}
 
 
-def _cancel(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.note("SIGTERM to every rank")
-    scene.job.signal_all(signal.SIGTERM)
-    scene.wait_for_end(scene.settings.start_deadline_s)
-    scene.wait_for_status(ENDED, NOTICE_S)
-    scene.watch_for(_short(scene.settings))
+def _cancel(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.note("SIGTERM to every rank")
+    run.job.signal_all(signal.SIGTERM)
+    run.wait_for_end(run.settings.start_deadline_s)
+    run.wait_for_status(ENDED, NOTICE_S)
+    run.watch_for(_short(run.settings))
 
 
 def _short(settings: DrillSettings) -> float:

@@ -4,94 +4,95 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import CALM, Drill, Expected
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import CALM, Expected
 
 SUSPENDED = ("suspended",)
 NOTICE_S = 30.0
 """How long the tower may take to see a change."""
 
 
-def _suspend(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.note("SIGSTOP to every rank")
-    scene.job.signal_all(signal.SIGSTOP)
-    scene.wait_for_status(SUSPENDED, NOTICE_S)
-    scene.watch_for(scene.settings.calm_s)
+def _suspend(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.note("SIGSTOP to every rank")
+    run.job.signal_all(signal.SIGSTOP)
+    run.wait_for_status(SUSPENDED, NOTICE_S)
+    run.watch_for(run.settings.calm_s)
 
 
-def _restart(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.note("every rank is killed and launched again")
-    scene.job.kill_at_once()
-    scene.wait_for_end(scene.settings.start_deadline_s)
-    scene.launch()
-    scene.warm_up()
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+def _restart(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.note("every rank is killed and launched again")
+    run.job.kill_at_once()
+    run.wait_for_end(run.settings.start_deadline_s)
+    run.launch()
+    run.warm_up()
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _rerun(scene: Scene) -> None:
-    scene.launch(steps=scene.variables.step + 1)
-    scene.warm_up()
-    scene.wait_for_end(scene.settings.start_deadline_s)
-    scene.note("the job has ended; the same name runs again at once")
-    scene.launch()
-    scene.warm_up()
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+def _rerun(run: DrillRun) -> None:
+    run.launch(steps=run.variables.step + 1)
+    run.warm_up()
+    run.wait_for_end(run.settings.start_deadline_s)
+    run.note("the job has ended; the same name runs again at once")
+    run.launch()
+    run.warm_up()
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _cut_off(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.note("agents cannot reach the tower any more")
-    scene.environment.cut()
-    scene.watch_for(scene.settings.unreachable_s)
-    scene.note("the tower can be reached again")
-    scene.environment.mend()
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+def _cut_off(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.note("agents cannot reach the tower any more")
+    run.environment.cut()
+    run.watch_for(run.settings.unreachable_s)
+    run.note("the tower can be reached again")
+    run.environment.mend()
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _restart_unevenly(scene: Scene) -> None:
-    nodes = scene.job.layout.nodes
-    scene.launch(restart_counts=(0,) * nodes)
-    scene.warm_up()
-    scene.note("a worker of the last node failed; its launcher counts that, the others do not")
-    scene.job.kill_at_once()
-    scene.wait_for_end(scene.settings.start_deadline_s)
-    scene.launch(restart_counts=(*(0,) * (nodes - 1), 1))
-    scene.warm_up()
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+def _restart_unevenly(run: DrillRun) -> None:
+    nodes = run.job.layout.nodes
+    run.launch(restart_counts=(0,) * nodes)
+    run.warm_up()
+    run.note("a worker of the last node failed; its launcher counts that, the others do not")
+    run.job.kill_at_once()
+    run.wait_for_end(run.settings.start_deadline_s)
+    run.launch(restart_counts=(*(0,) * (nodes - 1), 1))
+    run.warm_up()
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _step_clock(scene: Scene) -> None:
-    step_s = scene.settings.clock_step_s
-    scene.launch()
-    scene.warm_up()
+def _step_clock(run: DrillRun) -> None:
+    step_s = run.settings.clock_step_s
+    run.launch()
+    run.warm_up()
     for change_s in (step_s, -2 * step_s):
-        scene.step_clock(change_s)
-        scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+        run.step_clock(change_s)
+        run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
-def _live_together(scene: Scene) -> None:
-    scene.launch()
-    other = scene.launch_beside()
-    scene.warm_up()
-    scene.wait_for_training(other)
-    scene.wait_until(lambda: scene.find_job(scene.job) is not None, NOTICE_S, "first job known")
-    scene.wait_until(lambda: scene.find_job(other) is not None, NOTICE_S, "second job known")
-    scene.follow(scene.job)
-    scene.watch_for(scene.settings.calm_s)
-    scene.note("the second job is cancelled, the first trains on")
+def _live_together(run: DrillRun) -> None:
+    run.launch()
+    other = run.launch_beside()
+    run.warm_up()
+    run.wait_for_training(other)
+    run.wait_until(lambda: run.find_job(run.job) is not None, NOTICE_S, "first job known")
+    run.wait_until(lambda: run.find_job(other) is not None, NOTICE_S, "second job known")
+    run.follow(run.job)
+    run.watch_for(run.settings.calm_s)
+    run.note("the second job is cancelled, the first trains on")
     other.signal_all(signal.SIGTERM)
-    scene.watch_for(scene.settings.calm_s)
-    scene.wait_for_status(CALM, NOTICE_S)
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
 
 
 SUSPEND_ALL = Drill(

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, write
-from watchtower.drills.drill import Drill, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import names
 
 
-def _spawn(scene: Scene) -> None:
-    pipe = scene.set_up("pipe.py", str(scene.job.folder))
-    scene.launch(outlet=pipe["path"])
-    _wait(scene)
+def _spawn(run: DrillRun) -> None:
+    pipe = run.set_up("pipe.py", str(run.job.folder))
+    run.launch(outlet=pipe["path"])
+    _wait(run)
 
 
-def _mount(scene: Scene) -> None:
-    storage = scene.set_up("fuse_mount.py", str(scene.job.folder))
-    scene.launch(outlet=f"{storage['path']}/checkpoint.bin")
-    _wait(scene)
+def _mount(run: DrillRun) -> None:
+    storage = run.set_up("fuse_mount.py", str(run.job.folder))
+    run.launch(outlet=f"{storage['path']}/checkpoint.bin")
+    _wait(run)
 
 
-def _wait(scene: Scene) -> None:
-    scene.wait_for_fault()
-    scene.forbid_tracing(scene.rank)
-    scene.wait_for_final()
+def _wait(run: DrillRun) -> None:
+    run.wait_for_fault()
+    run.forbid_tracing(run.rank)
+    run.wait_for_final()
 
 
-def _freeze(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.forbid_tracing(scene.rank)
-    scene.freeze(scene.rank)
-    scene.wait_for_final()
+def _freeze(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.forbid_tracing(run.rank)
+    run.freeze(run.rank)
+    run.wait_for_final()
 
 
 D_STATE = Drill(

@@ -11,10 +11,11 @@ import os
 import signal
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, MARK, node_mark
-from watchtower.drills.scene import Scene
+from watchtower.drills.setup import names
 
 USER = 65534
 """The user id of the attackers, "nobody" on most systems. The job's processes run as root."""
@@ -24,35 +25,35 @@ FEWEST_JOBS = 8
 """Jobs of the attackers that the tower must know, or it was never attacked."""
 
 
-def _attack(scene: Scene) -> None:
+def _attack(run: DrillRun) -> None:
     if os.geteuid() != 0:
         raise DrillError("another user's processes attack in this drill: only root can start them")
-    usual = scene.see_beside()
-    scene.note(
+    usual = run.see_beside()
+    run.note(
         f"alone: {usual.fault_to_verdict_s} s from the fault to the verdict, "
         f"{usual.fault_to_hung_s} s to the incident"
     )
-    scene.launch()
+    run.launch()
     # The first one to use a name has it: that is not the attack of this drill.
-    scene.wait_until(lambda: scene.find_job(scene.job) is not None, KNOWN_S, "job in the tower")
-    found = scene.set_up("neighbours.py", json.dumps(_plan(scene)))
-    scene.note(f"{len(found['pids'])} processes of user {USER} attack")
-    scene.wait_for_fault()
-    scene.signal_fixtures(signal.SIGUSR1)
-    scene.wait_for_final()
-    jobs = scene.count_jobs(f"uid:{USER}")
+    run.wait_until(lambda: run.find_job(run.job) is not None, KNOWN_S, "job in the tower")
+    found = run.set_up("neighbours.py", json.dumps(_plan(run)))
+    run.note(f"{len(found['pids'])} processes of user {USER} attack")
+    run.wait_for_fault()
+    run.signal_fixtures(signal.SIGUSR1)
+    run.wait_for_final()
+    jobs = run.count_jobs(f"uid:{USER}")
     if jobs < FEWEST_JOBS:
         raise DrillError(f"there was no attack: the tower knows {jobs} jobs of user {USER}")
-    scene.note(f"the tower knows {jobs} jobs of user {USER}")
-    scene.check_series()
-    scene.compare(usual)
+    run.note(f"the tower knows {jobs} jobs of user {USER}")
+    run.check_series()
+    run.compare(usual)
 
 
-def _plan(scene: Scene) -> dict[str, object]:
+def _plan(run: DrillRun) -> dict[str, object]:
     """What the attackers know: anything that a local user can see."""
-    job = scene.job
+    job = run.job
     environments = [
-        {MARK: node_mark(scene.environment.folder, node), JOB_MARK: job.name}
+        {MARK: node_mark(run.environment.folder, node), JOB_MARK: job.name}
         for node in range(job.layout.nodes)
     ]
     words = {"user": USER, "job": job.name, "ranks": job.layout.ranks}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watchtower.drills.catalogue import collectives, groups, kernel, outside, stalls
-from watchtower.drills.drill import Drill, Plan, Variables
+from watchtower.drills.drill import Drill
+from watchtower.drills.setup import Plan, Variables
 
 
 def without_heartbeats(drill: Drill) -> Drill:

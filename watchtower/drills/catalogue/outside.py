@@ -4,54 +4,55 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import Drill, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import names
 
 LAUNCHER_DELAY_S = 0.5
 """How long after the first death the launcher of a drill kills the other ranks."""
 
 
-def _stop(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.fault(f"rank {scene.rank} gets SIGSTOP")
-    scene.job.signal(scene.rank, signal.SIGSTOP)
-    scene.wait_for_final()
+def _stop(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.fault(f"rank {run.rank} gets SIGSTOP")
+    run.job.signal(run.rank, signal.SIGSTOP)
+    run.wait_for_final()
 
 
-def _kill(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.fault(f"rank {scene.rank} gets SIGKILL")
-    scene.vanish()
-    scene.wait_for_final()
+def _kill(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.fault(f"rank {run.rank} gets SIGKILL")
+    run.vanish()
+    run.wait_for_final()
 
 
-def _terminate(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.fault(f"rank {scene.rank} gets SIGTERM")
-    scene.job.signal(scene.rank, signal.SIGTERM)
-    scene.wait_for_final()
+def _terminate(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.fault(f"rank {run.rank} gets SIGTERM")
+    run.job.signal(run.rank, signal.SIGTERM)
+    run.wait_for_final()
 
 
-def _kill_rest(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.fault(f"rank {scene.rank} aborts")
-    scene.abort()
-    scene.watch_for(LAUNCHER_DELAY_S)
-    scene.note("the launcher kills the other ranks")
-    others = [rank for rank in scene.job.log.pids if rank != scene.rank]
-    scene.job.signal_all(signal.SIGKILL, others)
-    scene.wait_for_final()
+def _kill_rest(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.fault(f"rank {run.rank} aborts")
+    run.abort()
+    run.watch_for(LAUNCHER_DELAY_S)
+    run.note("the launcher kills the other ranks")
+    others = [rank for rank in run.job.log.pids if rank != run.rank]
+    run.job.signal_all(signal.SIGKILL, others)
+    run.wait_for_final()
 
 
-def _trace(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    scene.trace(scene.rank)
-    scene.wait_for_final()
+def _trace(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    run.trace(run.rank)
+    run.wait_for_final()
 
 
 SIGSTOP = Drill(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 AFTERWARDS_STEPS = 5
 """Steps to see after the last pause."""
@@ -15,29 +16,31 @@ SETTLE_S = 30.0
 """How long a passing suspect may take to clear."""
 
 
-def sit_through(every: str, duration: Callable[[DrillSettings], float]) -> Callable[[Scene], None]:
+def sit_through(
+    every: str, duration: Callable[[DrillSettings], float]
+) -> Callable[[DrillRun], None]:
     """The story of pauses that come every so many steps: train through several of them."""
 
-    def act(scene: Scene) -> None:
-        settings = scene.settings
+    def act(run: DrillRun) -> None:
+        settings = run.settings
         period: int = getattr(settings, every)
         pauses_s = settings.rounds * duration(settings)
-        scene.launch()
+        run.launch()
         # Machines are slower than plans: a pause may take twice its time.
-        scene.wait_for_step(settings.rounds * period + AFTERWARDS_STEPS, extra_s=2 * pauses_s)
-        scene.wait_for_status(CALM, SETTLE_S)
+        run.wait_for_step(settings.rounds * period + AFTERWARDS_STEPS, extra_s=2 * pauses_s)
+        run.wait_for_status(CALM, SETTLE_S)
 
     return act
 
 
-def _slow_down(scene: Scene) -> None:
-    settings, step = scene.settings, scene.variables.step
-    scene.launch()
-    scene.warm_up()
-    scene.note(f"every step now takes {settings.slow_factor:g} times as long")
+def _slow_down(run: DrillRun) -> None:
+    settings, step = run.settings, run.variables.step
+    run.launch()
+    run.warm_up()
+    run.note(f"every step now takes {settings.slow_factor:g} times as long")
     slow_s = settings.slow_steps * settings.slow_factor * settings.step_s
-    scene.wait_for_step(step + settings.slow_steps, extra_s=2 * slow_s)
-    scene.wait_for_status((*CALM, "slow"), SETTLE_S)
+    run.wait_for_step(step + settings.slow_steps, extra_s=2 * slow_s)
+    run.wait_for_status((*CALM, "slow"), SETTLE_S)
 
 
 def _plan_long_checkpoint(variables: Variables) -> Plan:

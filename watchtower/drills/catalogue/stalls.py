@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from watchtower.drills.drill import Drill, Plan, Variables, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import Plan, Variables, names
 
 
 def event(
@@ -38,11 +39,11 @@ def write(name: str) -> Callable[[Variables], Plan]:
     return make_plan
 
 
-def happen(scene: Scene) -> None:
+def happen(run: DrillRun) -> None:
     """The story of every fault that comes from inside: train, wait for it, wait for the verdict."""
-    scene.launch()
-    scene.wait_for_fault()
-    scene.wait_for_final()
+    run.launch()
+    run.wait_for_fault()
+    run.wait_for_final()
 
 
 DATALOADER_SLEEP = Drill(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.settings import DrillSettings
+from watchtower.drills.setup import names
 
 
 def short_grace(settings: DrillSettings) -> Mapping[str, object]:
@@ -15,10 +16,10 @@ def short_grace(settings: DrillSettings) -> Mapping[str, object]:
     return {"startup_grace_s": settings.startup_grace_s}
 
 
-def _leave_out(scene: Scene) -> None:
-    scene.launch(missing=frozenset({scene.rank}))
-    scene.fault(f"every rank but {scene.rank} is launched")
-    scene.wait_for_final()
+def _leave_out(run: DrillRun) -> None:
+    run.launch(missing=frozenset({run.rank}))
+    run.fault(f"every rank but {run.rank} is launched")
+    run.wait_for_final()
 
 
 NEVER_STARTED = Drill(

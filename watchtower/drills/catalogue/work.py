@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, rhythm, sit_through
 from watchtower.drills.catalogue.startup import short_grace
-from watchtower.drills.drill import CALM, Drill, Expected, Plan, Variables
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 
-def _compile(scene: Scene) -> None:
-    scene.launch()
+def _compile(run: DrillRun) -> None:
+    run.launch()
     # Compilers of all ranks share the machine.
-    scene.wait_for_step(AFTERWARDS_STEPS, extra_s=4 * scene.settings.compile_s)
-    scene.wait_for_status(CALM, SETTLE_S)
+    run.wait_for_step(AFTERWARDS_STEPS, extra_s=4 * run.settings.compile_s)
+    run.wait_for_status(CALM, SETTLE_S)
 
 
-def _accumulate(scene: Scene) -> None:
-    settings = scene.settings
+def _accumulate(run: DrillRun) -> None:
+    settings = run.settings
     steps = settings.warmup_steps
-    scene.launch(step_s=settings.step_s / 2)
+    run.launch(step_s=settings.step_s / 2)
     # A pass takes half of what a step takes in other drills.
-    scene.wait_for_step(steps, extra_s=steps * settings.micro_steps * settings.step_s)
-    scene.wait_for_status(CALM, SETTLE_S)
+    run.wait_for_step(steps, extra_s=steps * settings.micro_steps * settings.step_s)
+    run.wait_for_status(CALM, SETTLE_S)
 
 
-def _transfer(scene: Scene) -> None:
-    settings = scene.settings
-    scene.launch(outlet=scene.set_up("file_server.py")["url"])
-    scene.wait_for_step(settings.eval_every + AFTERWARDS_STEPS, extra_s=2 * settings.transfer_s)
-    scene.wait_for_status(CALM, SETTLE_S)
+def _transfer(run: DrillRun) -> None:
+    settings = run.settings
+    run.launch(outlet=run.set_up("file_server.py")["url"])
+    run.wait_for_step(settings.eval_every + AFTERWARDS_STEPS, extra_s=2 * settings.transfer_s)
+    run.wait_for_status(CALM, SETTLE_S)
 
 
 def _plan_download(variables: Variables) -> Plan:

@@ -6,25 +6,26 @@ import os
 import signal
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill, names
-from watchtower.drills.scene import Scene
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.setup import names
 
 
-def _stop(scene: Scene) -> None:
-    scene.launch()
-    scene.warm_up()
-    worker = scene.job.worker(scene.rank)
-    scene.want_mentioned(str(worker))
-    scene.fault(f"the worker of rank {scene.rank} gets SIGSTOP")
+def _stop(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    worker = run.job.worker(run.rank)
+    run.want_mentioned(str(worker))
+    run.fault(f"the worker of rank {run.rank} gets SIGSTOP")
     os.kill(worker, signal.SIGSTOP)
-    scene.wait_for_final()
+    run.wait_for_final()
 
 
-def _lock(scene: Scene) -> None:
-    scene.launch()
-    scene.wait_for_fault()
-    scene.want_mentioned(str(scene.job.worker(scene.rank)))
-    scene.wait_for_final()
+def _lock(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_fault()
+    run.want_mentioned(str(run.job.worker(run.rank)))
+    run.wait_for_final()
 
 
 LOADER_WORKER = Drill(

@@ -1,4 +1,4 @@
-"""What the story of a drill is told with: start, wait, disturb, watch.
+"""One run of a drill, and what the drill does with it: start, wait, disturb, watch.
 
 Every wait polls the tower ten times a second and has a deadline.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from watchtower.drills.children import Child, first_words, start_fixture
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill, Plan, Variables
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
+from watchtower.drills.setup import DrillSetup, Plan, Variables
 from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
@@ -29,12 +29,12 @@ SLACK = 4.0
 """A step may take this many times its mean before the drill gives up on its own machine."""
 
 
-class Scene:
+class DrillRun:
     """One run of a drill."""
 
     def __init__(
         self,
-        drill: Drill,
+        drill: DrillSetup,
         variables: Variables,
         environment: Environment,
         job: TrainingJob,
@@ -317,7 +317,7 @@ class Scene:
         return pace | self.drill.plan(self.variables)
 
 
-def _blamed(drill: Drill, job: TrainingJob, rank: int) -> tuple[int, ...]:
+def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:
     if drill.whole_node:
         return tuple(job.layout.local_ranks(job.layout.node_of(rank)))
     return drill.blames(rank) if drill.blames else (rank,)
