@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import msgspec
 
 from agent import config
-from agent.delivery.shipping import REPLIES, REPORT_PATH
+from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
-from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
+from watchtower.access.tower_address import TowerAddress
+from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.printable import printable
 from watchtower.wire import PROTOCOL_VERSION
 
@@ -132,7 +133,7 @@ def _check_tower(settings: config.Settings) -> Finding:
 
 def _refusal_of(settings: config.Settings) -> str:
     address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
-    client = TowerConnection(address)
+    client = TowerConnection(address, REPLY_LIMITS)
     try:
         reply = REPLIES.decode(client.get(REPORT_PATH))
     except TowerError as error:

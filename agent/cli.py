@@ -7,11 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from agent import __version__, config
-from watchtower.access.tls import CA_VARIABLE, SHOWN_TOKEN, TlsError, trust, would_show_token
+from watchtower.access.tls import CA_VARIABLE, TlsError, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
+from watchtower.access.tower_address import (
+    URL_VARIABLE,
+    AddressError,
+    check_token_is_safe,
+    check_tower_url,
+)
 from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
@@ -47,14 +52,17 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     """Return the settings; exits with status 2 and a sentence when something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
+    if given.tower is None:
+        parser.error(
+            f"the address of the tower is missing: give --tower URL, or set {URL_VARIABLE}"
+        )
     try:
         token = find_client_token(given.token_file, os.environ)
         if given.tower.startswith("https://"):
             trust(given.ca_file)
-    except (TokenError, TlsError) as error:
+        check_token_is_safe(given.tower, token, insecure=given.insecure)
+    except (TokenError, TlsError, AddressError) as error:
         parser.error(str(error))
-    if token and would_show_token(given.tower) and not given.insecure:
-        parser.error(SHOWN_TOKEN)
     if len(given.match) > config.MAX_MATCHES:
         parser.error(f"argument --match: {len(given.match)} given, allowed: {config.MAX_MATCHES}")
     return config.Settings(
@@ -92,7 +100,13 @@ def build_parser() -> argparse.ArgumentParser:
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options. A check takes those of a run, so that it covers what the run will do."""
     add = command.add_argument
-    add("--tower", required=True, type=tower_url, metavar="URL", help="http(s)://HOST[:PORT]")
+    add(
+        "--tower",
+        default=os.environ.get(URL_VARIABLE) or None,
+        type=tower_url,
+        metavar="URL",
+        help=f"address of the tower; default: ${URL_VARIABLE}",
+    )
     add("--node", default=os.uname().nodename, type=node_name, help="default: the host's name")
     add("--interval", default=config.DEFAULT_INTERVAL_S, type=interval, metavar="SECONDS")
     add("--host", default=config.DEFAULT_METRICS_HOST, help="address of /metrics (%(default)s)")
@@ -141,16 +155,10 @@ def state_directory() -> str:
 
 def tower_url(text: str) -> str:
     """Check `--tower`."""
-    parts = urlsplit(text)
     try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment or parts.username:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed: give http://HOST[:PORT] or https://HOST[:PORT]"
-        )
-    return text.rstrip("/")
+        return check_tower_url(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def node_name(text: str) -> str:

@@ -229,12 +229,6 @@ STOP_FLUSH_S = 1.0
 STOP_DEADLINE_S = 4.0
 """The agent is gone this long after SIGTERM, whatever hangs: 5 s are promised."""
 
-HTTP_TIMEOUT_S = 5.0
-"""To connect, to send, and for a whole reply: a tower that needs longer is as good as away."""
-
-MAX_REPLY_BYTES = 1 << 20
-"""Deadlines for a thousand ranks are 80 kB."""
-
 RETRY_SPREAD_S = 2.0
 """After a failed report the next one waits up to this long, by chance: 2000 agents come back at
 1000 connections a second, as many as their reports, and detection starts again within 2 s."""

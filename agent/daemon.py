@@ -17,9 +17,8 @@ from dataclasses import replace
 
 from agent import config
 from agent.delivery.dump_queue import DumpQueue
-from agent.delivery.shipping import DumpSender, ReportSender
+from agent.delivery.shipping import REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool_keeper import SpoolKeeper
-from agent.delivery.tower_connection import TowerAddress, TowerConnection
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
@@ -34,6 +33,8 @@ from agent.gaps import find_gaps
 from agent.metrics import Metrics
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
+from watchtower.access.tower_address import TowerAddress
+from watchtower.access.tower_connection import TowerConnection
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply
@@ -75,13 +76,15 @@ class Agent:
         self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
-            TowerConnection(address),
+            TowerConnection(address, REPLY_LIMITS),
             on_reply=self._on_reply,
             on_failure=self._metrics.report_failures.inc,
         )
         queue = DumpQueue(self._metrics.count_loss)
         self._metrics.show_waiting(queue.count)
-        self._dumps = DumpSender(TowerConnection(address), queue, self._metrics.count_loss)
+        self._dumps = DumpSender(
+            TowerConnection(address, REPLY_LIMITS), queue, self._metrics.count_loss
+        )
         self._keeper = (
             SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
             if settings.spool_dir

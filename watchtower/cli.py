@@ -19,10 +19,12 @@ from watchtower.access.tokens import (
     make_token,
     write_token,
 )
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.config import DEFAULT_PORT, ConfigError, TowerConfig, load_config
+from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
+from watchtower.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -11,35 +11,37 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.core.policy import RENAMED, Policy
+from watchtower.settings_file import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
 
 log = logging.getLogger("watchtower.config")
-
-DEFAULT_PORT = 19660
-"""Above the range other exporters crowd in, below the ephemeral ports."""
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""
 
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
 
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
-
-TABLES = ("detection", "tower", "retention", "drill")
-
-
-class ConfigError(Exception):
-    """A setting is not usable; the message names the key, its value and what is allowed."""
+Port = Annotated[int, Meta(ge=0, le=65535, description="0 (pick one) to 65535")]
+Folder = Annotated[str, Meta(min_length=1, description="the name of a folder")]
+File = Annotated[str, Meta(description="the name of a file")]
+Host = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,253}\Z")]
+Hosts = Annotated[
+    tuple[Host, ...],
+    Meta(description='a list of names without port, such as ["tower.example"]'),
+]
+Url = Annotated[str, Meta(description="a URL such as https://tower:19660")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,37 +49,27 @@ class TowerConfig:
     """Settings of `watchtower serve`."""
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    data_dir: str = "watchtower-data"
+    port: Port = DEFAULT_PORT
+    data_dir: Folder = "watchtower-data"
     insecure: bool = False
     """Listen on another address than loopback although there are no tokens."""
-    agent_token_file: str = ""
-    reader_token_file: str = ""
-    operator_token_file: str = ""
-    tls_cert: str = ""
+    agent_token_file: File = ""
+    reader_token_file: File = ""
+    operator_token_file: File = ""
+    tls_cert: File = ""
     """Certificate chain, PEM; empty: plain HTTP."""
-    tls_key: str = ""
-    public_url: str = ""
+    tls_key: File = ""
+    public_url: Url = ""
     """Address of the tower for people, in texts of alerts; without a slash at its end."""
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Hosts = ()
     """Further names by which clients may ask a tower without tokens."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        """Check every value by itself. Raises ConfigError."""
-        if type(self.port) is not int or not 0 <= self.port <= 65535:
-            raise ConfigError(f"`port` is {self.port!r}, allowed is 0 (pick one) to 65535")
-        if not isinstance(self.data_dir, str) or not self.data_dir:
-            raise ConfigError(f"`data_dir` is {self.data_dir!r}, the name of a folder is needed")
-        for key in ("tls_cert", "tls_key", *(f"{scope.value}_token_file" for scope in Scope)):
-            if not isinstance(getattr(self, key), str):
-                raise ConfigError(
-                    f"`{key}` is {getattr(self, key)!r}, the name of a file is needed"
-                )
+        """Check what the types do not say. Raises ConfigError."""
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
-        object.__setattr__(self, "allowed_hosts", _check_hosts(self.allowed_hosts))
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
@@ -96,23 +88,11 @@ class TowerConfig:
         )
 
 
-def _check_hosts(hosts: object) -> tuple[str, ...]:
-    """Return the names of hosts. Raises ConfigError."""
-    if not isinstance(hosts, list | tuple) or not all(
-        isinstance(host, str) and _HOST.fullmatch(host) for host in hosts
-    ):
-        raise ConfigError(
-            f"`allowed_hosts` is {hosts!r}: must be a list of names without port, such as "
-            '["tower.example"]'
-        )
-    return tuple(hosts)
-
-
-def _check_url(key: str, url: object) -> str:
+def _check_url(key: str, url: str) -> str:
     """Return the URL without a slash at its end, "" for none. Raises ConfigError."""
-    if url == "":
+    if not url:
         return ""
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+    if not url.startswith(("http://", "https://")):
         raise ConfigError(f"`{key}` is {url!r}: must start with http:// or https://")
     if len(url) > MAX_URL or not _has_host_and_path_only(url):
         raise ConfigError(
@@ -131,21 +111,6 @@ def _has_host_and_path_only(url: str) -> bool:
         return False
 
 
-def read_tables(path: Path) -> dict[str, dict[str, Any]]:
-    """Read a configuration file. Raises ConfigError for what is no TOML or no known table."""
-    try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    for name, table in data.items():
-        if name not in TABLES or not isinstance(table, dict):
-            allowed = ", ".join(f"[{known}]" for known in TABLES)
-            raise ConfigError(f"`{name}` in {path} is not known, allowed are the tables {allowed}")
-    return data
-
-
 def load_config(
     path: Path | None, flags: dict[str, Any], environment: Mapping[str, str] = os.environ
 ) -> TowerConfig:
@@ -154,12 +119,11 @@ def load_config(
     Of the environment it only matters whether there are tokens.
     """
     tables = read_tables(path) if path else {}
-    said = _checked(
-        "tower", tables.get("tower", {}), TowerConfig, leave_out={"policy", "retention"}
-    )
-    said |= {key: value for key, value in flags.items() if value is not None}
-    config = TowerConfig(
-        **said,
+    said = tables.get("tower", {}) | {
+        key: value for key, value in flags.items() if value is not None
+    }
+    config = replace(
+        convert("tower", said, TowerConfig, leave_out=frozenset({"policy", "retention"})),
         policy=make_policy(tables.get("detection", {})),
         retention=make_retention(tables.get("retention", {})),
     )
@@ -170,11 +134,7 @@ def load_config(
 
 def make_policy(table: dict[str, Any]) -> Policy:
     """Make the policy of a `[detection]` table. Raises ConfigError."""
-    table = _with_new_names("detection", table, RENAMED)
-    try:
-        return Policy(**_checked("detection", table, Policy))
-    except ValueError as error:
-        raise ConfigError(f"in [detection]: {error}") from None
+    return convert("detection", _with_new_names("detection", table, RENAMED), Policy)
 
 
 def _with_new_names(name: str, table: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -193,18 +153,4 @@ def _with_new_names(name: str, table: dict[str, Any], renamed: Mapping[str, str]
 
 def make_retention(table: dict[str, Any]) -> Retention:
     """Make what is kept of a `[retention]` table. Raises ConfigError."""
-    try:
-        return Retention(**_checked("retention", table, Retention))
-    except ValueError as error:
-        raise ConfigError(f"in [retention]: {error}") from None
-
-
-def _checked(
-    name: str, table: dict[str, Any], kind: type, leave_out: frozenset[str] | set[str] = frozenset()
-) -> dict[str, Any]:
-    known = {item.name for item in fields(kind)} - leave_out
-    for key, value in table.items():
-        if key not in known:
-            allowed = ", ".join(sorted(known))
-            raise ConfigError(f"`{key}` = {value!r} in [{name}] is not known, allowed: {allowed}")
-    return dict(table)
+    return convert("retention", table, Retention)

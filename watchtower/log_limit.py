@@ -2,17 +2,19 @@
 
 Every line is one of few sentences with names in it. Of each sentence some are let through at once
 and then one now and then, with how many were left out. A record with `extra={"sharer": ...}` is
-counted for that owner or job alone, so that one owner's jobs do not hide the lines of others.
+counted for that owner or job alone, so that one owner's jobs do not hide the lines of others. All
+of them together have an allowance, too: names of owners and jobs may be invented.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 
 from watchtower.printable import printable
+from watchtower.token_bucket import TokenBucket, TokenBuckets
 
 BURST = 30
 """Lines of one sentence at once: the ranks of a large node that are found together."""
@@ -20,21 +22,22 @@ BURST = 30
 REFILL_S = 10.0
 """After the burst one line in this time: 360 an hour and sentence at worst."""
 
+SENTENCE_BURST = 300
+SENTENCE_PER_S = 1.0
+"""Lines of one sentence for all sharers together, at once and after that: those of ten owners, and
+3600 an hour at worst."""
+
 MAX_LINE = 2000
 """Characters of one line; names in it are bounded by themselves."""
 
 MAX_TRACEBACK_LINES = 100
 """Of one traceback, the last ones."""
 
-MAX_ALLOWANCES = 4096
-"""Sentences and owners that are counted. One that was used longest ago makes room."""
+MAX_SHARERS = 4096
+"""Sentences and sharers that are counted apart."""
 
-
-@dataclass(slots=True, kw_only=True)
-class _Allowance:
-    left: float
-    at: float
-    hidden: int = 0
+Sentence = tuple[str, int]
+"""A place in the code, and not a text: whoever chooses a text cannot choose that."""
 
 
 class LogLimit(logging.Filter):
@@ -43,35 +46,34 @@ class LogLimit(logging.Filter):
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._allowances: dict[tuple[str, int, str], _Allowance] = {}
+        self._sharers = TokenBuckets[tuple[Sentence, str]](BURST, 1 / REFILL_S, MAX_SHARERS)
+        self._sentences: dict[Sentence, TokenBucket] = {}
+        self._hidden: Counter[object] = Counter()
+        """By sharer and sentence; by sentence alone what all sharers together were refused."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a record is written."""
-        allowance = self._allowance_of(record)
-        if allowance.left < 1:
-            allowance.hidden += 1
+        now, sentence = self._clock(), (record.pathname, record.lineno)
+        key = sentence, str(getattr(record, "sharer", ""))
+        own = self._sharers.use(key)
+        all_sharers = self._sentences.setdefault(
+            sentence, TokenBucket(SENTENCE_BURST, SENTENCE_PER_S)
+        )
+        if own.left(now) < 1:
+            self._hidden[key if len(self._hidden) < MAX_SHARERS else sentence] += 1
             return False
-        allowance.left -= 1
-        more = f" (and {allowance.hidden} more like it)" if allowance.hidden else ""
-        allowance.hidden = 0
+        if not all_sharers.take(now):
+            self._hidden[sentence] += 1
+            return False
+        own.spend(now, 1)
+        hidden = self._hidden.pop(key, 0) + self._hidden.pop(sentence, 0)
+        more = f" (and {hidden} more like it)" if hidden else ""
         # One line whatever names are in it: a line break would forge the next one.
         record.msg, record.args = printable(record.getMessage(), MAX_LINE) + more, ()
         if record.exc_info:
             # What the handler writes below the line, instead of its own.
             record.exc_text = _indent(logging.Formatter().formatException(record.exc_info))
         return True
-
-    def _allowance_of(self, record: logging.LogRecord) -> _Allowance:
-        now = self._clock()
-        # By place in the code and not by text: whoever chooses a text cannot choose that.
-        key = (record.pathname, record.lineno, str(getattr(record, "sharer", "")))
-        allowance = self._allowances.pop(key, None) or _Allowance(left=BURST, at=now)
-        self._allowances[key] = allowance
-        if len(self._allowances) > MAX_ALLOWANCES:
-            self._allowances.pop(next(iter(self._allowances)))
-        allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL_S)
-        allowance.at = now
-        return allowance
 
 
 def _indent(traceback: str) -> str:

@@ -25,7 +25,7 @@ from agent.config import (
 )
 from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
-from agent.delivery.tower_connection import TowerConnection, TowerError
+from watchtower.access.tower_connection import ReplyLimits, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
@@ -40,6 +40,14 @@ NOT_YET = "not yet"
 
 REPLIES = msgspec.json.Decoder(ReportReply)
 _RECEIPTS = msgspec.json.Decoder(DumpReceipt)
+
+REPLY_LIMITS = ReplyLimits(
+    # A tower that needs longer is as good as away.
+    connect_s=5.0,
+    reply_s=5.0,
+    # Deadlines for a thousand ranks are 80 kB.
+    max_bytes=1 << 20,
+)
 
 JITTER = random.Random()
 """Our own: other threads may depend on the state of the shared one."""

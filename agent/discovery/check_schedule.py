@@ -13,6 +13,7 @@ from agent.config import (
     DESCRIPTORS_PER_S,
 )
 from agent.discovery.candidates import Candidate
+from watchtower.token_bucket import TokenBucket
 
 HELPER_WAIT_S = 8.0
 """What a rank forks is checked later: it has hundreds of inherited descriptors and no page."""
@@ -31,8 +32,7 @@ class CheckSchedule:
     def __init__(self) -> None:
         self._queue: list[_Due] = []
         self._order = count()
-        self._descriptors = float(DESCRIPTOR_BURST)
-        self._filled_at: float | None = None
+        self._descriptors = TokenBucket(DESCRIPTOR_BURST, DESCRIPTORS_PER_S)
 
     def add(self, candidate: Candidate, now: float, *, helper: bool) -> None:
         """Take in a new candidate; a helper has a rank with a page above it."""
@@ -49,13 +49,14 @@ class CheckSchedule:
 
         `check` returns the links it read, or -1 when the candidate is gone.
         """
-        self._fill(now)
+        each_s = DESCRIPTORS_PER_CANDIDATE_S * len(self._queue)
+        self._descriptors.per_s = max(DESCRIPTORS_PER_S, each_s)
         due: list[_Due] = []
         while self._queue and self._queue[0][0] <= now:
             due.append(heapq.heappop(self._queue))
         due = in_turn(due, is_rank)
         for place, (_, _, candidate) in enumerate(due):
-            if self._descriptors <= 0:
+            if self._descriptors.left(now) <= 0:
                 for late in due[place:]:
                     heapq.heappush(self._queue, late)
                 return
@@ -63,15 +64,8 @@ class CheckSchedule:
             candidate.checks += 1
             if spent >= 0:
                 candidate.cost = spent
-                self._descriptors -= spent
+                self._descriptors.spend(now, spent)
                 self._push(candidate, now + wait_after(candidate, now, is_rank=is_rank(candidate)))
-
-    def _fill(self, now: float) -> None:
-        if self._filled_at is not None:
-            per_s = max(DESCRIPTORS_PER_S, DESCRIPTORS_PER_CANDIDATE_S * len(self._queue))
-            earned = (now - self._filled_at) * per_s
-            self._descriptors = min(float(DESCRIPTOR_BURST), self._descriptors + earned)
-        self._filled_at = now
 
     def _push(self, candidate: Candidate, at: float) -> None:
         heapq.heappush(self._queue, (at, next(self._order), candidate))

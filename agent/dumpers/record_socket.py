@@ -6,26 +6,23 @@ beyond the deadline: a forked worker holds a dead rank's socket open, and nobody
 
 from __future__ import annotations
 
-import errno
+import http.client
 import os
 import socket
 import stat
 import struct
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from agent.discovery.pages import is_local_mount
 from agent.dumpers.open_in_root import open_in_root
 from agent.procfs import Proc, parse_fields
+from watchtower.access.bounded_reply import bounded_reply, read_body
 
 MAX_ANSWER_BYTES = 4 << 20
 """A full ring of 2000 entries is 0.95 MB."""
 
-MAX_HEAD_BYTES = 16_384
-"""Status line and headers; torch's server sends a hundred bytes."""
-
-NOT_FOUND = 404
-_OK = 200
 _CREDENTIALS = struct.Struct("=3i")
 
 
@@ -53,17 +50,14 @@ class RecordSocket:
         """
         found = self._open(proc)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.setblocking(False)
-                # By descriptor, so that it is what was checked, however long its path is.
-                connection.connect(f"/proc/self/fd/{found}")
-                self._check_listener(connection)
-                request = (
-                    f"POST /handler/{handler} HTTP/1.1\r\nHost: localhost\r\n"
-                    "Connection: close\r\nContent-Length: 0\r\n\r\n"
-                )
-                _wait(connection, deadline).sendall(request.encode("ascii"))
-                return _read_answer(connection, deadline)
+            # By descriptor, so that it is what was checked, however long its path is.
+            connection = _UnixConnection(f"/proc/self/fd/{found}")
+            try:
+                connection.connect()
+                self._check_listener(connection.sock)
+                return _ask(connection, handler, deadline)
+            finally:
+                connection.close()
         finally:
             os.close(found)
 
@@ -98,55 +92,47 @@ def _users(proc: Proc, pid: int) -> set[int]:
     return {int(word) for word in words if word.isdigit()}
 
 
-def _wait(connection: socket.socket, deadline: float) -> socket.socket:
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect at once: BlockingIOError when the listener's queue is full."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        self.sock.connect(self._path)
+
+
+def _ask(connection: _UnixConnection, handler: str, deadline: float) -> bytes | None:
+    try:
+        connection.sock.settimeout(_seconds_to(deadline))
+        connection.request("POST", f"/handler/{handler}", headers={"Connection": "close"})
+        connection.response_class = bounded_reply(_seconds_to(deadline), MAX_ANSWER_BYTES)
+        with connection.getresponse() as response:
+            return None if response.status == HTTPStatus.NOT_FOUND else _read(response)
+    except (http.client.IncompleteRead, ConnectionResetError) as error:
+        raise NoAnswer("it hung up in the middle of its answer") from error
+    except http.client.HTTPException as error:
+        raise NoAnswer("it does not answer in HTTP") from error
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    if response.status != HTTPStatus.OK:
+        raise NoAnswer(f"it answers with status {response.status}")
+    if response.length is None:
+        raise NoAnswer("it does not say how long its answer is")
+    if response.length > MAX_ANSWER_BYTES:
+        raise NoAnswer(
+            f"its answer has {response.length} bytes, at most {MAX_ANSWER_BYTES} are read"
+        )
+    return read_body(response, MAX_ANSWER_BYTES)
+
+
+def _seconds_to(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError(errno.ETIMEDOUT, "no whole answer in time")
-    connection.settimeout(left)
-    return connection
-
-
-def _read_answer(connection: socket.socket, deadline: float) -> bytes | None:
-    answer = bytearray()
-    head_end = -1
-    length = MAX_ANSWER_BYTES
-    while head_end < 0 or len(answer) < head_end + length:
-        part = _wait(connection, deadline).recv(65536)
-        if not part:
-            break
-        answer += part
-        if head_end < 0:
-            head_end, length = _find_body(answer)
-            if length < 0:
-                return None
-    if head_end < 0 or len(answer) < head_end + length:
-        raise NoAnswer("it hung up in the middle of its answer")
-    return bytes(answer[head_end : head_end + length])
-
-
-def _find_body(answer: bytearray) -> tuple[int, int]:
-    """Return where the body begins and its length: -1 and any while the head is not whole.
-
-    A length of -1 says that there is no such handler.
-    """
-    end = answer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
-    if end < 0:
-        if len(answer) >= MAX_HEAD_BYTES:
-            raise NoAnswer("it does not answer in HTTP")
-        return -1, 0
-    status_line, *headers = bytes(answer[:end]).split(b"\r\n")
-    words = status_line.split()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise NoAnswer("it does not answer in HTTP")
-    status = int(words[1][:9])
-    if status == NOT_FOUND:
-        return end + 4, -1
-    if status != _OK:
-        raise NoAnswer(f"it answers with status {status}")
-    fields = parse_fields(b"\n".join(header.lower() for header in headers))
-    length = fields.get("content-length", "")
-    if not (length.isascii() and length.isdigit() and len(length) < 16):
-        raise NoAnswer("it does not say how long its answer is")
-    if int(length) > MAX_ANSWER_BYTES:
-        raise NoAnswer(f"its answer has {length} bytes, at most {MAX_ANSWER_BYTES} are read")
-    return end + 4, int(length)
+        raise TimeoutError("no whole answer in time")
+    return left

@@ -70,5 +70,5 @@ def test_a_reply_that_is_too_long_is_an_error_and_not_cut(serve, monkeypatch):
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + b'{"items": []}' + b" " * 100)
 
-    with pytest.raises(ClientError, match="sends more than 100 bytes"):
+    with pytest.raises(ClientError, match="the reply is longer than 100 bytes"):
         TowerClient(serve(answer)).jobs()

@@ -25,14 +25,33 @@ def test_everything_can_be_said() -> None:
     assert settings.match == (("A", "1"), ("B", "x=y"))
 
 
+def test_the_tower_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHTOWER_URL", "http://tower")
+    assert parse(["run"]).tower == "http://tower:19660"
+    assert parse(["run", "--tower", "http://other:1"]).tower == "http://other:1"
+
+
+@pytest.mark.parametrize("url", ["", None])
+def test_without_an_address_both_ways_to_give_it_are_named(
+    url: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WATCHTOWER_URL", raising=False)
+    if url is not None:
+        monkeypatch.setenv("WATCHTOWER_URL", url)
+    with pytest.raises(SystemExit) as stopped:
+        parse(["run"])
+    assert stopped.value.code == 2
+    assert "give --tower URL, or set WATCHTOWER_URL" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (
             ["--tower", "tower:19660"],
-            "argument --tower: 'tower:19660' is not allowed: give http://",
+            "argument --tower: invalid tower URL 'tower:19660': must start with http:// or https://",
         ),
-        (["--tower", "http://"], "argument --tower: 'http://'"),
+        (["--tower", "http://"], "argument --tower: invalid tower URL 'http://'"),
         (["--tower", "http://u:p@h"], "argument --tower"),
         (["--tower", "http://h:99999"], "argument --tower"),
         (["--interval", "0"], "argument --interval: '0' is not allowed: give 0.1 to 60"),

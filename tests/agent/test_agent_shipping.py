@@ -13,15 +13,15 @@ import pytest
 from agent.config import (
     BACKLOG_SPREAD_S,
     MAX_HELD_S,
-    MAX_REPLY_BYTES,
     RETRY_SPREAD_S,
 )
 from agent.delivery.clocks import Moment, read_moment
 from agent.delivery.dump_queue import DumpQueue, Loss
-from agent.delivery.shipping import DumpSender, ReportSender
-from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
+from agent.delivery.shipping import REPLY_LIMITS, DumpSender, ReportSender
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
+from watchtower.access.tower_address import TowerAddress
+from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -60,7 +60,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
 @pytest.fixture
 def dumps(tower: RecordingTower) -> DumpSender:
     sender = DumpSender(
-        TowerConnection(TowerAddress(url=tower.url)), DumpQueue(LOST.append), LOST.append
+        TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS),
+        DumpQueue(LOST.append),
+        LOST.append,
     )
     LOST.clear()
     sender.start()
@@ -74,7 +76,7 @@ class Replies:
         self.heard: list[ReportReply] = []
         self.failures = threading.Semaphore(0)
         self.sender = ReportSender(
-            TowerConnection(TowerAddress(url=url)),
+            TowerConnection(TowerAddress(url=url), REPLY_LIMITS),
             on_reply=self.heard.append,
             on_failure=self.failures.release,
         )
@@ -155,7 +157,7 @@ def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:
         (200, b"<html>"),
         (200, b'{"version": 99, "tower_id": "t"}'),
         (200, b'{"version": 1, "tower_id": "t", "deadlines": [{"job": "j"}]}'),
-        (200, b" " * (MAX_REPLY_BYTES + 1)),
+        (200, b" " * (REPLY_LIMITS.max_bytes + 1)),
         (500, b""),
         (422, PROBLEM),
     ],
@@ -206,7 +208,7 @@ def client(tower: RecordingTower) -> Iterator[Callable[..., TowerConnection]]:
     made: list[TowerConnection] = []
 
     def make(token: ClientToken) -> TowerConnection:
-        made.append(TowerConnection(TowerAddress(url=tower.url, token=token)))
+        made.append(TowerConnection(TowerAddress(url=tower.url, token=token), REPLY_LIMITS))
         return made[-1]
 
     yield make
@@ -248,7 +250,7 @@ def test_a_token_that_is_refused_is_told_and_costs_no_dump(
 
 
 def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) -> None:
-    client = TowerConnection(TowerAddress(url=tower.url))
+    client = TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS)
     client.post("/ingest/v1/dumps", b'{"id": "x"}')
     tower.close()
     again = RecordingTower(tower.port)
@@ -261,7 +263,7 @@ def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) 
 
 
 def test_a_name_that_does_not_exist_is_an_error_in_words() -> None:
-    client = TowerConnection(TowerAddress(url="http://no-such-host.invalid:1"))
+    client = TowerConnection(TowerAddress(url="http://no-such-host.invalid:1"), REPLY_LIMITS)
     with pytest.raises(TowerError) as raised:
         client.post("/x", b"")
     assert raised.value.reason
@@ -272,7 +274,7 @@ def test_whatever_goes_wrong_on_the_way_to_the_tower_costs_no_dump() -> None:
     LOST.clear()
     queue = DumpQueue(LOST.append)
     name_with_an_empty_label = TowerAddress(url="http://tower..example:1")
-    sender = DumpSender(TowerConnection(name_with_an_empty_label), queue, LOST.append)
+    sender = DumpSender(TowerConnection(name_with_an_empty_label, REPLY_LIMITS), queue, LOST.append)
     queue.put(a_dump())
     pause_s = sender.send_first()
     assert pause_s
@@ -282,7 +284,9 @@ def test_whatever_goes_wrong_on_the_way_to_the_tower_costs_no_dump() -> None:
 def test_a_dump_that_is_damaged_is_dropped_and_the_next_one_is_sent(tower: RecordingTower) -> None:
     LOST.clear()
     queue = DumpQueue(LOST.append)
-    sender = DumpSender(TowerConnection(TowerAddress(url=tower.url)), queue, LOST.append)
+    sender = DumpSender(
+        TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS), queue, LOST.append
+    )
     queue.put(a_dump(b"["))
     assert sender.send_first() == 0.0
     assert (queue.count(), LOST) == (0, [Loss.DAMAGED])
@@ -294,7 +298,7 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     """An hour of a clock that the test moves; every try is a real connection that is refused."""
     recording = RecordingTower()
     recording.close()
-    client = TowerConnection(TowerAddress(url=recording.url))
+    client = TowerConnection(TowerAddress(url=recording.url), REPLY_LIMITS)
     now = 0.0
     lost: list[Loss] = []
     queue = DumpQueue(lost.append)

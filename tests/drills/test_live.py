@@ -2,9 +2,12 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from watchtower.drills.live import draw_observed, draw_verdict
+from watchtower.drills.command import choose_display
+from watchtower.drills.live import LiveDisplay, draw_observed, draw_verdict
+from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.watch import Observed
 
 RANKS = [
@@ -48,3 +51,24 @@ def test_the_verdict_is_framed():
     text = drawn(draw_verdict({"status": "hung", "cause": "busy_loop", "summary": "[b]\x1b[2J"}))
     assert "hung: busy_loop" in text
     assert "[b]�[2J" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "plain", "has_rich", "kind"),
+    [
+        (Terminal(), False, True, LiveDisplay),
+        (Terminal(), False, False, PlainDisplay),
+        (Terminal(), True, True, PlainDisplay),
+        (io.StringIO(), False, True, PlainDisplay),
+    ],
+)
+def test_a_live_picture_needs_a_terminal_and_rich(monkeypatch, stream, plain, has_rich, kind):
+    monkeypatch.setattr(
+        "watchtower.drills.command.find_spec", lambda name: object() if has_rich else None
+    )
+    assert type(choose_display(stream, plain=plain)) is kind

@@ -11,8 +11,9 @@ from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
-from watchtower.config import ConfigError, load_config
+from watchtower.config import load_config
 from watchtower.core.policy import Policy
+from watchtower.settings_file import ConfigError
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

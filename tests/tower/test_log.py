@@ -7,7 +7,14 @@ import logging
 
 import pytest
 
-from watchtower.log_limit import BURST, MAX_ALLOWANCES, MAX_LINE, LogLimit
+from watchtower.log_limit import (
+    BURST,
+    MAX_LINE,
+    MAX_SHARERS,
+    SENTENCE_BURST,
+    SENTENCE_PER_S,
+    LogLimit,
+)
 
 FORGED = "a\n2026-01-01 00:00:00,000 INFO job llama: hung -> recovered\r\u202egnp.exe\x1b[2J\udc80"
 
@@ -72,7 +79,34 @@ def test_one_owner_s_jobs_hide_no_line_of_another_owner(log):
     assert log.lines[-1] == f"INFO job bad: seen (and {1000 - BURST} more like it)"
 
 
-def test_many_owners_take_no_memory(log):
-    for number in range(MAX_ALLOWANCES + 100):
-        log.say("bad", f"uid:{number}")
-    assert len(log.limit._allowances) == MAX_ALLOWANCES
+def flood(log: Log, seconds: int, sharers: int) -> None:
+    """Say one sentence again and again, in the name of so many owners by turns."""
+    for number in range(3 * MAX_SHARERS):
+        log.now = seconds * number / (3 * MAX_SHARERS)
+        log.say("bad", f"uid:{number % sharers}")
+
+
+def test_many_owners_together_do_not_fill_the_log(log):
+    flood(log, seconds=100, sharers=MAX_SHARERS // 2)
+    assert len(log.lines) <= SENTENCE_BURST + 100 * SENTENCE_PER_S
+
+
+def test_owners_without_end_do_not_fill_the_log_and_take_no_memory(log):
+    flood(log, seconds=100, sharers=10**9)
+    assert len(log.lines) <= SENTENCE_BURST + 100 * SENTENCE_PER_S
+    assert len(log.limit._sharers) == MAX_SHARERS
+
+
+def test_a_sentence_that_floods_hides_no_other_sentence(log):
+    flood(log, seconds=1, sharers=10**9)
+    log.logger.error("the store fails")
+    log.logger.info("job %s: hung", "llama", extra={"sharer": "uid:5"})
+    assert log.lines[-2] == "ERROR the store fails"
+
+
+def test_what_was_left_out_of_many_owners_is_counted(log):
+    flood(log, seconds=1, sharers=10**9)
+    written = len(log.lines)
+    log.now = 1000.0
+    log.say("llama", "uid:1000")
+    assert log.lines[-1] == f"INFO job llama: seen (and {3 * MAX_SHARERS - written} more like it)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from urllib.parse import urlsplit
 
 from watchtower.access.files import FileWatch
 
@@ -70,18 +69,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def would_show_token(url: str) -> bool:
-    """Whether a token sent to this address could be read by others on its way."""
-    parts = urlsplit(url)
-    return parts.scheme != "https" and not is_loopback(parts.hostname or "")
-
-
-SHOWN_TOKEN = (
-    "the token would cross the network readable by anybody on the way: "
-    "use https://, or add --insecure to send it all the same"
-)
 
 
 class Certificate:

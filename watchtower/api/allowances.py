@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from watchtower.token_bucket import TokenBuckets
+
 WASTE_SHARE = 0.1
 """Of the event loop's time, what one address may waste with messages that are refused."""
 
@@ -15,7 +17,8 @@ WASTE_BURST_S = 2.0
 """Saved up at most: some twenty thousand small refused reports, or twenty of the largest."""
 
 MAX_ADDRESSES = 4096
-"""Addresses with a spent allowance that are remembered; beyond it the oldest are forgiven."""
+"""Addresses remembered that wasted time. Beyond it a further one takes over what the oldest one has
+left of its allowance."""
 
 MAX_HELD_DUMPS_BYTES = 128 * 1024 * 1024
 """Bodies in memory at once: dumps of two thousand nodes that hang together are a third of it."""
@@ -32,24 +35,16 @@ class WasteAllowance:
     """A token bucket for each address, in seconds of the event loop."""
 
     def __init__(self) -> None:
-        self._spent: dict[str, tuple[float, float]] = {}
-        """Address: seconds spent, and when that was true."""
+        self._buckets = TokenBuckets[str](WASTE_BURST_S, WASTE_SHARE, MAX_ADDRESSES)
 
     def is_spent(self, address: str, now: float) -> bool:
         """Whether an address has to wait."""
-        return self._spent_s(address, now) >= WASTE_BURST_S
+        bucket = self._buckets.find(address)
+        return bucket is not None and bucket.left(now) <= 0
 
     def charge(self, address: str, seconds: float, now: float) -> None:
         """Count time that was wasted."""
-        spent = self._spent_s(address, now) + seconds
-        self._spent.pop(address, None)
-        self._spent[address] = (spent, now)
-        if len(self._spent) > MAX_ADDRESSES:
-            self._spent.pop(next(iter(self._spent)))
-
-    def _spent_s(self, address: str, now: float) -> float:
-        spent, at = self._spent.get(address, (0.0, now))
-        return max(0.0, spent - (now - at) * WASTE_SHARE)
+        self._buckets.use(address).spend(now, seconds)
 
 
 class HeldBytes:

@@ -3,6 +3,8 @@
 uvicorn bounds what it buffers of a body and how long a connection idles between requests. This adds
 the rest: connections that say nothing, heads without end, bodies that trickle, answers nobody
 fetches.
+
+Its protocol class is not documented: pyproject.toml allows the versions that are known to work.
 """
 
 from __future__ import annotations

@@ -1,23 +1,32 @@
 """Asks a tower over HTTP, as any bot could. The standard library is enough for that.
 
-Redirects and proxies are not used: a token goes to the tower that was named, or nowhere.
+The connection is that of `watchtower.access`, with a person's patience.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import IO, Any, cast
+from typing import Any, cast
+from urllib.parse import quote, urlencode
 
-from watchtower.access.bounded_reply import bounded_reply
-from watchtower.access.tls import SHOWN_TOKEN, explain, trust, would_show_token
+from watchtower.access.tls import trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
+from watchtower.access.tower_address import (
+    AddressError,
+    TowerAddress,
+    check_token_is_safe,
+    check_tower_url,
+)
+from watchtower.access.tower_connection import (
+    NoReplyError,
+    RefusedError,
+    ReplyLimits,
+    TowerConnection,
+    TowerError,
+    UnreachableError,
+)
 
 TIMEOUT_S = 10.0
 """A tower answers in milliseconds; one that does not for this long is not well."""
@@ -42,10 +51,6 @@ class NotFoundError(ClientError):
     """The tower knows no such job or incident."""
 
 
-class UnknownTokenError(ClientError):
-    """The tower wants a token, and not the one it was shown."""
-
-
 class TowerClient:
     """Requests on one tower's API."""
 
@@ -62,20 +67,17 @@ class TowerClient:
 
         `insecure` sends a token over plain HTTP too. Raises ClientError, TlsError.
         """
-        if not url.startswith(("http://", "https://")):
-            raise ClientError(
-                f"`{url}` is no address of a tower: it begins with http:// or https://"
-            )
-        self._token = token or ClientToken()
-        if self._token and would_show_token(url) and not insecure:
-            raise ClientError(SHOWN_TOKEN)
-        self.url = url.rstrip("/")
-        self._timeout_s = timeout_s
-        secure = url.startswith("https://")
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            _NoRedirects,
-            _Https(context=trust(ca_file)) if secure else _Http,
+        token = token or ClientToken()
+        try:
+            self.url = check_tower_url(url)
+            check_token_is_safe(url, token, insecure=insecure)
+        except AddressError as error:
+            raise ClientError(str(error)) from None
+        if url.startswith("https://"):
+            trust(ca_file)
+        self._connection = TowerConnection(
+            TowerAddress(url=self.url, token=token, ca_file=ca_file),
+            ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
         )
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ class TowerClient:
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
         query = {"limit": str(limit)} | ({"job": job} if job else {})
-        return self._items(f"/api/v1/incidents?{urllib.parse.urlencode(query)}", *_INCIDENT)
+        return self._items(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
@@ -160,105 +162,41 @@ class TowerClient:
         return self._ask(path, "GET", None)
 
     def _ask(self, path: str, method: str, said: object) -> str:
-        shown = self._token.headers()
-        try:
-            return self._ask_once(path, method, said)
-        except UnknownTokenError:
-            if not self._token.renew(shown):
-                raise
-        return self._ask_once(path, method, said)  # the file holds another token than before
-
-    def _ask_once(self, path: str, method: str, said: object) -> str:
-        headers = self._token.headers()
         body = None if said is None else json.dumps(said).encode()
-        if body is not None:
-            headers = {**headers, "Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, method=method, data=body, headers=headers)
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
-                answer = response.read(MAX_BYTES + 1)
-        except urllib.error.HTTPError as error:
+            answer = self._connection.exchange(method, path, body)
+        except RefusedError as error:
             raise _refused(error) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except TowerError as error:
             raise ClientError(self._no_answer(error)) from None
-        if len(answer) > MAX_BYTES:
-            raise ClientError(f"{self.url} sends more than {MAX_BYTES} bytes: it is no tower")
-        return str(answer.decode("utf-8", "replace"))
+        return answer.decode("utf-8", "replace")
 
-    def _no_answer(self, error: Exception) -> str:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, BaseException) and (said := explain(reason)):
-            return f"cannot talk to the tower at {self.url}: {said}"
-        if isinstance(error, TimeoutError):  # of a connection that was made: urllib wraps others
+    def _no_answer(self, error: TowerError) -> str:
+        if isinstance(error, NoReplyError):
             return (
                 f"the tower at {self.url} took the connection and did not answer in time: "
                 "it is stopped or overloaded, look at its log"
             )
-        if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
-            reason = "no HTTP: is its address https:// instead of http://?"
-        return (
-            f"no tower answers at {self.url} ({reason}); start one with `watchtower serve`, "
-            "or name it with --tower or WATCHTOWER_URL"
-        )
-
-
-def _bound(connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
-    connection.response_class = bounded_reply(REPLY_S)
-    return connection
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open a connection whose replies end in time."""
-        return self.do_open(lambda *to, **how: _bound(http.client.HTTPConnection(*to, **how)), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._trust = context
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open a connection whose replies end in time."""
-        make = http.client.HTTPSConnection
-        return self.do_open(lambda *to, **how: _bound(make(*to, context=self._trust, **how)), req)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the token would go to whoever it names."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> None:
-        """Follow none."""
+        if isinstance(error, UnreachableError):
+            return (
+                f"no tower answers at {self.url} ({error.reason}); start one with "
+                "`watchtower serve`, or name it with --tower or WATCHTOWER_URL"
+            )
+        return f"cannot talk to the tower at {self.url}: {error.reason}"
 
 
 def _has(answer: object, fields: Sequence[str]) -> bool:
     return isinstance(answer, dict) and all(field in answer for field in fields)
 
 
-def _refused(error: urllib.error.HTTPError) -> ClientError:
-    detail = _detail(error)
-    if error.code == HTTPStatus.NOT_FOUND:
-        return NotFoundError(detail)
-    if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        detail += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
-    return (UnknownTokenError if error.code == HTTPStatus.UNAUTHORIZED else ClientError)(detail)
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    try:
-        said = str(json.loads(error.read(65536))["detail"])
-        return "".join(c if c.isprintable() else "?" for c in said)
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"the tower answered {error.code} {error.reason}"
+def _refused(error: RefusedError) -> ClientError:
+    if error.status == HTTPStatus.NOT_FOUND and error.detail:
+        return NotFoundError(error.detail)
+    said = error.detail or f"the tower answered {error.reason}"
+    if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        said += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
+    return ClientError(said)
 
 
 def _quoted(name: str) -> str:
-    return urllib.parse.quote(name, safe="")
+    return quote(name, safe="")

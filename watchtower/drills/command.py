@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -93,8 +94,9 @@ def _explain(error: DrillError, args: argparse.Namespace) -> None:
 
 
 def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """Return a live picture if the stream is a terminal and plain lines are not asked for."""
-    if plain or not stream.isatty():
+    """Return a live picture if the stream is a terminal, rich is installed, and plain lines are not
+    asked for."""
+    if plain or not stream.isatty() or find_spec("rich") is None:
         return PlainDisplay(stream)
     from watchtower.drills.live import LiveDisplay  # noqa: PLC0415 -- rich is heavy
 

@@ -5,14 +5,11 @@ The `[detection]` section belongs to the tower: it is handed on and only its nam
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from watchtower.drills.errors import DrillError
-
-SECTIONS = ("detection", "drill", "tower")
-"""`[tower]` says where a tower listens; a drill's own tower listens where nobody else does."""
+from watchtower.settings_file import ConfigError, convert, read_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,30 +98,27 @@ class Config:
 
 
 def read_config(path: Path | None) -> Config:
-    """Read a TOML file; no file means the defaults."""
+    """Read a TOML file; no file means the defaults. Raises DrillError.
+
+    `[tower]` and `[retention]` are for a tower that stays: a drill's own tower is made for it.
+    """
     if path is None:
         return Config()
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DrillError(f"cannot read configuration {path}: {error}") from error
-    for name in document:
-        if name not in SECTIONS:
-            allowed = ", ".join(f"[{known}]" for known in SECTIONS)
-            raise DrillError(f"[{name}] in {path} is unknown: allowed are {allowed}")
-    detection = _section(document, "detection")
-    return Config(drill=parse_settings(_section(document, "drill")), detection=detection)
+        tables = read_tables(path)
+    except ConfigError as error:
+        raise DrillError(str(error)) from None
+    return Config(
+        drill=parse_settings(tables.get("drill", {})), detection=tables.get("detection", {})
+    )
 
 
-def parse_settings(section: dict[str, object]) -> DrillSettings:
-    """Turn the `[drill]` section into settings."""
-    kinds = {one.name: str(one.type) for one in fields(DrillSettings)}
-    values: dict[str, float | int] = {}
-    for name, value in section.items():
-        if name not in kinds:
-            raise DrillError(f"[drill] {name} is unknown: allowed are {', '.join(sorted(kinds))}")
-        values[name] = _number(name, value, whole=kinds[name] == "int")
-    return DrillSettings(**values)  # type: ignore[arg-type]
+def parse_settings(table: dict[str, object]) -> DrillSettings:
+    """Return the settings in the `[drill]` table. Raises DrillError."""
+    try:
+        return convert("drill", table, DrillSettings)
+    except ConfigError as error:
+        raise DrillError(str(error)) from None
 
 
 def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str, object]:
@@ -138,21 +132,6 @@ def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str,
     }
     detection = {**config.detection, **overridden}
     return drill | {f"detection.{name}": value for name, value in detection.items()}
-
-
-def _section(document: dict[str, object], name: str) -> dict[str, object]:
-    section = document.get(name, {})
-    if not isinstance(section, dict):
-        raise DrillError(f"{name} = {section!r}: allowed is a section, [{name}]")
-    return section
-
-
-def _number(name: str, value: object, *, whole: bool) -> float | int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise DrillError(f"[drill] {name} = {value!r}: allowed is a number")
-    if whole and not isinstance(value, int):
-        raise DrillError(f"[drill] {name} = {value!r}: allowed is a whole number")
-    return value if whole else float(value)
 
 
 def _check_positive(name: str, value: float) -> None:

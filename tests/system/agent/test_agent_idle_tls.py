@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.delivery.shipping import ReportSender
-from agent.delivery.tower_connection import TowerAddress, TowerConnection
+from agent.delivery.shipping import REPLY_LIMITS, ReportSender
 from tests.agent.agent_scene import PATIENCE_S
 from tests.certificates import make_authority
+from watchtower.access.tower_address import TowerAddress
+from watchtower.access.tower_connection import TowerConnection
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -111,7 +112,7 @@ def test_a_closed_connection_fails_with_the_end_of_the_file(
     server: TlsServer, address: TowerAddress
 ) -> None:
     """What is caught is what comes: OpenSSL's words differ from those of a plain socket."""
-    connection = TowerConnection(address)
+    connection = TowerConnection(address, REPLY_LIMITS)
     connection.post("/x", b"{}")
     server.end_idle()
     with pytest.raises(ssl.SSLEOFError):
@@ -126,7 +127,7 @@ def test_the_next_report_goes_through_without_a_warning_or_a_wait(
     failures: list[None] = []
     replies: queue.Queue[ReportReply] = queue.Queue()
     sender = ReportSender(
-        TowerConnection(address),
+        TowerConnection(address, REPLY_LIMITS),
         on_reply=replies.put,
         on_failure=lambda: failures.append(None),
     )

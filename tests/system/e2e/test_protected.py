@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
+from agent.delivery.shipping import REPLY_LIMITS
 from agent.dumpers.tool_process import ChildRunner
 from tests.certificates import Authority, make_authority
 from tests.towers import RunningTower, running_tower, wait_until
 from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_token
+from watchtower.access.tower_address import TowerAddress
+from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.cli import main
 from watchtower.drills.children import Child
 
@@ -80,7 +82,7 @@ def post(
         token=find_client_token(token_file, {}),
         ca_file=str(place.authority.file) if ca_file is None else ca_file,
     )
-    client = TowerConnection(address)
+    client = TowerConnection(address, REPLY_LIMITS)
     try:
         body = b'{"version": 1, "node": "n1", "agent_id": "a", "interval_s": 1.0}'
         return client.post("/ingest/v1/report", body)

@@ -9,7 +9,9 @@ a successor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from watchtower.token_bucket import TokenBucket
 
 BURST = 6
 """Attempts that may begin at once. Real jobs need many seconds to start."""
@@ -22,19 +24,15 @@ REFILL_S = 10.0
 class AttemptLimit:
     """The attempts that one job may still begin."""
 
-    _left: float = BURST
-    _at: float = float("-inf")
+    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, 1 / REFILL_S))
     _refused_at: float = float("-inf")
 
     def may_begin(self, now: float) -> bool:
         """Whether an attempt may begin now; if so, it counts."""
-        self._left = min(float(BURST), self._left + (now - self._at) / REFILL_S)
-        self._at = now
-        if self._left < 1:
-            self._refused_at = now
-            return False
-        self._left -= 1
-        return True
+        if self._bucket.take(now):
+            return True
+        self._refused_at = now
+        return False
 
     def say_refused(self, now: float, within_s: float) -> str:
         """Say that processes of a next attempt were not taken in, if that was within `within_s`."""

@@ -1,4 +1,4 @@
-"""Servers that are no tower: none holds a thread for long, and none makes the agent lose a dump."""
+"""Servers that are not a tower: none holds a thread for long, none refuses a message for good."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ import time
 
 import pytest
 
-from agent.delivery.tower_connection import TowerAddress, TowerConnection, TowerError
+from watchtower.access.tokens import ClientToken, find_client_token
+from watchtower.access.tower_address import (
+    AddressError,
+    TowerAddress,
+    check_token_is_safe,
+)
+from watchtower.access.tower_connection import (
+    NoReplyError,
+    ReplyLimits,
+    TowerConnection,
+    TowerError,
+    UnreachableError,
+)
 
 
 class ForeignServer:
@@ -65,6 +77,15 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
             "longer than",
         ),
         (OK + b"Content-Length: 100\r\n\r\n", b"x", 0.01, "no answer within"),
+        (OK + b"Content-Length: 100\r\n\r\n{}", b"", 0.0, "in the middle of its reply"),
+        (OK + b"X: ", b"y" * 65536, 0.0, "without end"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, 0.0, "without end"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n",
+            b"1;" + b"x" * 60_000 + b"\r\ny\r\n",
+            0.0,
+            "without end",
+        ),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.01, "no answer within"),
         (OK, b"X: y\r\n", 0.02, "no answer within"),
         (OK + b"X-Endless: ", b"y", 0.01, "no answer within"),
@@ -77,14 +98,13 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
         (b"HTTP/1.1 \xff\r\n\r\n", b"", 0.0, ""),
     ],
 )
-def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
-    monkeypatch: pytest.MonkeyPatch, head: bytes, more: bytes, every_s: float, said: str
+def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
+    head: bytes, more: bytes, every_s: float, said: str
 ) -> None:
     # Only an answer that never ends may be waited for in vain: the others have a second to come.
-    timeout_s = 0.3 if said == "no answer within" else 1.0
-    monkeypatch.setattr("agent.delivery.tower_connection.HTTP_TIMEOUT_S", timeout_s)
+    limits = limits_of(0.3 if said == "no answer within" else 1.0)
     foreign_server = ForeignServer(head, more, every_s)
-    client = TowerConnection(TowerAddress(url=foreign_server.url))
+    client = TowerConnection(TowerAddress(url=foreign_server.url), limits)
     began = time.monotonic()
     try:
         with pytest.raises(TowerError) as raised:
@@ -93,6 +113,30 @@ def test_what_is_no_tower_holds_nobody_up_and_costs_no_dump(
         client.close()
         foreign_server.close()
     assert said in raised.value.reason
+    assert isinstance(raised.value, NoReplyError) == (said == "no answer within")
     assert not raised.value.permanent
     assert raised.value.reason.isprintable()
     assert time.monotonic() - began < 10
+
+
+def limits_of(seconds: float) -> ReplyLimits:
+    return ReplyLimits(connect_s=seconds, reply_s=seconds, max_bytes=1 << 16)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid:1"])
+def test_where_nothing_listens_is_told_from_what_answers_wrong(host: str) -> None:
+    client = TowerConnection(TowerAddress(url=f"http://{host}"), limits_of(1.0))
+    with pytest.raises(UnreachableError) as raised:
+        client.get("/api/v1/jobs")
+    assert raised.value.reason
+    assert "Error" not in raised.value.reason
+
+
+def test_a_token_goes_over_tls_or_stays_on_this_machine() -> None:
+    token = find_client_token("", {"WATCHTOWER_TOKEN": "s3cret-s3cret-s3cret"})
+    with pytest.raises(AddressError, match="https://"):
+        check_token_is_safe("http://tower:19660", token, insecure=False)
+    for url in ("https://tower", "http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"):
+        check_token_is_safe(url, token, insecure=False)
+    check_token_is_safe("http://tower:19660", token, insecure=True)
+    check_token_is_safe("http://tower:19660", ClientToken(), insecure=False)

@@ -1,0 +1,89 @@
+"""Reads a file of settings (TOML) and checks its tables. Every error names key, value and what is
+allowed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+import msgspec
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+
+TABLES = ("detection", "tower", "retention", "drill")
+
+_KEY = re.compile(r"`\$\.(\w+)")
+"""Where msgspec says that it found what it does not take."""
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+}
+
+
+class ConfigError(Exception):
+    """A setting is not usable; the message names the key, its value and what is allowed."""
+
+
+def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    """Read a configuration file. Raises ConfigError if it is not TOML or has an unknown table."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for name, table in data.items():
+        if name not in TABLES or not isinstance(table, dict):
+            allowed = ", ".join(f"[{known}]" for known in TABLES)
+            raise ConfigError(f"`{name}` in {path} is not known, allowed are the tables {allowed}")
+    return data
+
+
+def convert(
+    name: str,
+    table: Mapping[str, Any],
+    kind: type[Settings],
+    leave_out: frozenset[str] = frozenset(),
+) -> Settings:
+    """Return the settings in the table `[name]`. Raises ConfigError.
+
+    `leave_out` are fields of `kind` that the table cannot set. The description of a field's type
+    (`msgspec.Meta`) says what is allowed, or the type itself does.
+    """
+    known = {item.name for item in fields(kind)} - leave_out
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(f"`{key}` = {value!r} in [{name}] is not known{_hint(key, known)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        if error.__cause__ is not None:  # of the class's own check
+            raise ConfigError(f"in [{name}]: {error.__cause__}") from None
+        found = _KEY.search(str(error))
+        if found is None:
+            raise ConfigError(f"in [{name}]: {error}") from None
+        key = found[1]
+        raise ConfigError(f"`{key}` is {table[key]!r}, allowed is {_allowed(kind, key)}") from None
+
+
+def _hint(key: str, known: set[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    said = f" (did you mean `{close[0]}`?)" if close else ""
+    return f"{said}, allowed: {', '.join(sorted(known))}"
+
+
+def _allowed(kind: type[DataclassInstance], key: str) -> str:
+    hint = get_type_hints(kind, include_extras=True)[key]
+    said = [each.description for each in getattr(hint, "__metadata__", ()) if each.description]
+    return said[0] if said else _KINDS.get(hint, "another kind of value")
