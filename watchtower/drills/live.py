@@ -134,7 +134,7 @@ def _draw_ranks(sight: Sight) -> Table:
     table.add_column("last step", min_width=BAR_CELLS + 8)
     table.add_column("")
     accused = suspect_ranks(sight.verdict)
-    ranks = json_list((sight.view or {}).get("ranks"))
+    ranks = json_list((sight.view or {}).get("rank_states"))
     for rank in _chosen(ranks, accused):
         style = "bold red" if rank.get("rank") in accused else ""
         cells = [clean(rank.get(name, "")) for name in ("rank", "node", "pid", "step")]

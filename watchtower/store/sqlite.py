@@ -273,6 +273,12 @@ class SqliteStore:
 
         return self._thread.submit(read)
 
+    def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
+        """Read id and job of incidents whose id begins so, the first ones by id."""
+        query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        row = (prefix, f"{prefix}\U0010ffff", limit)
+        return self._thread.submit(lambda: self._db.execute(query, row).fetchall())
+
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
         def write(db: sqlite3.Connection) -> None:
             work(db)

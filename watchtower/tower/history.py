@@ -12,7 +12,7 @@ from watchtower.tower.archive import StoreFailedError
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import live_verdict
+from watchtower.tower.views import VerdictView, live_verdict, view_verdict
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
 
@@ -26,8 +26,8 @@ class IncidentSummary:
     generation: int
     status: Status
     cause: Cause | None
-    suspects: str
-    """Rank set."""
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
     summary: str
     opened_at: str
     closed_at: str | None
@@ -45,6 +45,18 @@ class StackView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictEntryView:
+    """One verdict in the history of an incident."""
+
+    at: str
+    cause: Cause
+    confidence: float
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentDetail:
     """An incident with its verdict and what it was concluded from."""
 
@@ -55,8 +67,8 @@ class IncidentDetail:
     opened_at: str
     closed_at: str | None
     ack: AckView | None
-    verdict: Verdict
-    verdicts: list[VerdictEntry]
+    verdict: VerdictView
+    verdicts: list[VerdictEntryView]
     """Every verdict with its time, the first one first."""
     stacks: list[StackView]
 
@@ -72,10 +84,6 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
-    verdict = incident.verdict
-    live = live_verdict(tower, incident.job)
-    if live is not None and live.incident == incident.id:
-        verdict = live
     return IncidentDetail(
         id=incident.id,
         job=incident.job,
@@ -84,10 +92,22 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
-        verdict=verdict,
-        verdicts=list(incident.verdicts),
+        verdict=view_verdict(_verdict_of(tower, incident)),
+        verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
     )
+
+
+async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
+    """The verdict on one incident; None when there is none of that id."""
+    incident = await read_incident(tower, incident_id)
+    return _verdict_of(tower, incident) if incident else None
+
+
+def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
+    """Return the live verdict on an open incident, else the stored one."""
+    live = live_verdict(tower, incident.job)
+    return live if live is not None and live.incident == incident.id else incident.verdict
 
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
@@ -135,12 +155,22 @@ def _summarize(incident: Incident) -> IncidentSummary:
         generation=incident.generation,
         status=incident.status,
         cause=incident.verdict.cause,
-        suspects=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
+        suspect_ranks=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
         summary=incident.verdict.summary,
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         shared_cause=incident.verdict.shared_cause,
+    )
+
+
+def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
+    return VerdictEntryView(
+        at=entry.at,
+        cause=entry.cause,
+        confidence=entry.confidence,
+        suspect_ranks=entry.suspects,
+        summary=entry.summary,
     )
 
 
