@@ -31,7 +31,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "muted_until", "detail")
-_INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspects", "ack")
+_INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 """Fields that lists of a tower have, and the JSON of another service has not."""
 
 
@@ -40,7 +40,11 @@ class ClientError(Exception):
 
 
 class NotFoundError(ClientError):
-    """The tower knows no such job or incident."""
+    """The tower has no such job, incident or silence."""
+
+
+class NoAnswerError(ClientError):
+    """No tower answers at the address, or the tower failed."""
 
 
 class UnknownTokenError(ClientError):
@@ -78,9 +82,17 @@ class TowerClient:
             _Https(context=trust(ca_file)) if secure else _Http,
         )
 
+    def list_jobs(self) -> dict[str, Any]:
+        """The API's answer about live jobs."""
+        return self._list("/api/v1/jobs", *_JOB)
+
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
-        return self._items("/api/v1/jobs", *_JOB)
+        return _items(self.list_jobs())
+
+    def agents(self) -> dict[str, Any]:
+        """The API's answer about connected agents."""
+        return self._json("/api/v1/agents", "items", "connected", "silent", "rank_count")
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""
@@ -94,10 +106,14 @@ class TowerClient:
         """A job's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/jobs/{_quoted(job)}/verdict?format={shape}")
 
+    def list_incidents(self, job: str | None = None, limit: int = 100) -> dict[str, Any]:
+        """The API's answer about incidents, newest first."""
+        query = {"limit": str(limit)} | ({"job": job} if job else {})
+        return self._list(f"/api/v1/incidents?{urllib.parse.urlencode(query)}", *_INCIDENT)
+
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
-        query = {"limit": str(limit)} | ({"job": job} if job else {})
-        return self._items(f"/api/v1/incidents?{urllib.parse.urlencode(query)}", *_INCIDENT)
+        return _items(self.list_incidents(job, limit))
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
@@ -116,30 +132,31 @@ class TowerClient:
         return self._get("/metrics")
 
     def mutes(self) -> list[dict[str, Any]]:
-        """Muted jobs."""
-        return self._items("/api/v1/mutes", "job", "until", "reason")
+        """Jobs whose alerts are silenced."""
+        return _items(self._list("/api/v1/mutes", "job", "until", "reason"))
 
     def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
-        """Let a job page nobody for a while."""
+        """Silence the alerts of a job for a while."""
         said = {"for_s": for_s, "reason": reason}
         return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "until", method="POST", said=said)
 
     def unmute(self, job: str) -> dict[str, Any]:
-        """Let a job page again."""
+        """End the silence of a job."""
         return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", method="DELETE")
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
-        """Note who looks after an incident."""
+        """Acknowledge an incident."""
         said = {"by": by, "note": note}
         return self._json(
             f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", said=said
         )
 
-    def _items(self, path: str, *fields: str) -> list[dict[str, Any]]:
-        items = self._json(path, "items")["items"]
+    def _list(self, path: str, *fields: str) -> dict[str, Any]:
+        answer = self._json(path, "items")
+        items = answer["items"]
         if not isinstance(items, list) or not all(_has(item, fields) for item in items):
             raise self._no_tower()
-        return items
+        return answer
 
     def _json(
         self, path: str, *fields: str, method: str = "GET", said: object = None
@@ -154,7 +171,7 @@ class TowerClient:
         return cast(dict[str, Any], answer)
 
     def _no_tower(self) -> ClientError:
-        return ClientError(f"{self.url} does not answer like a watchtower tower")
+        return NoAnswerError(f"{self.url} does not answer like a watchtower tower")
 
     def _get(self, path: str) -> str:
         return self._ask(path, "GET", None)
@@ -180,9 +197,9 @@ class TowerClient:
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ClientError(self._no_answer(error)) from None
+            raise NoAnswerError(self._no_answer(error)) from None
         if len(answer) > MAX_BYTES:
-            raise ClientError(f"{self.url} sends more than {MAX_BYTES} bytes: it is no tower")
+            raise NoAnswerError(f"{self.url} sends more than {MAX_BYTES} bytes: it is not a tower")
         return str(answer.decode("utf-8", "replace"))
 
     def _no_answer(self, error: Exception) -> str:
@@ -239,6 +256,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
+def _items(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return cast(list[dict[str, Any]], answer["items"])
+
+
 def _has(answer: object, fields: Sequence[str]) -> bool:
     return isinstance(answer, dict) and all(field in answer for field in fields)
 
@@ -249,6 +270,8 @@ def _refused(error: urllib.error.HTTPError) -> ClientError:
         return NotFoundError(detail)
     if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         detail += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
+    if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return NoAnswerError(detail)
     return (UnknownTokenError if error.code == HTTPStatus.UNAUTHORIZED else ClientError)(detail)
 
 
