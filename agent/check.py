@@ -46,7 +46,9 @@ def check(settings: config.Settings) -> int:
 
 
 def look(settings: config.Settings) -> Iterator[Finding]:
-    """Look at everything that the agent would meet."""
+    """Check everything that the agent would meet."""
+    if settings.settings_file:
+        yield Finding(what="settings", said=f"of the service, from {settings.settings_file}")
     proc = Proc(settings.root)
     py_spy = settings.py_spy or find_py_spy()
     limits = look_at_limits(proc, py_spy)
