@@ -183,6 +183,7 @@ class Agent:
             agent_id=self._agent_id,
             interval_s=self._settings.interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
+            jobs=self._discovery.job_labels(),
             limits=replace(
                 self._limits,
                 python_stacks=self._limits.python_stacks or self._stacks.trouble(),

@@ -1,7 +1,8 @@
 """Make scripts find the Python beside them, so that their folder can be moved.
 
 Scripts of an environment name their Python with its whole path. Below DESTDIR they have to run
-where they are, and later without DESTDIR. A shell runs the second line; Python reads it as a string.
+where they are, and later without DESTDIR. A shell runs the second line. Python reads it as a
+string.
 """
 
 import sys

@@ -143,6 +143,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
+    _add_drills(parser)
     _add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
@@ -151,7 +152,10 @@ def _add_jobs(parser: Parser) -> None:
 
 def _add_why(parser: Parser) -> None:
     parser.add_argument(
-        "job", nargs="?", help="name of the job; default: every job in trouble, or the only job"
+        "job",
+        nargs="?",
+        help="name of the job, or its name or id in the scheduler; "
+        "default: every job in trouble, or the only job",
     )
     _add_tower(parser)
     _add_json(parser)
@@ -166,6 +170,7 @@ def _add_why(parser: Parser) -> None:
 def _add_incidents(parser: Parser) -> None:
     parser.add_argument("--job", help="only incidents of this job")
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
+    _add_drills(parser)
     _add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
@@ -236,6 +241,10 @@ def _add_ack(parser: Parser) -> None:
         return muting.ack(_client(args), args)
 
     parser.set_defaults(run=run)
+
+
+def _add_drills(parser: Parser) -> None:
+    parser.add_argument("--drills", action="store_true", help="also list jobs of drills")
 
 
 def _add_watch(parser: argparse._ActionsContainer) -> None:

@@ -36,6 +36,13 @@ OPENED_AT = "2026-11-22T02:16:26.184Z"
 SUMMARY = (
     "Rank 37 is stuck reading /mnt/shards/0042.tar. 511 ranks are waiting for it in all_reduce."
 )
+_LABELS = {
+    "scheduler": "slurm",
+    "scheduler_id": "48213",
+    "name": "llama-70b-pt",
+    "user": "alice",
+    "partition": "train",
+}
 _MOUNT = SharedCause(kind="mount", name="nfs1:/data")
 _ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
 _MUTE = MuteView(
@@ -103,6 +110,7 @@ JOBS = {
         _plain(
             JobSummary(
                 job=JOB,
+                labels=_LABELS,
                 owner="uid:1000",
                 generation=2,
                 status=Status.HUNG,
@@ -120,6 +128,7 @@ JOBS = {
 JOB_VIEW = _plain(
     JobView(
         job=JOB,
+        labels=_LABELS,
         owner="uid:1000",
         generation=2,
         status=Status.HUNG,

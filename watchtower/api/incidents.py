@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from watchtower.api import examples
-from watchtower.api.parameters import IncidentId, Limit, answer
+from watchtower.api.parameters import IncidentId, Limit, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.export import export_incident
@@ -54,9 +54,13 @@ def incident_routes(tower: Tower) -> APIRouter:
     router = APIRouter(prefix="/api/v1/incidents")
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
-    async def list_incidents(job: OfJob = None, limit: Limit = 100) -> IncidentList:
+    async def list_incidents(
+        job: OfJob = None, limit: Limit = 100, drills: WithDrills = False
+    ) -> IncidentList:
         """List incidents, newest first."""
-        return IncidentList(items=await history.list_incidents(tower, job, limit))
+        with_drills = drills or job is not None
+        items = await history.list_incidents(tower, job, limit, with_drills)
+        return IncidentList(items=items)
 
     @router.get(
         "/{incident}",

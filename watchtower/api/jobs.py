@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from watchtower.api import examples
 from watchtower.api.job_paths import JOBS
-from watchtower.api.parameters import JobName, answer
+from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.tower import Tower
@@ -36,9 +36,9 @@ def job_routes(tower: Tower) -> APIRouter:
     router = APIRouter(prefix=JOBS)
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
-    async def list_jobs() -> JobList:
+    async def list_jobs(drills: WithDrills = False) -> JobList:
         """List the jobs that agents report."""
-        return JobList(items=summarize_jobs(tower))
+        return JobList(items=summarize_jobs(tower, drills))
 
     @router.get(
         "/{job:job}/verdict",

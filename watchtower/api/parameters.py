@@ -18,6 +18,10 @@ IncidentId = Annotated[
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many items are returned at most.")]
 
+WithDrills = Annotated[
+    bool, Query(description="Whether jobs of drills, whose names begin with drill:, are listed.")
+]
+
 
 def answer(example: Any, description: str, media_type: str = "application/json") -> dict[Any, Any]:
     """Return the `responses` of a route: its successful answer with an example."""

@@ -48,7 +48,7 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
     def text(answer: dict[str, Any]) -> str:
         return _jobs_text(answer["items"]) if answer["items"] else explain_no_jobs(client)
 
-    _show(args, client.list_jobs, text, paint_table)
+    _show(args, lambda: client.list_jobs(args.drills), text, paint_table)
     return DONE
 
 
@@ -83,8 +83,21 @@ def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
     try:
         return client.verdict(job)
     except NotFoundError as error:
-        hint = suggest(job, (str(one["job"]) for one in client.jobs()))
+        jobs = client.jobs()
+        named = [str(one["job"]) for one in jobs if _is_called(one, job)]
+        if len(named) == 1:
+            return client.verdict(named[0])
+        if named:
+            shown = ", ".join(map(clean, named[:MAX_NAMED]))
+            raise ClientError(f"several jobs are called {job!r}: {shown}") from None
+        hint = suggest(job, (str(one["job"]) for one in jobs))
         raise NotFoundError(f"{error}.{clean(hint)}" if hint else str(error)) from None
+
+
+def _is_called(job: dict[str, Any], text: str) -> bool:
+    """Whether a scheduler calls a job so, by name or by id."""
+    labels = job.get("labels") or {}
+    return text in (labels.get("name"), labels.get("scheduler_id"))
 
 
 def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
@@ -124,7 +137,10 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
             return explain_no_incidents(client, args.job)
         return _incidents_text(answer["items"], time.time())
 
-    _show(args, lambda: client.list_incidents(args.job, args.limit), text, paint_table)
+    def ask() -> dict[str, Any]:
+        return client.list_incidents(args.job, args.limit, args.drills)
+
+    _show(args, ask, text, paint_table)
     return DONE
 
 
@@ -188,11 +204,21 @@ def _show(
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
-    rows = [("JOB", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
+    rows = [("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
         until = say_time(job["muted_until"], time.time()) if job["muted_until"] else "-"
-        cells = (job["job"], job["status"], step, job["world_size"], job["generation"], until)
+        labels = job.get("labels") or {}
+        called = (labels.get("name") or "-", labels.get("user") or "-")
+        cells = (
+            job["job"],
+            *called,
+            job["status"],
+            step,
+            job["world_size"],
+            job["generation"],
+            until,
+        )
         rows.append((*map(str, cells), job["detail"]))
     return table(rows)
 

@@ -82,9 +82,9 @@ class TowerClient:
             _Https(context=trust(ca_file)) if secure else _Http,
         )
 
-    def list_jobs(self) -> dict[str, Any]:
+    def list_jobs(self, drills: bool = False) -> dict[str, Any]:
         """The API's answer about live jobs."""
-        return self._list("/api/v1/jobs", *_JOB)
+        return self._list(f"/api/v1/jobs{'?drills=true' if drills else ''}", *_JOB)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
@@ -106,9 +106,12 @@ class TowerClient:
         """A job's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/jobs/{_quoted(job)}/verdict?format={shape}")
 
-    def list_incidents(self, job: str | None = None, limit: int = 100) -> dict[str, Any]:
+    def list_incidents(
+        self, job: str | None = None, limit: int = 100, drills: bool = False
+    ) -> dict[str, Any]:
         """The API's answer about incidents, newest first."""
         query = {"limit": str(limit)} | ({"job": job} if job else {})
+        query |= {"drills": "true"} if drills else {}
         return self._list(f"/api/v1/incidents?{urllib.parse.urlencode(query)}", *_INCIDENT)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:

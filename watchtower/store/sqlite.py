@@ -250,9 +250,16 @@ class SqliteStore:
 
         return self._thread.submit(look)
 
-    def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases."""
-        where, values = ("WHERE job = ?", (job,)) if job is not None else ("", ())
+    def incidents(
+        self, job: str | None = None, limit: int = 100, without: str = ""
+    ) -> Future[list[Incident]]:
+        """Read incidents, newest first, without their cases.
+
+        Jobs whose names begin with `without` are left out.
+        """
+        where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
+        if job is not None:
+            where, values = "WHERE job = ?", [job]
         query = (
             f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
         )

@@ -13,6 +13,7 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.paging import AckView, view_ack
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, live_verdict, view_verdict
+from watchtower.wire.drills import PREFIX
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
 
@@ -73,9 +74,11 @@ class IncidentDetail:
     stacks: list[StackView]
 
 
-async def list_incidents(tower: Tower, job: str | None, limit: int) -> list[IncidentSummary]:
+async def list_incidents(
+    tower: Tower, job: str | None, limit: int, with_drills: bool = True
+) -> list[IncidentSummary]:
     """Read the newest incidents, of one job or of all."""
-    incidents = await _read_incidents(tower, job, limit)
+    incidents = await _read_incidents(tower, job, limit, with_drills)
     return [_summarize(incident) for incident in incidents]
 
 
@@ -132,14 +135,19 @@ async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
     return unsaved or stored
 
 
-async def _read_incidents(tower: Tower, job: str | None, limit: int) -> list[Incident]:
+async def _read_incidents(
+    tower: Tower, job: str | None, limit: int, with_drills: bool = True
+) -> list[Incident]:
     """Read incidents, newest first; while the store fails there are some only in memory.
 
     Those are given when it cannot be read either. Raises StoreFailedError when there is none.
     """
-    unsaved = tower.archive.unsaved(job)
+    without = "" if with_drills else PREFIX
+    unsaved = [
+        one for one in tower.archive.unsaved(job) if not without or not one.job.startswith(without)
+    ]
     try:
-        stored = await tower.archive.read(tower.archive.store.incidents(job, limit))
+        stored = await tower.archive.read(tower.archive.store.incidents(job, limit, without))
     except StoreFailedError:
         if not unsaved:
             raise

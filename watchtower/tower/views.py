@@ -13,6 +13,7 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.tower.paging import MuteView, view_mute
 from watchtower.tower.tower import Tower
+from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Cause, Progress, SharedCause, Status, Verdict
 
@@ -115,6 +116,9 @@ class JobSummary:
     """One line about a job."""
 
     job: str
+    labels: dict[str, str]
+    """What the environment of its ranks says: scheduler, scheduler_id, name, user, partition,
+    namespace. Labels that are not known are left out."""
     owner: str
     """"uid:1000", "namespace:team-a"; empty where the agents do not know it."""
     generation: int
@@ -136,6 +140,8 @@ class JobView:
     """Everything about a live job."""
 
     job: str
+    labels: dict[str, str]
+    """As in `JobSummary`."""
     owner: str
     generation: int
     status: Status
@@ -177,9 +183,10 @@ def _view_agent(name: str, node: NodeRecord, now: float) -> AgentView:
     )
 
 
-def summarize_jobs(tower: Tower) -> list[JobSummary]:
+def summarize_jobs(tower: Tower, with_drills: bool = False) -> list[JobSummary]:
     """One line for every live job, by name."""
-    return [_summarize(tower, tower.live[name]) for name in sorted(tower.live)]
+    names = sorted(name for name in tower.live if with_drills or not is_drill(name))
+    return [_summarize(tower, tower.live[name]) for name in names]
 
 
 def view_job(tower: Tower, name: str) -> JobView | None:
@@ -192,6 +199,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
         job=name,
+        labels=job.labels.known() if job.labels else {},
         owner=job.owner,
         generation=gen.number,
         status=live.watch.status,
@@ -251,6 +259,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,
+        labels=job.labels.known() if job.labels else {},
         owner=job.owner,
         generation=gen.number,
         status=live.watch.status,

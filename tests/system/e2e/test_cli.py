@@ -58,6 +58,8 @@ def test_jobs_are_listed_as_a_table_and_as_json(ask):
     assert status == 0
     assert out.splitlines()[0].split() == [
         "JOB",
+        "NAME",
+        "USER",
         "STATUS",
         "STEP",
         "RANKS",
