@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from watchtower.core.fleet.attempts import AttemptLimit
@@ -50,7 +50,7 @@ class Job:
     def drop(self, excess: int) -> None:
         """Drop so many bytes or somewhat more, the largest part first."""
         gen = self.generation
-        drops = (
+        drops: tuple[Callable[[], object], ...] = (
             lambda: gen.drop_dumps(excess),
             gen.drop_texts,
             gen.arrivals.clear,
