@@ -268,4 +268,6 @@ class Settings:
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""
     check_only: bool = False
+    settings_file: str = ""
+    """Environment file of the service that a check read; empty without one."""
     """Say what could not be done, and do nothing."""

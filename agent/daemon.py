@@ -187,6 +187,7 @@ class Agent:
             agent_id=self._agent_id,
             interval_s=self._interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
+            jobs=self._discovery.job_labels(),
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),

@@ -22,6 +22,7 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
+from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.front import Front
@@ -99,7 +100,7 @@ def make_app(
     app.add_middleware(RawJobPaths)
     problems.install(app)
     app.router.routes += [metrics_route(tower, refusals, public_url), *reference_routes(app)]
-    for routes in (job_routes, mute_routes, incident_routes, health_routes):
+    for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest_routes(tower, refusals), app, guard)
 

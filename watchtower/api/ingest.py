@@ -27,6 +27,7 @@ from watchtower.api.allowances import (
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
+from watchtower.tower.job_labels import note_labels
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
@@ -174,6 +175,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         try:
             async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as (report, _):
                 reply = tower.take_report(report)
+                note_labels(tower, report)
         except RefusedError as error:
             return _answer(error)
         except FleetFullError as error:
