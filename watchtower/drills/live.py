@@ -108,7 +108,7 @@ class LiveDisplay:
 
 def draw_observed(observed: Observed, history: list[tuple[str, str]]) -> RenderableType:
     """The whole picture."""
-    return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_history(story))
+    return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_history(history))
 
 
 def draw_verdict(verdict: Json) -> RenderableType:
