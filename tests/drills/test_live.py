@@ -50,7 +50,7 @@ def test_markup_in_a_job_is_shown_as_it_is():
 def test_the_verdict_is_framed():
     text = drawn(draw_verdict({"status": "hung", "cause": "busy_loop", "summary": "[b]\x1b[2J"}))
     assert "hung: busy_loop" in text
-    assert "[b]�[2J" in text
+    assert "[b] [2J" in text
 
 
 class Terminal(io.StringIO):
