@@ -25,13 +25,10 @@ from agent.delivery.dump_queue import (
 )
 from watchtower.access.tower_connection import ReplyLimits, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.bounds import MAX_NAME, MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
-
-MAX_REPORT_BYTES = 1 << 20
-"""A tower takes twice as much; 8 ranks are 5 kB."""
 
 RETRY_SPREAD_S = 2.0
 """After a failed report the next one waits up to this long, by chance: 2000 agents come back at

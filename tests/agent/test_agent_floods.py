@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.delivery.shipping import MAX_REPORT_BYTES, encode_report
+from agent.delivery.shipping import encode_report
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
@@ -24,6 +24,7 @@ from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
 from watchtower.log_limit import BURST, LogLimit
+from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.report import RankVitals, Report
 
 
