@@ -76,7 +76,7 @@ class TestThreads:
         threads = (("a`\n\x1b[31m\u202e" + "x" * 90, IN_UPLOAD),)
         finding = ask("checkpoint_stall", job_held_at(AS_COMPLETED, threads=threads))
         (said,) = quotes(finding, "threads")
-        assert said.startswith("rank 2: thread a' [31mxxx")
+        assert said.startswith("rank 2: thread a' [31m xxx")
         assert len(said) < 120
 
     def test_a_thread_seen_once_is_not_said_to_stay(self):

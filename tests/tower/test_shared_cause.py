@@ -146,7 +146,7 @@ def test_the_name_that_a_node_gives_a_mount_reaches_no_terminal_and_no_label_une
         await outage.hang()
         verdict = outage.verdict("job-0")
         text = render_text(verdict)
-        assert "1 other job hangs on the same mount nfs1:/[31m" in text
+        assert "1 other job hangs on the same mount nfs1:/ [31m" in text
         assert all(line.isprintable() for line in text.splitlines())
         ((shown, values),) = shared_labels(sim).items()
         assert values == [1.0, 1.0]
