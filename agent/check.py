@@ -11,7 +11,12 @@ import msgspec
 from agent import config
 from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
-from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.python_stacks import (
+    MAX_PY_SPY_OUTPUT_BYTES,
+    PY_SPY_DEADLINE_S,
+    PythonStacks,
+    find_py_spy,
+)
 from agent.dumpers.tool_process import ChildRunner
 from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
@@ -78,7 +83,7 @@ def _check_stacks(py_spy: str, limit: str) -> Finding:
     """Dump ourselves: a py-spy that is blocked, or older than this Python, has a version too."""
     if limit:
         return Finding(what="Python stacks", said=limit, limited=True)
-    dump = PythonStacks(ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES), py_spy).dump(os.getpid())
+    dump = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy).dump(os.getpid())
     said = f"{py_spy}, {_version_of(py_spy)}"
     if dump.threads is None and dump.failure is not None:
         said += f", gives none of this process: {dump.failure.help_text}"
@@ -90,7 +95,7 @@ def _version_of(py_spy: str) -> str:
     if not py_spy:
         return ""
     try:
-        outcome = ChildRunner(4096).run([py_spy, "--version"], config.PY_SPY_DEADLINE_S)
+        outcome = ChildRunner(4096).run([py_spy, "--version"], PY_SPY_DEADLINE_S)
     except OSError as error:
         return f"which cannot be run: {error.strerror}"
     return printable(outcome.output.decode("utf-8", "replace"), MAX_VERSION) or "no version"

@@ -22,13 +22,20 @@ from agent.delivery.spool_keeper import SpoolKeeper
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
-from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
+from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker, Target, no_page
 from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, jobs_meant, refuse
+from agent.dumping.dump_triggers import (
+    MAX_SAMPLES_PER_MINUTE,
+    DeadlineWatch,
+    DumpLedger,
+    OrderInbox,
+    jobs_meant,
+    refuse,
+)
 from agent.gaps import find_gaps
 from agent.metrics import Metrics
 from agent.procfs import Proc
@@ -39,6 +46,18 @@ from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentGaps, Report
+
+MAX_OWN_DESCRIPTORS = 65536
+"""The usual limit of 1024 is that of programs with select(2): 8 ranks with 64 workers need more."""
+
+STOP_FLUSH_S = 1.0
+"""How long the end of the agent waits for the spool."""
+
+STOP_DEADLINE_S = 4.0
+"""The agent is gone this long after SIGTERM, whatever hangs: 5 s are promised."""
+
+GAPS_EVERY_S = 60.0
+"""How often the agent checks again what it may do (Yama, capabilities, py-spy)."""
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +90,9 @@ class Agent:
         share = random.random()
         self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
         self._ledger = DumpLedger()
-        self._samples = DumpLedger(config.MAX_SAMPLES_PER_MINUTE)
-        self._runner = ChildRunner(config.MAX_PY_SPY_OUTPUT_BYTES)
-        self._source_runner = ChildRunner(config.MAX_SOURCE_OUTPUT_BYTES)
+        self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
+        self._runner = ChildRunner(MAX_PY_SPY_OUTPUT_BYTES)
+        self._source_runner = ChildRunner(MAX_SOURCE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerConnection(address, REPLY_LIMITS),
@@ -130,13 +149,13 @@ class Agent:
         self._runner.stop()
         self._source_runner.stop()
         if self._keeper is not None:
-            self._keeper.flush(config.STOP_FLUSH_S)
+            self._keeper.flush(STOP_FLUSH_S)
         log.info("stopped")
 
     def _enforce_end(self) -> None:
         """End the process in time after `stop`, also when its main thread hangs somewhere."""
         self._stopping.wait()
-        time.sleep(config.STOP_DEADLINE_S)
+        time.sleep(STOP_DEADLINE_S)
         os._exit(0)
 
     def stop(self) -> None:
@@ -178,7 +197,7 @@ class Agent:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        if now - self._gaps_at >= config.GAPS_EVERY_S:
+        if now - self._gaps_at >= GAPS_EVERY_S:
             self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
         report = Report(
@@ -327,8 +346,8 @@ class Agent:
 def _raise_descriptor_limit() -> None:
     """Take as many descriptors as we may: each rank and worker under watch needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    may = config.MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    wanted = min(may, config.MAX_OWN_DESCRIPTORS)
+    may = MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(may, MAX_OWN_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

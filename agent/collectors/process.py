@@ -8,11 +8,16 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.config import MAX_METERED_CHILDREN, SAMPLES_PER_TICK
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, Stat, parse_stat
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
+
+SAMPLES_PER_TICK = 32
+"""Child processes whose CPU and bytes are read per tick; more of them take turns."""
+
+MAX_METERED_CHILDREN = 256
+"""Children of one rank whose movement counts; each takes two descriptors of ours."""
 
 NO_WAIT = ("0", "")
 """wchan of a thread that runs, or that may not be checked."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from agent.config import (
-    MAX_BATCH_FRAMES,
-    MAX_BATCH_LOG_BYTES,
-    MAX_BATCH_MEMBERS_TEXT,
-    MAX_BATCH_THREADS,
-)
 from agent.dumpers.collectives import RankRecords
 from agent.dumpers.python_stacks import StackDump
 from watchtower.wire.bounds import MAX_GROUPS, MAX_GROUPS_PER_RANK, MAX_STACKS, MAX_TEXT
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives, make_group_log
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Stack
+
+MAX_BATCH_CHILDREN = 4096
+MAX_BATCH_THREADS = 50_000
+"""In one batch, about 10 MB; the ranks of a node share them evenly."""
+
+MAX_BATCH_FRAMES = 50_000
+"""Frames in one batch, about 8 MB; ranks hang in the same few places: real ones have hundreds."""
+
+MAX_BATCH_LOG_BYTES = 3 << 20
+"""Of logs of collectives in one batch. A log with its last calls is 1 kB, ranks share many, and 8
+ranks in 16 groups are 120 kB; what is more goes without the calls, 150 bytes each."""
+
+MAX_BATCH_MEMBERS_TEXT = 1 << 20
+"""Characters of members of all groups in one batch: spans are short, subsets of no order long."""
 
 LOG_BYTES, CALL_BYTES = 150, 60
 """Of a log and of each of its calls on the wire, without the texts of the latter."""

@@ -12,10 +12,16 @@ from typing import Protocol
 
 import msgspec
 
-from agent.config import MAX_WAITING_BATCHES, MAX_WAITING_BYTES
 from agent.delivery.batch_size import encode_batch
 from agent.delivery.clocks import Moment
 from watchtower.wire.dumps import DumpBatch
+
+MAX_WAITING_BATCHES = 64
+MAX_WAITING_BYTES = 32 << 20
+"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest 16 MB."""
+
+MAX_HELD_S = 24 * 3600.0
+"""Older dumps are not sent: that hang has been examined without them."""
 
 log = logging.getLogger(__name__)
 

@@ -14,23 +14,34 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.config import (
-    BACKLOG_SPREAD_S,
-    FIRST_BACKOFF_S,
-    MAX_BACKOFF_S,
-    MAX_HELD_S,
-    MAX_REPORT_BYTES,
-    OLD_DUMP_S,
-    RETRY_SPREAD_S,
-)
 from agent.delivery.clocks import Moment, age_s, read_moment
-from agent.delivery.dump_queue import CountLoss, DumpQueue, Loss, WaitingDump, as_waiting
+from agent.delivery.dump_queue import (
+    MAX_HELD_S,
+    CountLoss,
+    DumpQueue,
+    Loss,
+    WaitingDump,
+    as_waiting,
+)
 from watchtower.access.tower_connection import ReplyLimits, TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.bounds import MAX_NAME, MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
+
+RETRY_SPREAD_S = 2.0
+"""After a failed report the next one waits up to this long, by chance: 2000 agents come back at
+1000 connections a second, as many as their reports, and detection starts again within 2 s."""
+
+OLD_DUMP_S = 60.0
+BACKLOG_SPREAD_S = 10.0
+"""After an old dump the next one waits up to this long, by chance: 2000 agents that kept theirs for
+an hour must not take the room of the dumps of a hang of now. A new dump does not wait."""
+
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 15.0
+"""Longest pause between two tries to deliver a dump."""
 
 log = logging.getLogger(__name__)
 

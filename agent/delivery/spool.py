@@ -22,9 +22,15 @@ from itertools import islice
 
 import msgspec
 
-from agent.config import MAX_HELD_S, MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, MAX_SPOOL_ENTRIES
 from agent.delivery.clocks import Moment
-from agent.delivery.dump_queue import CountLoss, Loss, WaitingDump, oldest_of_most
+from agent.delivery.dump_queue import MAX_HELD_S, CountLoss, Loss, WaitingDump, oldest_of_most
+
+MAX_SPOOL_BATCHES = 256
+MAX_SPOOL_BYTES = 64 << 20
+"""Dumps on disk: an hour without the tower takes about 24 for each job that hangs."""
+
+MAX_SPOOL_ENTRIES = 4096
+"""Names checked in the spool's folder; there are more only when it is not ours alone."""
 
 log = logging.getLogger(__name__)
 

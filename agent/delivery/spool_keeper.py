@@ -8,10 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from agent.config import SPOOL_IS_SLOW_S, SPOOL_RETRY_S
 from agent.delivery.dump_queue import CountLoss, DumpQueue
 from agent.delivery.spool import Spool
 from watchtower.wire.bounds import MAX_TEXT
+
+SPOOL_RETRY_S = 30.0
+"""When a folder that could not be used is tried again."""
+
+SPOOL_IS_SLOW_S = 10.0
+"""A write that takes this long is said: the disk hangs, and dumps are in memory only."""
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from watchtower_heartbeat.page import PageError, PageView
 
-from agent.config import (
-    DEEPER_EACH_CHECK,
-    FIRST_DESCRIPTORS,
-    MAX_ARGUMENTS,
-    MAX_DESCRIPTORS_PER_PROCESS,
-)
 from agent.discovery.launchers import (
     RankClaim,
     claim_rank,
@@ -23,11 +17,19 @@ from agent.discovery.launchers import (
     naming_variables,
 )
 from agent.discovery.lineages import Claimant
-from agent.discovery.pages import PageFile, find_page
+from agent.discovery.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, find_page
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
+
+FIRST_DESCRIPTORS = 64
+DEEPER_EACH_CHECK = 4
+"""The first check of a process is short, because most pages are found in it and most processes have
+none; each later check goes four times as far."""
+
+MAX_ARGUMENTS = 10
+"""Words of a command line that are kept: whether it is a launcher stands in the first."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

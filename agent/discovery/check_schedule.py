@@ -6,14 +6,20 @@ import heapq
 from collections.abc import Callable
 from itertools import count, zip_longest
 
-from agent.config import (
-    CHECK_AGAIN_S,
-    DESCRIPTOR_BURST,
-    DESCRIPTORS_PER_CANDIDATE_S,
-    DESCRIPTORS_PER_S,
-)
 from agent.discovery.candidates import Candidate
 from watchtower.token_bucket import TokenBucket
+
+CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""When a process that may become a rank is checked again; the last one repeats."""
+
+DESCRIPTORS_PER_S = 200
+"""Links read per second in the search for pages: at 5 us each a tenth of a percent of a core."""
+
+DESCRIPTORS_PER_CANDIDATE_S = 0.25
+"""On a node with ten thousand processes more are read: each has its turn within half a minute."""
+
+DESCRIPTOR_BURST = 4000
+"""Links read at once after a quiet time: eight trainers that start together are found at once."""
 
 HELPER_WAIT_S = 8.0
 """What a rank forks is checked later: it has hundreds of inherited descriptors and no page."""

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from agent.config import CONSIDER_FOR_S
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
@@ -20,6 +19,10 @@ from agent.procfs import Proc
 from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import JobLabels
+
+CONSIDER_FOR_S = 0.25
+"""Time per tick for processes never seen before: a whole node is considered in one tick, and ten
+thousand that start at once in some, without holding up the reports."""
 
 
 class Discovery:

@@ -18,8 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from agent.config import MAX_KNOWN_PODS, MAX_POD_FOLDERS, POD_WAIT_S
 from agent.procfs import Proc, parse_fields
+
+MAX_POD_FOLDERS = 4096
+"""Folders checked in /var/log/pods; a node runs 110 pods by default, and old ones stay."""
+
+MAX_KNOWN_PODS = 4096
+
+POD_WAIT_S = 1.0
+"""That folder is not read again sooner, however many pods are not in it."""
 
 CGROUP_MOUNT = "sys/fs/cgroup"
 POD_LOGS = ("var/log", "pods")

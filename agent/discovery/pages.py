@@ -11,9 +11,14 @@ from itertools import islice
 
 from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageView, read_page
 
-from agent.config import MAX_DESCRIPTORS_PER_PROCESS, MAX_PAGES_TRIED
 from agent.mounts import mount_of, type_of
 from agent.procfs import Proc
+
+MAX_DESCRIPTORS_PER_PROCESS = 4096
+"""Links read of one process in one check; a page is made early and has a low descriptor."""
+
+MAX_PAGES_TRIED = 32
+"""Pages opened in one check of a process: it has its own and those it inherited."""
 
 LOCAL_FILE_SYSTEMS = (
     "btrfs",

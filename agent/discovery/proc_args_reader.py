@@ -17,14 +17,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.config import (
-    MAX_STUCK_READS,
-    PROC_ARGS_WAIT_BURST_S,
-    PROC_ARGS_WAIT_S,
-    PROC_ARGS_WAIT_SHARE,
-)
 from agent.procfs import Proc
 from watchtower.fair_places import has_share
+
+PROC_ARGS_WAIT_S = 0.25
+"""To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
+
+PROC_ARGS_WAIT_BURST_S = 1.0
+PROC_ARGS_WAIT_SHARE = 0.1
+"""What such waits may cost at once and, after that, of all time: reports go on meanwhile, however
+many processes hang."""
+
+MAX_STUCK_READS = 64
+"""Threads left behind in such a read. An owner that has its share of them gets nothing more read
+until one is back."""
 
 log = logging.getLogger(__name__)
 

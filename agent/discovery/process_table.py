@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.config import MAX_LINEAGE
 from agent.procfs import Proc, Stat
+
+MAX_LINEAGE = 64
+"""Ancestors checked: deeper chains exist only in loops of our own making."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from agent.config import MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
 from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
+
+MAX_ENDED = 256
+"""Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
 """These and the ended ranks fit into a report."""

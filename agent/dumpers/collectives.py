@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from watchtower_heartbeat.page import PageView
 
-from agent.config import MAX_RANK_RECORDS
 from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
 from agent.dumpers.torch_records import GroupCalls, TorchCall, TorchRecords, order_of_name
@@ -28,6 +27,9 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import KernelWait
+
+MAX_RANK_RECORDS = 4096
+"""Collectives of one rank: the last eight of 512 groups. Of further groups only the numbers go."""
 
 GLOO = "gloo"
 """Its recorder: a call begins where it is called. On NCCL it is queued behind the GPU's work."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from agent.config import RECORDS_DEADLINE_S
 from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
 from agent.dumpers.torch_records import BadRecords, TorchRecords, parse_records
 from agent.procfs import Proc
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
+
+RECORDS_DEADLINE_S = 1.0
+"""For all that a process is asked of its collective records: an answer takes a millisecond, a full
+ring 27."""
 
 HANDLERS = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
 """Recorder and the handler that shows it: torch keeps one for each kind of library, and a build

@@ -19,19 +19,33 @@ from pathlib import Path
 
 import msgspec
 
-from agent.config import (
-    MAX_KNOWN_LINES,
-    MAX_KNOWN_SOURCES,
-    MAX_LINES_PER_SOURCE,
-    MAX_SOURCES_PER_ROUND,
-    SOURCE_CHANGED_SLACK_S,
-    SOURCE_DEADLINE_S,
-)
 from agent.dumpers.loop_child import BEGUN
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire.bounds import MAX_LOOPS
 from watchtower.wire.stacks import Frame, Stack
+
+SOURCE_DEADLINE_S = 2.0
+"""For all source files of a round; reading some takes 30 ms, and one that hangs never ends."""
+
+MAX_SOURCES_PER_ROUND = 64
+"""Files read in one round: a stack has a handful of the user's own, and ranks have the same."""
+
+MAX_LINES_PER_SOURCE = 256
+"""Lines checked in one file at once."""
+
+MAX_KNOWN_SOURCES = 1024
+"""Files of living processes whose lines are remembered, so that the second round reads nothing."""
+
+MAX_KNOWN_LINES = 4096
+"""Of one of them: who is seen in more lines than that makes them up."""
+
+SOURCE_CHANGED_SLACK_S = 1.0
+"""A file that changed later than this after its process began is not what the process runs; a
+process begins with a hundredth of a second's accuracy, and loads its files after that."""
+
+MAX_SOURCE_OUTPUT_BYTES = 1 << 20
+"""Line numbers of one round: 64 files of 256 lines with eight loops are 0.9 MB."""
 
 log = logging.getLogger(__name__)
 

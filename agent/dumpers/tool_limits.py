@@ -11,7 +11,11 @@ import logging
 import resource
 from functools import cache
 
-from agent.config import MAX_TOOL_MEMORY_BYTES
+MAX_TOOL_MEMORY_BYTES = 128 << 20
+"""Memory of its own that a tool may have. py-spy takes 3 MB, 17 MB for 300 threads of 100 frames
+(more it cannot read before its deadline), the child that reads source 9 MB. Three py-spy at this
+limit and the agent fit into the MemoryMax of its unit."""
+
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,17 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.config import ROUND_DEADLINE_S, ROUND_GAP_S
 from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_round import RoundTaker, Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
+
+ROUND_DEADLINE_S = 10.0
+"""What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
+
+ROUND_GAP_S = 1.0
+"""Between the two rounds of a dump: equal stacks a second apart mean stuck, not slow."""
 
 log = logging.getLogger(__name__)
 

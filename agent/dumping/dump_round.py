@@ -12,15 +12,7 @@ from functools import partial
 
 from watchtower_heartbeat.page import PageView
 
-from agent.config import (
-    CHILD_STACKS_PER_RANK,
-    MAX_BATCH_CHILDREN,
-    MAX_ROUNDS_LEFT_BEHIND,
-    PY_SPY_AT_ONCE,
-    RECORDS_AT_ONCE,
-    ROUND_GRACE_S,
-)
-from agent.delivery.batch_contents import GroupSet, StackSet
+from agent.delivery.batch_contents import MAX_BATCH_CHILDREN, GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import ProcArgsReader
@@ -28,7 +20,7 @@ from agent.dumpers.collectives import RankRecords, read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumping.tool_turns import ToolTurns
+from agent.dumping.tool_turns import PY_SPY_AT_ONCE, ToolTurns
 from agent.procfs import Proc, parse_command
 from watchtower.fair_places import has_share
 from watchtower.printable import printable
@@ -38,6 +30,19 @@ from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
 from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
+
+CHILD_STACKS_PER_RANK = 16
+"""Children of one rank dumped by py-spy; of the others the kernel's words must do."""
+
+RECORDS_AT_ONCE = 4
+"""Processes asked at the same time. Who does not answer costs a second, but no CPU."""
+
+ROUND_GRACE_S = 5.0
+"""After the deadline of a round a py-spy that runs may end. Then the round is sent as it is."""
+
+MAX_ROUNDS_LEFT_BEHIND = 8
+"""Rounds that were sent although they were not over, as something in /proc hangs. An owner that has
+its share of them gets no further one, the others do."""
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
-from agent.config import DUMPS_AT_ONCE
 from watchtower.fair_order import by_turns
 from watchtower.fair_places import has_share
+
+DUMPS_AT_ONCE = 8
+"""Jobs dumped at the same time on one node. One owner has four at most."""
 
 _T = TypeVar("_T")
 

@@ -6,19 +6,33 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.config import (
-    DUMP_EXPIRES_S,
-    MAX_DUMPS_PER_MINUTE,
-    MAX_JITTER_S,
-    MAX_REPEAT_DUMP_S,
-    REMEMBERED_ORDERS,
-    REPEAT_DUMP_S,
-    SATISFIED_BY_S,
-)
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_slots import DumpSlots
 from watchtower.fair_places import has_share
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
+
+DUMP_EXPIRES_S = 60.0
+"""A dump that has not said by then that it is over is over: two rounds take half of it."""
+
+SATISFIED_BY_S = 3.0
+"""An order is satisfied by a dump of that job that ended less than this ago."""
+
+REPEAT_DUMP_S = 30.0
+"""The earliest a rank that stays overdue makes the agent dump again; doubles each time."""
+
+MAX_REPEAT_DUMP_S = 480.0
+
+MAX_DUMPS_PER_MINUTE = 6
+"""Of one job, whoever asks: a hang needs two or three, and a deadline of 0 s must not cost more."""
+
+MAX_JITTER_S = 10.0
+"""An agent delays a dump by no more than this, whatever jitter the tower asks for."""
+
+MAX_SAMPLES_PER_MINUTE = 60
+"""Of one job; a tower asks for two, and for one a second where its settings say so."""
+
+REMEMBERED_ORDERS = 1024
+"""Ids of orders already carried out."""
 
 UNKNOWN_RANKS_SHOWN = 5
 

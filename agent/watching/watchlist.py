@@ -9,14 +9,17 @@ from typing import TypeVar
 
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
-from agent.config import ENDED_KEPT_S, MAX_ENDED
 from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.rank_quota import MAX_ENDED
 from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
 from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import RankVitals
+
+ENDED_KEPT_S = 3600.0
+"""An ended rank stays in the reports this long, so that a tower that starts late learns of it."""
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agent.config import DESCRIPTOR_BURST, DESCRIPTORS_PER_S
 from agent.discovery.candidates import Candidate
-from agent.discovery.check_schedule import CheckSchedule
+from agent.discovery.check_schedule import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, CheckSchedule
 from agent.discovery.process_table import Process
 
 

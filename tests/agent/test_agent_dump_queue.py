@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config import MAX_WAITING_BATCHES
-from agent.delivery.dump_queue import DumpQueue, Loss
+from agent.delivery.dump_queue import MAX_WAITING_BATCHES, DumpQueue, Loss
 from tests.agent.agent_scene import a_dump
 
 

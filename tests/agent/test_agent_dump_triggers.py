@@ -7,17 +7,20 @@ from itertools import pairwise
 
 import pytest
 
-from agent.config import (
+from agent.discovery.found_rank import JobKey
+from agent.dumping.dump_slots import DUMPS_AT_ONCE, DumpSlots
+from agent.dumping.dump_triggers import (
     DUMP_EXPIRES_S,
-    DUMPS_AT_ONCE,
     MAX_JITTER_S,
     MAX_REPEAT_DUMP_S,
     REPEAT_DUMP_S,
     SATISFIED_BY_S,
+    DeadlineWatch,
+    DumpLedger,
+    OrderInbox,
+    RankBeat,
+    refuse,
 )
-from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_triggers import DeadlineWatch, DumpLedger, OrderInbox, RankBeat, refuse
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 J, OTHER = JobKey("j"), JobKey("other")

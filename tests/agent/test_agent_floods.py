@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import MAX_LINEAGE, MAX_REPORT_BYTES
 from agent.delivery.shipping import encode_report
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.launchers import RankClaim
 from agent.discovery.pages import find_page
-from agent.discovery.process_table import Process, ProcessTable
+from agent.discovery.process_table import MAX_LINEAGE, Process, ProcessTable
 from agent.discovery.rank_quota import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
 from watchtower.log_limit import BURST, LogLimit
+from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.report import RankVitals, Report
 
 

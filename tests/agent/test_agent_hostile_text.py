@@ -29,7 +29,6 @@ from watchtower_heartbeat.page import PageError, decode
 
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
-from agent.config import DUMPS_AT_ONCE, MAX_VARIABLES, REMEMBERED_ORDERS
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.delivery.clocks import read_moment
 from agent.delivery.dump_queue import as_waiting
@@ -41,9 +40,15 @@ from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumpers.sockets import parse_address
-from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_triggers import DeadlineWatch, OrderInbox, RankBeat, refuse
-from agent.procfs import Proc, parse_command, parse_environ, parse_fields, parse_stat
+from agent.dumping.dump_slots import DUMPS_AT_ONCE, DumpSlots
+from agent.dumping.dump_triggers import (
+    REMEMBERED_ORDERS,
+    DeadlineWatch,
+    OrderInbox,
+    RankBeat,
+    refuse,
+)
+from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, parse_fields, parse_stat
 from agent.watching.heartbeats import Heartbeat
 from agent.watching.ranks import make_ending
 from tests.properties import examples

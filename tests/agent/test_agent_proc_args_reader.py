@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import PROC_ARGS_WAIT_BURST_S, PROC_ARGS_WAIT_S, PROC_ARGS_WAIT_SHARE
 from agent.discovery.discovery import Discovery
 from agent.discovery.owners import Owners
-from agent.discovery.proc_args_reader import ProcArgsReader, StartedWith
+from agent.discovery.proc_args_reader import (
+    PROC_ARGS_WAIT_BURST_S,
+    PROC_ARGS_WAIT_S,
+    PROC_ARGS_WAIT_SHARE,
+    ProcArgsReader,
+    StartedWith,
+)
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import (
-    BACKLOG_SPREAD_S,
-    MAX_HELD_S,
-    RETRY_SPREAD_S,
-)
 from agent.delivery.clocks import Moment, read_moment
-from agent.delivery.dump_queue import DumpQueue, Loss
-from agent.delivery.shipping import REPLY_LIMITS, DumpSender, ReportSender
+from agent.delivery.dump_queue import MAX_HELD_S, DumpQueue, Loss
+from agent.delivery.shipping import (
+    BACKLOG_SPREAD_S,
+    REPLY_LIMITS,
+    RETRY_SPREAD_S,
+    DumpSender,
+    ReportSender,
+)
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.access.tower_address import TowerAddress

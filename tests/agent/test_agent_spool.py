@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import config
 from agent.delivery.clocks import Moment, age_s, read_moment
-from agent.delivery.dump_queue import Loss
-from agent.delivery.spool import Spool
+from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, Loss
+from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool
 from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples
 
@@ -230,5 +229,5 @@ def test_a_moment_of_this_machine_has_its_boot() -> None:
 
 
 def test_bounds_are_in_order() -> None:
-    assert config.MAX_WAITING_BATCHES <= config.MAX_SPOOL_BATCHES
-    assert config.MAX_WAITING_BYTES <= config.MAX_SPOOL_BYTES
+    assert MAX_WAITING_BATCHES <= MAX_SPOOL_BATCHES
+    assert MAX_WAITING_BYTES <= MAX_SPOOL_BYTES

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import config
+from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
+from agent.dumping.tool_turns import PY_SPY_AT_ONCE
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
@@ -47,7 +48,7 @@ def test_nothing_hides_the_training_processes_from_the_agent(name: str):
 def test_tools_at_their_limit_of_memory_fit_beside_the_agent_and_their_end_is_not_its_end():
     said = settings("watchtower-agent")
     assert said["OOMPolicy"] == "continue"
-    tools = config.PY_SPY_AT_ONCE * config.MAX_TOOL_MEMORY_BYTES
+    tools = PY_SPY_AT_ONCE * MAX_TOOL_MEMORY_BYTES
     assert int(said["MemoryMax"].rstrip("M")) << 20 >= tools + AGENT_AT_REST_BYTES
 
 

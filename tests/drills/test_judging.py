@@ -87,7 +87,7 @@ def test_a_straggler_is_named_by_a_status_and_pages_nobody():
     assert judged(a_verdict(cause="job_slow", status="slow"), STRAGGLER) == (True, False)
 
 
-def test_what_the_story_saw_go_wrong_makes_a_right_verdict_wrong():
+def test_what_the_drill_saw_go_wrong_makes_a_right_verdict_wrong():
     assert judged(a_verdict(), complaints=["2 incidents for one hang"]) == (True, False)
     assert not healthy("healthy", complaints=["a rank was traced"]).is_right
 

@@ -28,6 +28,7 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
+from watchtower.wire.bounds import MAX_REPORT_BYTES
 
 SOON_S = 0.4
 POST = b"POST /ingest/v1/report HTTP/1.1\r\nHost: tower\r\n"
@@ -192,7 +193,7 @@ def test_garbage_behind_good_requests_harms_only_its_own_connection(server):
 
 
 def test_an_answer_is_not_lost_when_the_body_was_not_wanted(server):
-    body = b" " * (ingest.MAX_REPORT_BYTES + 1)
+    body = b" " * (MAX_REPORT_BYTES + 1)
     connection = http.client.HTTPConnection(*server.address, timeout=20)
     connection.request("POST", "/ingest/v1/report", body)
     assert connection.getresponse().status == 413

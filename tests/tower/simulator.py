@@ -68,9 +68,9 @@ class Simulation:
         """End the tower as kill -9 would: what it had not handed to the disk is gone."""
         if self.tower._judging is not None:
             self.tower._judging.cancel()
-        for task in self.tower._tasks:
+        for task in self.tower.effects.tasks:
             task.cancel()
-        await asyncio.gather(*self.tower._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tower.effects.tasks, return_exceptions=True)
         self.tower.runner.stop()
         self.store.close()
         self._start()
@@ -129,7 +129,7 @@ class Simulation:
 
     async def settle(self) -> None:
         """Wait for diagnoses under way, and for the writer thread, whose time is real."""
-        while tasks := list(self.tower._tasks):
+        while tasks := list(self.tower.effects.tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
         for saving in list(self.tower.store_writer._saving.values()):

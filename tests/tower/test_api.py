@@ -14,13 +14,14 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from watchtower.api import ingest
-from watchtower.api.ingest import MAX_REPORT_BYTES, ReportsFirst
+from watchtower.api.ingest import ReportsFirst
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower import store_writer
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
+from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.orders import ReportReply
 
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"

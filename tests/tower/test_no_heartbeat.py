@@ -58,7 +58,7 @@ class Watching:
         raise AssertionError(f"never {status}: {self.statuses}")
 
     def orders(self) -> dict:
-        book = self.sim.tower._orders
+        book = self.sim.tower.effects.orders
         now = self.sim.world.now
         return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
 

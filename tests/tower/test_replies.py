@@ -73,7 +73,7 @@ def report_all(
             replies.append(DECODE(ENCODE(reply)))
             tower.tick()
             world.now += seconds
-        for task in list(tower._tasks):
+        for task in list(tower.effects.tasks):
             task.cancel()
 
     asyncio.run(take())

@@ -42,7 +42,7 @@ def test_dumps_that_were_acknowledged_are_evidence_after_a_restart_too(tell):
         assert sim.status == "suspect"
         assert sim.verdict.cause is Cause.DATALOADER_STALL
         assert sim.live.context.dumps_have == 4
-        assert sim.tower._orders.collect(("n0", "n0"), sim.world.now) == ()
+        assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now) == ()
         taken_at = [at for at, _ in sim.tower.fleet.jobs[JOB].generation.ranks[2].dumps]
         assert taken_at == pytest.approx([sim.world.now - 1] * 2)
 
@@ -70,7 +70,7 @@ def test_dumps_of_an_earlier_stall_are_not_read_back(tell):
         await sim.report(6)
         assert sim.status == "suspect"
         assert sim.live.context.dumps_have == 0
-        assert sim.tower._orders.collect(("n0", "n0"), sim.world.now)
+        assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now)
 
     tell(story)
 

@@ -136,9 +136,9 @@ def test_orders_reach_every_node_that_has_not_dumped(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         await sim.report(6)
-        assert sim.tower._orders.collect(("n0", "n0"), sim.world.now)
-        assert sim.tower._orders.collect(("n0", "n0"), sim.world.now) == ()
-        (order,) = sim.tower._orders.collect(("n1", "n1"), sim.world.now)
+        assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now)
+        assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now) == ()
+        (order,) = sim.tower.effects.orders.collect(("n1", "n1"), sim.world.now)
         assert order.job == JOB
 
     tell(story)

@@ -121,7 +121,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
 
 async def tick(tower: Tower) -> None:
     tower.tick()
-    while tasks := list(tower._tasks):
+    while tasks := list(tower.effects.tasks):
         await asyncio.gather(*tasks)
 
 

@@ -31,13 +31,10 @@ from watchtower.tower.job_labels import note_labels
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.bounds import MAX_DUMPS_BYTES
+from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
-
-MAX_REPORT_BYTES = 2 * 1024 * 1024
-"""A node of 1024 ranks at about 1 KB each, doubled."""
 
 BODY_S = 30.0
 """From the headers to the last byte of a body: 16 MB at 5 Mbit/s."""

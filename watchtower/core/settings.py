@@ -20,5 +20,7 @@ def check_ranges(settings: DataclassInstance) -> None:
     for item in fields(settings):
         value = getattr(settings, item.name)
         low, high = item.metadata["low"], item.metadata["high"]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"`{item.name}` is {value!r}, allowed is a number")
         if not low <= value <= high:
             raise ValueError(f"`{item.name}` is {value:g}, allowed is {low:g} to {high:g}")

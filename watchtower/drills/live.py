@@ -30,7 +30,7 @@ from watchtower.drills.watch import Observed
 REFRESH_HZ = 8
 RANKS_SHOWN = 16
 """Ranks drawn one by one; of larger jobs the suspects and the first few."""
-STORY_SHOWN = 8
+HISTORY_SHOWN = 8
 BAR_CELLS = 20
 BAR_S = 10.0
 """Silence that fills the bar behind a rank."""
@@ -56,7 +56,7 @@ class LiveDisplay:
         self._live = Live(
             console=self._console, auto_refresh=False, vertical_overflow="crop", transient=False
         )
-        self._story: list[tuple[str, str]] = []
+        self._history: list[tuple[str, str]] = []
         self._told: dict[str, str] = {}
 
     def open(self, lines: list[str]) -> None:
@@ -67,12 +67,12 @@ class LiveDisplay:
         self._live.start()
 
     def note(self, text: str, observed: Observed) -> None:
-        """Add to the story."""
-        self._story.append((clock_text(observed), clean(text)))
+        """Add to the history."""
+        self._history.append((clock_text(observed), clean(text)))
         self._draw(observed)
 
     def show(self, observed: Observed) -> None:
-        """Draw what is seen now, and add what has changed to the story."""
+        """Draw what is seen now, and add what has changed to the history."""
         for topic, line in changes(observed):
             if self._told.get(topic) != line:
                 self._told[topic] = line
@@ -98,17 +98,17 @@ class LiveDisplay:
 
     def _tell(self, topic: str, line: str, observed: Observed) -> None:
         """Add a line, or renew the last one where a count goes on."""
-        if topic == "dumps" and self._story and self._story[-1][1].startswith("dumps "):
-            self._story.pop()
-        self._story.append((clock_text(observed), line))
+        if topic == "dumps" and self._history and self._history[-1][1].startswith("dumps "):
+            self._history.pop()
+        self._history.append((clock_text(observed), line))
 
     def _draw(self, observed: Observed) -> None:
-        self._live.update(draw_observed(observed, self._story[-STORY_SHOWN:]), refresh=True)
+        self._live.update(draw_observed(observed, self._history[-HISTORY_SHOWN:]), refresh=True)
 
 
-def draw_observed(observed: Observed, story: list[tuple[str, str]]) -> RenderableType:
+def draw_observed(observed: Observed, history: list[tuple[str, str]]) -> RenderableType:
     """The whole picture."""
-    return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_story(story))
+    return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_history(history))
 
 
 def draw_verdict(verdict: Json) -> RenderableType:
@@ -167,9 +167,9 @@ def _state(rank: Json, accused: tuple[int, ...]) -> str:
     return " ".join(filter(None, [rank_words(rank), mark]))
 
 
-def _draw_story(story: list[tuple[str, str]]) -> Table:
+def _draw_history(history: list[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    for moment, line in story:
+    for moment, line in history:
         style = "bold red" if line.startswith("fault") else ""
         table.add_row(Text(moment, style="dim"), Text(line, style=style))
     return table

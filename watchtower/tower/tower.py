@@ -1,7 +1,7 @@
 """The tower: reports and dumps in, verdicts and orders out.
 
-Everything here runs on one event loop. Decisions come from `core`; this file feeds it, carries out
-its effects and keeps one job's trouble away from the others.
+Everything here runs on one event loop. Decisions come from `core`; this file feeds it and keeps one
+job's trouble away from the others. `effects.py` carries out what `core` wants.
 """
 
 from __future__ import annotations
@@ -9,22 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
-from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
 from watchtower.core.detection.detector import Condition, Detector, Kind
-from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.detection.effects import (
-    DiagnosisWanted,
     DumpsWanted,
-    Effect,
-    IncidentClosed,
-    IncidentOpened,
-    IncidentUpdated,
-    PauseLearned,
-    StatusChanged,
 )
 from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
@@ -35,15 +26,14 @@ from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident, StartupState
+from watchtower.store.values import StartupState
 from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
-from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
+from watchtower.tower.effects import Effects
 from watchtower.tower.live import CASES, PAUSES, LiveJob
-from watchtower.tower.order_book import OrderBook
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
@@ -98,9 +88,16 @@ class Tower:
         for job, known in self._pauses.items():
             self.fleet.count_kept(PAUSES, job, known)
         self._faded_on = int(clock.wall() // DAY_S)
-        self._orders = OrderBook()
         self.runner = DiagnosisRunner(clock, start_diagnoser)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.effects = Effects(
+            self.fleet,
+            self.detector,
+            clock,
+            self.store_writer,
+            self.runner,
+            self.live,
+            self.counters,
+        )
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
         self._judging_took_s = 0.0
@@ -109,9 +106,7 @@ class Tower:
         """Leave running diagnoses, and write what waits to be written."""
         if self._judging is not None:
             self._judging.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.effects.close()
         self.runner.stop()
         self.store_writer.close()
 
@@ -128,7 +123,7 @@ class Tower:
             version=PROTOCOL_VERSION,
             tower_id=self.id,
             deadlines=tuple(deadlines),
-            orders=self._orders.collect((report.node, report.agent_id), now),
+            orders=self.effects.orders.collect((report.node, report.agent_id), now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
         )
 
@@ -206,7 +201,7 @@ class Tower:
             return live
         if live is not None:
             live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
-            self._carry_out(live, None, live.watch.end(text), self.clock.now())
+            self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         left = self.store_writer.claim_left(job.name, number)
@@ -226,10 +221,10 @@ class Tower:
         if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
             return
         losses = self._find_losses(live, gen, now)
-        self._carry_out(live, gen, live.take_losses(losses, gen, now), now)
+        self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.context = self._stall_context(gen, live, condition, now)
         effects = live.watch.advance(condition, live.context, now)
-        self._carry_out(live, gen, effects, now)
+        self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
         live.note_condition(condition.kind, now)
@@ -241,7 +236,8 @@ class Tower:
         """Order a sample of every rank of a job without heartbeats."""
         reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
         live.watch.samples.begin({record.vitals.rank for record in reporting}, now)
-        self._order_dumps(live, gen, DumpsWanted(reason="sample", again=True, sample=True), now)
+        wanted = DumpsWanted(reason="sample", again=True, sample=True)
+        self.effects.order_dumps(live, gen, wanted, now)
 
     def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
         """Return whether the job is not judged yet, and give the watch the reason: the tower was
@@ -255,7 +251,7 @@ class Tower:
             return True
         if gen.recall_wanted and not live.is_recalling:
             gen.recall_wanted, live.is_recalling = False, True
-            self._start(self._recall_dumps(live, gen))
+            self.effects.start(self._recall_dumps(live, gen))
         return live.is_recalling and bool(gen.known)
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
@@ -276,38 +272,6 @@ class Tower:
         stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
         return stall_context_of(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
-    def _carry_out(
-        self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
-    ) -> None:
-        sharer = self.fleet.jobs[live.name].sharer
-        for effect in effects:
-            match effect:
-                case StatusChanged(before=before, after=after, reason=reason):
-                    words = (live.name, before.value, after.value, reason)
-                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": sharer})
-                case DumpsWanted() if gen is not None:
-                    self._order_dumps(live, gen, effect, now)
-                case DiagnosisWanted() if gen is not None:
-                    self._start_diagnosis(live, gen, now)
-                case PauseLearned(pause=pause):
-                    self.store_writer.save_pause(live.name, pause, sharer)
-                    self.fleet.count_kept(PAUSES, live.name, live.pauses)
-                case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self.store_writer.save(self._write_incident(live, effect, now), sharer)
-
-    def _write_incident(
-        self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
-    ) -> Incident | None:
-        wall = self.clock.wall()
-        match effect:
-            case IncidentOpened():
-                self.counters.incidents += 1
-                return live.open_incident(now, wall)
-            case IncidentUpdated():
-                return live.update_incident(now, wall)
-            case IncidentClosed():
-                return live.close_incident(live.watch.status, wall)
-
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since the incident opened, or while its last deaths settled."""
         opening = live.watch.opening
@@ -316,61 +280,6 @@ class Tower:
         stored = {r: loss for r, loss in live.stored_losses.items() if r not in gen.ranks}
         since = opening.at - self.policy.settle_s
         return stored | find_losses(gen, self.fleet.nodes, self.detector, since, now)
-
-    def _order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
-        since = live.watch.stall.since if live.watch.stall else now
-        agents = {
-            (record.key.node, record.reporter): (record.vitals.job, record.vitals.owner)
-            for record in gen.live()
-            if wanted.again or not is_dumped_since(record, since)
-        }
-        self._orders.place(
-            agents,
-            gen.job,
-            make_id(self.clock.wall()),
-            now,
-            sample=wanted.sample,
-            jitter_s=jitter_s(len(gen.ranks)),
-        )
-
-    def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:
-        if live.is_diagnosing:
-            live.is_asked_again = True
-            return
-        if live.may_be_over(gen, now):
-            return
-        live.is_diagnosing, live.is_asked_again = True, False
-        self._start(self._diagnose(live, gen, self.fleet.jobs[live.name]))
-
-    def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
-        nodes, watch, now = self.fleet.nodes, live.watch, self.clock.now()
-        live.is_asked_again = False  # what came in while it waited is in
-        return collect_case_inputs(gen, nodes, self.detector, watch.stall, watch.wait_counts, now)
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
-        asked, again = live.question(), live.watch.diagnosis is not None
-        take = partial(self._collect_inputs, live, gen)
-        try:
-            result = await run_diagnosis(
-                self.runner, job.name, job.sharer, job.founder, take, live.earlier, again=again
-            )
-        finally:
-            live.is_diagnosing = False
-        now = self.clock.now()
-        self.counters.diagnoses += 1
-        if self.live.get(live.name) is not live:
-            return  # another generation has begun
-        says_more = not result.diagnosis.why_not or live.watch.diagnosis is None
-        if says_more and asked == live.question():  # else it speaks of a stall that is over
-            effects = live.take_diagnosis(result, now, self.clock.wall())
-            self._carry_out(live, gen, effects, now)
-        if live.is_asked_again:
-            self._start_diagnosis(live, gen, now)
 
     def _forget_old(self, job: Job, now: float) -> None:
         live, longest = self.live.get(job.name), math.inf
@@ -385,7 +294,7 @@ class Tower:
             self.store_writer.save(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
-            self._orders.drop(job.name)
+            self.effects.orders.drop(job.name)
             self.runner.forget(job.name)
             self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))

@@ -25,6 +25,10 @@ receiver would take the first ones for all."""
 MAX_STACKS = 4096
 """Distinct stacks in one batch of dumps."""
 
+MAX_REPORT_BYTES = 2 * 1024 * 1024
+"""One report as JSON: a node of 1024 ranks at about 1 KB each, doubled. 8 ranks are 5 kB. An agent
+cuts longer ones to this, and a tower takes no more."""
+
 MAX_DUMPS_BYTES = 16 * 1024 * 1024
 """One batch of dumps as JSON. Those of real hangs have 100 kB; an agent cuts longer ones to this,
 and a tower takes no more."""

@@ -375,3 +375,5 @@ def test_steps_that_became_much_longer_are_slow():
 def test_a_setting_out_of_range_names_itself_and_the_range(setting):
     with pytest.raises(ValueError, match=rf"`{setting}` is -1, allowed is"):
         replace(Policy(), **{setting: -1})
+    with pytest.raises(ValueError, match=rf"`{setting}` is 'x', allowed is a number"):
+        replace(Policy(), **{setting: "x"})

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import MAX_TOOL_MEMORY_BYTES, PY_SPY_DEADLINE_S
-from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.tool_limits import OOM_SCORE
+from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES, OOM_SCORE
 from agent.dumpers.tool_process import ChildRunner, Ended
 from agent.dumping.dump_round import Round, RoundTaker, Target
 from agent.procfs import Proc

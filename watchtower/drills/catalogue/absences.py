@@ -47,7 +47,7 @@ def _restart_while_healthy(run: DrillRun) -> None:
 
 
 def _restart_while(*statuses: str) -> Callable[[DrillRun], None]:
-    """The story of a tower that dies when the hang has come to one of these statuses."""
+    """A run of a tower that dies when the hang has come to one of these statuses."""
 
     def act(run: DrillRun) -> None:
         run.launch()

@@ -19,7 +19,7 @@ Kill = Callable[[DrillRun], None]
 
 
 def _hang_then(kill: Kill) -> Callable[[DrillRun], None]:
-    """The story: hang, wait for the incident, kill, and a minute later read the incident again."""
+    """A run: hang, wait for the incident, kill, and a minute later read the incident again."""
 
     def act(run: DrillRun) -> None:
         run.launch()

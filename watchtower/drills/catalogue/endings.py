@@ -16,7 +16,7 @@ NOTICE_S = 30.0
 
 
 def _finish(late: Callable[[Variables], float]) -> Callable[[DrillRun], None]:
-    """The story of a job that comes to its end: wait for the last process, then for the status."""
+    """A run of a job that comes to its end: wait for the last process, then for the status."""
 
     def act(run: DrillRun) -> None:
         run.launch()

@@ -19,7 +19,7 @@ SETTLE_S = 30.0
 def sit_through(
     every: str, duration: Callable[[DrillSettings], float]
 ) -> Callable[[DrillRun], None]:
-    """The story of pauses that come every so many steps: train through several of them."""
+    """A run of pauses that come every so many steps: train through several of them."""
 
     def act(run: DrillRun) -> None:
         settings = run.settings

@@ -40,7 +40,7 @@ def write(name: str) -> Callable[[Variables], Plan]:
 
 
 def happen(run: DrillRun) -> None:
-    """The story of every fault that comes from inside: train, wait for it, wait for the verdict."""
+    """A run of every fault that comes from inside: train, wait for it, wait for the verdict."""
     run.launch()
     run.wait_for_fault()
     run.wait_for_final()

@@ -1,0 +1,152 @@
+"""Carries out what the detection of a job wants: rows in the store, orders to agents, diagnoses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from functools import partial
+
+from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
+from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.dump_timing import jitter_s
+from watchtower.core.detection.effects import (
+    DiagnosisWanted,
+    DumpsWanted,
+    Effect,
+    IncidentClosed,
+    IncidentOpened,
+    IncidentUpdated,
+    PauseLearned,
+    StatusChanged,
+)
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
+from watchtower.store.values import Incident
+from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.counters import Counters
+from watchtower.tower.diagnosis_result import run_diagnosis
+from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.live import PAUSES, LiveJob
+from watchtower.tower.order_book import OrderBook
+from watchtower.tower.store_writer import StoreWriter
+
+log = logging.getLogger("watchtower.tower")
+
+
+class Effects:
+    """Acts for a tower. What a diagnosis brings about is carried out here, too."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        detector: Detector,
+        clock: Clock,
+        store_writer: StoreWriter,
+        runner: DiagnosisRunner,
+        live: Mapping[str, LiveJob],
+        counters: Counters,
+    ) -> None:
+        """`live` are the jobs that the tower watches: a diagnosis of another one comes too late."""
+        self._fleet, self._detector, self._clock = fleet, detector, clock
+        self._store_writer, self._runner = store_writer, runner
+        self._live, self._counters = live, counters
+        self.orders = OrderBook()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Begin what takes long; `close` ends it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        """End what runs."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def carry_out(
+        self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
+    ) -> None:
+        """Carry out the effects on a job, in order; without `gen` its attempt is over."""
+        sharer = self._fleet.jobs[live.name].sharer
+        for effect in effects:
+            match effect:
+                case StatusChanged(before=before, after=after, reason=reason):
+                    words = (live.name, before.value, after.value, reason)
+                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": sharer})
+                case DumpsWanted() if gen is not None:
+                    self.order_dumps(live, gen, effect, now)
+                case DiagnosisWanted() if gen is not None:
+                    self._start_diagnosis(live, gen, now)
+                case PauseLearned(pause=pause):
+                    self._store_writer.save_pause(live.name, pause, sharer)
+                    self._fleet.count_kept(PAUSES, live.name, live.pauses)
+                case IncidentOpened() | IncidentUpdated() | IncidentClosed():
+                    self._store_writer.save(self._write_incident(live, effect, now), sharer)
+
+    def _write_incident(
+        self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
+    ) -> Incident | None:
+        wall = self._clock.wall()
+        match effect:
+            case IncidentOpened():
+                self._counters.incidents += 1
+                return live.open_incident(now, wall)
+            case IncidentUpdated():
+                return live.update_incident(now, wall)
+            case IncidentClosed():
+                return live.close_incident(live.watch.status, wall)
+
+    def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
+        """Order dumps of an attempt from the agents that report its ranks."""
+        since = live.watch.stall.since if live.watch.stall else now
+        agents = {
+            (record.key.node, record.reporter): (record.vitals.job, record.vitals.owner)
+            for record in gen.live()
+            if wanted.again or not is_dumped_since(record, since)
+        }
+        self.orders.place(
+            agents,
+            gen.job,
+            make_id(self._clock.wall()),
+            now,
+            sample=wanted.sample,
+            jitter_s=jitter_s(len(gen.ranks)),
+        )
+
+    def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:
+        if live.is_diagnosing:
+            live.is_asked_again = True
+            return
+        if live.may_be_over(gen, now):
+            return
+        live.is_diagnosing, live.is_asked_again = True, False
+        self.start(self._diagnose(live, gen, self._fleet.jobs[live.name]))
+
+    def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
+        nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
+        live.is_asked_again = False  # what came in while it waited is in
+        return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
+
+    async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
+        asked, again = live.question(), live.watch.diagnosis is not None
+        take = partial(self._collect_inputs, live, gen)
+        try:
+            result = await run_diagnosis(
+                self._runner, job.name, job.sharer, job.founder, take, live.earlier, again=again
+            )
+        finally:
+            live.is_diagnosing = False
+        now = self._clock.now()
+        self._counters.diagnoses += 1
+        if self._live.get(live.name) is not live:
+            return  # another generation has begun
+        says_more = not result.diagnosis.why_not or live.watch.diagnosis is None
+        if says_more and asked == live.question():  # else it speaks of a stall that is over
+            effects = live.take_diagnosis(result, now, self._clock.wall())
+            self.carry_out(live, gen, effects, now)
+        if live.is_asked_again:
+            self._start_diagnosis(live, gen, now)
