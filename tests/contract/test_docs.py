@@ -118,7 +118,7 @@ def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
 def test_facts_name_nothing_of_our_own_drills():
     programs = ROOT / "watchtower/drills/programs"
     modules = {path.stem for path in programs.glob("*.py")} - {"data", "model", "checkpoint"}
-    for path in (ROOT / "watchtower/core/diagnosis/facts").glob("*.toml"):
+    for path in (ROOT / "watchtower/core/reading/facts").glob("*.toml"):
         text = path.read_text("utf-8")
         for module in modules:
             assert f"{module}.py" not in text, f"{path.name} names {module}.py"

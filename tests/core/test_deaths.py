@@ -12,12 +12,12 @@ from tests.core.builders import (
     standings_of,
     with_rank,
 )
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
 from watchtower.core.diagnosis.deaths.launcher import find_ended_from_outside, is_cancelled
 from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.held_ranks import is_suspended
 from watchtower.core.diagnosis.standings import take_standings
 from watchtower.core.ranksets import format_ranks
+from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.wire.report import Ending, EndingKind
 
 

@@ -124,7 +124,7 @@ def test_training_in_another_thread_than_the_main_one_is_found():
 
 
 def test_a_dump_without_a_main_thread_shows_its_first():
-    from watchtower.core.diagnosis.standing import find_thread
+    from watchtower.core.reading.threads import find_thread
     from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 
     thread = ThreadDump(name="a", digest="x")

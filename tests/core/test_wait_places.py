@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.wait_places import advise_wait, find_place
+from watchtower.core.diagnosis.evidence_wording import advise_wait, find_place
 
 USER = " < refresh /job/main.py:31 < <module> /job/main.py:80"
 WAIT = "Condition.wait @threading.py:327"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from watchtower.core.detection.aftermath import Loss, LossGroup
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.tower.clock import rfc3339

@@ -28,7 +28,7 @@ from watchtower.core.detection.effects import (
 from watchtower.core.detection.looks import Looks
 from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
 from watchtower.core.detection.surroundings import Surroundings
-from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
+from watchtower.core.diagnosed import Diagnosis, not_diagnosed
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import RankDump

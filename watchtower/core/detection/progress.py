@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Kind
 from watchtower.core.detection.unbeaten import is_unbeaten
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.phrases import clean, say_duration
 from watchtower.wire.verdict import Progress

@@ -5,12 +5,12 @@ They weigh nothing. That a thread stays somewhere does not show that it is the o
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.frames import FrameClass, last_component, position
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.threads import KnownStack, find_thread
-from watchtower.core.diagnosis.wait_places import called_by_user, find_called
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass, last_component, position
+from watchtower.core.reading.threads import KnownStack, find_thread
+from watchtower.core.reading.wait_places import called_by_user, find_called
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.verdict import Evidence
 

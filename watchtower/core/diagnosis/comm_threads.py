@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.threads import (
+from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.threads import (
     CommThreads,
     Function,
     KnownStack,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.scattered import find_scattered
-from watchtower.core.diagnosis.stacktree import StackNode, merge_stacks
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
 
 HIDDEN_WAITS = frozenset(

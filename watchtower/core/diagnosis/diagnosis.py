@@ -7,12 +7,12 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from watchtower.core.case import Case
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence, say_waiting
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.gaps import find_gaps
 from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
@@ -23,45 +23,12 @@ from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks
-from watchtower.wire.verdict import Alternative, Cause, Evidence, SharedCause, Suspect
+from watchtower.core.reading.frames import FrameClass
+from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
 
 MAX_ALTERNATIVES = 4
 MAX_EVIDENCE = 24
 """Enough to check a verdict by; everything else is in the case itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What a case says, without the job's status and times."""
-
-    cause: Cause
-    confidence: float
-    suspects: tuple[Suspect, ...]
-    summary: str
-    """One line a pager can show; without the job's name."""
-    waiting: str
-    """Rank set of those that wait for the suspects."""
-    step: int | None
-    """Lowest step that every rank with heartbeats has made."""
-    stalled_for_s: float
-    evidence: tuple[Evidence, ...] = ()
-    missing_evidence: tuple[str, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
-    next_steps: tuple[str, ...] = ()
-    suspects_moving: bool = False
-    """Some suspect computes or moves bytes. Below `MIN_CONFIDENCE`: some candidate."""
-    suspects_transfer: bool = False
-    """Some suspect moves bytes through the network."""
-    peers_waiting: bool = False
-    """At least one live rank waits in a collective that the suspects have not entered."""
-    said_waiting: str = ""
-    """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
-    why_not: str = ""
-    """Reason if the case was not diagnosed, else empty."""
-    suspect_class: str = ""
-    """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
-    shared_cause: SharedCause | None = None
-    """What holds up the job and may hold up other jobs, too."""
 
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
@@ -86,21 +53,6 @@ def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Dia
         _write(case, standings, best, accused),
         missing_evidence=missing,
         alternatives=_write_alternatives(ranked, best),
-    )
-
-
-def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:
-    """Return what is left to say without a diagnosis: that, and that the job stands still."""
-    return Diagnosis(
-        cause=Cause.UNKNOWN,
-        confidence=0.0,
-        suspects=(),
-        summary=f"not diagnosed: {why_not}",
-        waiting="",
-        step=None,
-        stalled_for_s=stalled_for_s,
-        missing_evidence=(f"the diagnosis: {why_not}",),
-        why_not=why_not,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
-from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import capitalise, clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass, StackReading
+from watchtower.core.reading.stacktree import describe_frames
+from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}
@@ -240,3 +241,29 @@ def say_span(steps: Sequence[int]) -> str:
     """Say "1234" or "1233 to 1234"."""
     low, high = min(steps), max(steps)
     return str(low) if low == high else f"{low} to {high}"
+
+
+def find_place(standing: Standing) -> WaitPlace | None:
+    """Return what a sleeping rank waits for; null when the tables do not know it."""
+    if not standing.asleep or standing.stack is None:
+        return None
+    return find_wait_place(standing.stack.frames, standing.wait, standing.kernel)
+
+
+def say_place_of_wait(standing: Standing) -> str:
+    """Say "; it waits for an item in a queue", or nothing."""
+    place = find_place(standing)
+    return f"; it {place.says}" if place and place.says else ""
+
+
+def advise_wait(standing: Standing) -> str:
+    """Return the one step that helps there, empty when none is known."""
+    place = find_place(standing)
+    if place is None:
+        return ""
+    return place.advice.format(
+        rank=standing.rank,
+        pid=standing.evidence.pid,
+        node=clean(standing.evidence.node, 64) or "its node",
+        target=clean(standing.kernel.target, 120) or "it",
+    )

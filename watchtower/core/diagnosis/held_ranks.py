@@ -15,10 +15,11 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import HELD, Standing
+from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import say_duration
+from watchtower.core.reading.kernel import HELD
 from watchtower.wire.verdict import Cause, Evidence
 
 

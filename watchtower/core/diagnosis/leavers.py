@@ -24,11 +24,11 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import clean, say_duration
+from watchtower.core.reading.frames import last_component
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Cause, Evidence

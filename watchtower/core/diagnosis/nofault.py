@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths.death import find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.launcher import is_cancelled
 from watchtower.core.diagnosis.evidence_wording import name_waits
 from watchtower.core.diagnosis.finding import Finding
@@ -14,6 +13,7 @@ from watchtower.core.diagnosis.held_ranks import is_suspended
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.reading.exits import DeathKind
 
 MAX_CANDIDATES = 3
 

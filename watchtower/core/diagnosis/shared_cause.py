@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.kernel import classify_wait
-from watchtower.core.diagnosis.patterns import TextPattern, whole
-from watchtower.core.diagnosis.standing import MOVING_BYTES_PER_S, Standing
+from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.phrases import clean
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.kernel import classify_wait
+from watchtower.core.reading.movement import moves_storage
+from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import KernelWait, Mount, RankDump
 from watchtower.wire.report import ProcessState
@@ -65,9 +66,8 @@ def find_shared_cause(
 
 def _dead_mounts(standing: Standing) -> set[str]:
     """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
-    movement, dumps = standing.evidence.movement, standing.evidence.dumps[-2:]
-    stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
-    if not dumps or stored >= MOVING_BYTES_PER_S:
+    dumps = standing.evidence.dumps[-2:]
+    if not dumps or moves_storage(standing.evidence.movement):
         return set()
     found = set.intersection(*(set(_blocked_in(dump, standing.evidence.node)) for dump in dumps))
     return {name for _, name in found}

@@ -10,32 +10,20 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchtower.core.case import Case, Presence, RankEvidence
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass, StackReading
-from watchtower.core.diagnosis.kernel import FROZEN, WaitReading, classify_wait
-from watchtower.core.diagnosis.threads import CommThreads, KnownStack, find_thread, waits_beside
-from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass, StackReading
+from watchtower.core.reading.kernel import ASLEEP, FROZEN, HELD, WaitReading, classify_wait
+from watchtower.core.reading.movement import (
+    BUSY_CORES,
+    ONE_THREAD_CORES,
+    is_moving,
+    moves_storage,
+    transfers,
+    uses_a_core,
+)
+from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
-
-MOVING_BYTES_PER_S = 65536.0
-"""Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
-
-BUSY_CORES = 0.5
-"""CPU use at which a process is working rather than waiting with some background threads."""
-
-FULL_CORE = 0.8
-"""CPU use that one spinning thread has when nobody competes for its core."""
-
-ONE_THREAD_CORES = 1.5
-"""CPU use that one spinning thread stays below, whatever its idle helpers use: more is work."""
-
-SHARED_CORE = 0.08
-"""Least CPU use of a spinning thread on a crowded machine, if every look finds it running: who uses
-this little otherwise is found running by three looks in a row once in two thousand times."""
-
-HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
-ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
 
 
 class Place(Enum):
@@ -122,8 +110,7 @@ class Standing:
         """Tell whether its main thread computes without a pause, as far as every look shows."""
         if self.asleep:
             return False
-        cores = self.evidence.movement.cpu_cores
-        return cores >= FULL_CORE or (self.always_runs and cores >= SHARED_CORE)
+        return uses_a_core(self.evidence.movement, always_runs=self.always_runs)
 
     @property
     def always_runs(self) -> bool:
@@ -137,8 +124,7 @@ class Standing:
         line, and no data moves. MPI polls like this, and a long computation in C looks the same.
         """
         movement = self.evidence.movement
-        stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
-        moves_data = self.transfers or stored >= MOVING_BYTES_PER_S
+        moves_data = self.transfers or moves_storage(movement)
         is_one_thread = movement.cpu_cores < ONE_THREAD_CORES and (self.spins or self.always_runs)
         return self.shape is Shape.SAME and is_one_thread and not moves_data
 
@@ -204,8 +190,8 @@ def take_standing(
         # The kernel is asked about the main thread only; of another one just the state counts.
         wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
-        moving=is_moving(case, evidence),
-        transfers=evidence.movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S,
+        moving=is_moving(evidence.movement, case.moving_cpu_cores),
+        transfers=transfers(evidence.movement),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,
@@ -215,16 +201,6 @@ def take_standing(
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
     return replace(standing, place=_find_place(standing))
-
-
-def is_moving(case: Case, evidence: RankEvidence) -> bool:
-    """Tell whether the rank's process tree computes, or reads or writes storage."""
-    movement = evidence.movement
-    return (
-        movement.cpu_cores >= case.moving_cpu_cores
-        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
-        or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
-    )
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:

@@ -11,11 +11,11 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.comm_threads import find_comm_threads
 from watchtower.core.diagnosis.crowd import find_crowd
 from watchtower.core.diagnosis.standing import Place, Standing, take_standing
-from watchtower.core.diagnosis.threads import CommThreads, KnownStack, index_stacks
 from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
 from watchtower.core.diagnosis.waiting.graph import WaitGraph
 from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
 from watchtower.core.diagnosis.waiting.records import Records, read_records
+from watchtower.core.reading.threads import CommThreads, KnownStack, index_stacks
 from watchtower.wire.report import lowest_step
 
 Found = TypeVar("Found")

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from watchtower.core.diagnosis.evidence_wording import ranks_of
-from watchtower.core.diagnosis.stacktree import describe_frames
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.stacktree import describe_frames
 from watchtower.wire.verdict import Evidence
 
 MAX_GROUPS = 2

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import (
+from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import (
     FrameClass,
     classify_frame,
     last_component,
     read_stack,
 )
-from watchtower.core.diagnosis.kernel import classify_wait
-from watchtower.core.diagnosis.patterns import part
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.threads import KnownStack
-from watchtower.core.diagnosis.wait_places import called_by_user
-from watchtower.core.phrases import clean
+from watchtower.core.reading.kernel import classify_wait
+from watchtower.core.reading.patterns import part
+from watchtower.core.reading.threads import KnownStack
+from watchtower.core.reading.wait_places import called_by_user
 from watchtower.wire.dumps import ChildDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind, classify_ending
 from watchtower.wire.report import Ending
 
 JITTER_S = 0.05
 """Deaths on one node closer than this have no order: an agent in the middle of a report sees both
 when the report is made. Launchers check their workers every tenth of a second or less often."""
-
-SAME_MOMENT_S = 0.5
-"""Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

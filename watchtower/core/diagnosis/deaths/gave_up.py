@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending, classify_exception
-from watchtower.core.diagnosis.frames import WAITING_CLASSES
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
+from watchtower.core.reading.frames import WAITING_CLASSES
 
 GIVING_UP = frozenset(
     {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watchtower.core.diagnosis.deaths.death import JITTER_S, Death, Earliest, find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.reading.exits import DeathKind
 
 SENT = frozenset({DeathKind.TERMINATED, DeathKind.KILLED})
 """Deaths that another process brings about."""

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from watchtower.core.case import Case, Presence
 from watchtower.core.diagnosis.deaths.death import (
     JITTER_S,
-    SAME_MOMENT_S,
     Death,
     Earliest,
     find_deaths,
 )
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.deaths.launcher import (
     NO_CAUSE,
@@ -26,6 +24,7 @@ from watchtower.core.diagnosis.deaths.launcher import (
     find_sent_together,
 )
 from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind
 
 STRENGTH = {
     DeathKind.OOM: 1,

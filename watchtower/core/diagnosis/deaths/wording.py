@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.deaths.death import Death, find_deaths, is_before
-from watchtower.core.diagnosis.deaths.endings import DeathKind, signal_name
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
@@ -15,11 +14,12 @@ from watchtower.core.diagnosis.evidence_wording import (
     say_others,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import last_component
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.exits import DeathKind, signal_name
+from watchtower.core.reading.frames import last_component
 from watchtower.wire.report import Ending
 from watchtower.wire.verdict import Cause, Evidence
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
-from watchtower.core.diagnosis.evidence_wording import movement_evidence
+from watchtower.core.diagnosis.evidence_wording import (
+    advise_wait,
+    movement_evidence,
+    say_place_of_wait,
+)
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean

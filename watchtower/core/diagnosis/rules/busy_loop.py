@@ -6,9 +6,9 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.evidence_wording import movement_evidence
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
 COMPUTING = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})

@@ -6,11 +6,11 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
 from watchtower.core.diagnosis.evidence_wording import movement_evidence
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
 PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")

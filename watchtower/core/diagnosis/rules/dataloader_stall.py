@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
+from watchtower.core.diagnosis.evidence_wording import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.workers import (
     Worker,
     find_stuck_worker,
@@ -16,6 +15,7 @@ from watchtower.core.diagnosis.workers import (
     worker_evidence,
 )
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
 UNNAMED = frozenset({FrameClass.USER, FrameClass.LOCK})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths.death import find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
@@ -17,6 +16,7 @@ from watchtower.core.diagnosis.standing import Place
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
+from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
 
 CONSEQUENTIAL_CEILING = 0.6

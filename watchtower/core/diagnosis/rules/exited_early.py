@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths.death import Death, find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.launcher import find_put_to_death
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
@@ -16,6 +15,7 @@ from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
+from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
 
 AFTERWARDS_CEILING = 0.75

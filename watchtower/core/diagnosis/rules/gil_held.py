@@ -7,10 +7,10 @@ from dataclasses import replace
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import describe_place
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import describe_place
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Cause, Evidence

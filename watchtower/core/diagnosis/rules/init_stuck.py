@@ -9,11 +9,11 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, are_awaited
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause, Evidence
 
 LATECOMER_CEILING = 0.7

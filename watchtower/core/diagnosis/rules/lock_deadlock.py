@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
+from watchtower.core.diagnosis.evidence_wording import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Shape, Standing
 from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.wait_places import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause, Evidence
 

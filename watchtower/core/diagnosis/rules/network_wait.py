@@ -5,10 +5,10 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause, Evidence
 
 SOCKET_WEIGHT = 0.45

@@ -9,12 +9,12 @@ from __future__ import annotations
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import name_wait, peers_evidence
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 ABSENT_WEIGHT = 0.75

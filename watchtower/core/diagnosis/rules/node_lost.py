@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths.death import find_deaths
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.evidence_wording import accuse, peers_evidence, ranks_of, say_others
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
@@ -19,6 +18,7 @@ from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause, Evidence
 
 SURE_WEIGHT, EARLY_WEIGHT = 0.85, 0.6

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.endings import DeathKind
 from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.phrases import clean
+from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
 
 

@@ -20,12 +20,12 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing, is_moving
+from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import clean, say_slower
 from watchtower.core.ranksets import format_ranks
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause, Evidence
 
 MIN_LOOKS = 4
@@ -150,7 +150,7 @@ def _say_where_to_look(case: Case, first: Standing, node: str) -> str:
             return (
                 f"look at the storage that rank {first.rank} reads from on {node}: it was at {at}"
             )
-        if not is_moving(case, first.evidence):
+        if not first.moving:
             return (
                 f"look at what rank {first.rank} waits for at {at} on {node}: "
                 "it does not compute there"

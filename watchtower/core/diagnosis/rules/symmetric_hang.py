@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import MAX_WAITS, name_wait, name_waits
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.frames import FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import site_of
@@ -24,6 +23,7 @@ from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIG
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Evidence
 

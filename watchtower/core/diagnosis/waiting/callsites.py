@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from watchtower.core.diagnosis.frames import last_component, position
 from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.reading.frames import last_component, position
 from watchtower.wire.stacks import Frame
 
 Site = tuple[Frame, ...]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitGraph
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.refutation import find_refuted
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
 """Classes in which the kernel's wait may be that of a call into C."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.waiting.doubts import MAY_BE_FOR_RANKS, find_awaited
 from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 BUSY_ELSEWHERE = frozenset(
     {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.diagnosis.standing import Place, Standing
 from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import CallKind, Records, compared
+from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.tallies import ask_siblings
 from watchtower.core.diagnosis.waiting.wording import describe_group, name_point
+from watchtower.core.reading.collective_log import CallKind, compared
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
 
@@ -90,7 +91,7 @@ def _find_disagreement(
     for digest, ranks in by_log.items():
         log = records.logs[digest]
         for record in log.records:
-            called[record.number][compared(record, records.groups[log.group])] += ranks
+            called[record.number][compared(record, records.groups[log.group].library)] += ranks
             if record.number > log.completed:
                 still_open.add(record.number)
     number = min((n for n in still_open if len(called[n]) > 1), default=None)
@@ -135,7 +136,7 @@ def _is_called_by(records: Records, group: str, rank: int, call: CallKind, numbe
     """Tell whether a rank calls this at other places in its order: then it is no stray call."""
     log = records.log_of(rank, group)
     return log is not None and any(
-        compared(record, records.groups[group]) == call
+        compared(record, records.groups[group].library) == call
         for record in log.records
         if record.number != number
     )

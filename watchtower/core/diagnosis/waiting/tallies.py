@@ -14,12 +14,11 @@ from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waiting.records import (
-    CallKind,
     Group,
     Records,
-    compared,
     name_kind,
 )
+from watchtower.core.reading.collective_log import CallKind, compared
 
 ONE_CALL = 1
 """How far a count is off by a call left out or made twice in this step. Groups that some ranks use
@@ -53,7 +52,7 @@ def ask_siblings(records: Records, group: str, number: int) -> CallKind | None:
     """Give what all other groups of equal role called as this number; null if they differ."""
     role = role_of(records.groups[group])
     called = {
-        compared(record, records.groups[name])
+        compared(record, records.groups[name].library)
         for name, by_log in records.in_group.items()
         if name != group and role_of(records.groups[name]) == role
         for digest in by_log

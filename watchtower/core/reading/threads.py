@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import (
+from watchtower.core.reading.frames import (
     WAITING_CLASSES,
     FrameClass,
     StackReading,
     last_component,
     read_stack,
 )
+from watchtower.core.reading.kernel import ASLEEP
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
@@ -20,6 +21,10 @@ Function = tuple[str, str]
 
 DONE_ELSEWHERE = frozenset({FrameClass.LOCK, FrameClass.THREAD})
 """Classes of a thread that itself waits for another one."""
+
+
+HIDING = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})
+"""Classes in which a rank that sleeps waits for others, and one that runs works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +139,18 @@ def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
     """Tell whether Python did not start the thread."""
     root = stacks[thread.digest].stack.frames[-1]
     return not last_component(root.function).startswith("_bootstrap")
+
+
+def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None:
+    """Return whether a dump found its rank waiting for the others; null when it has no stack.
+
+    One sample cannot tell stuck from slow; many of them show which rank waits least.
+    """
+    thread = find_thread(dump, stacks)
+    known = stacks.get(thread.digest) if thread else None
+    if thread is None or known is None or known.reading is None:
+        return None
+    frame_class = known.reading.frame_class
+    if frame_class in HIDING:
+        return dump.kernel.state in ASLEEP and not thread.active
+    return frame_class in WAITING_CLASSES

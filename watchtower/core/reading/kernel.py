@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.patterns import TextPattern, whole
 from watchtower.core.phrases import clean
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.wire.dumps import KernelWait
+from watchtower.wire.report import ProcessState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,9 @@ _WAITS = tuple(
     for entry in _TABLE["wait"]
 )
 _TARGETS = tuple((whole(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
+ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
+
 FROZEN = "frozen"
 """Class of a task that its cgroup holds."""
 

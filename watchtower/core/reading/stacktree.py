@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import last_component, position
+from watchtower.core.reading.frames import last_component, position
 from watchtower.wire.stacks import Frame, Stack
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.frames import last_component
-from watchtower.core.diagnosis.patterns import TextPattern, part, whole
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.phrases import clean
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.frames import last_component
+from watchtower.core.reading.kernel import WaitReading
+from watchtower.core.reading.patterns import TextPattern, part, whole
+from watchtower.wire.dumps import KernelWait
 from watchtower.wire.stacks import Frame
 
 
@@ -63,40 +63,22 @@ _BLOCKED = tuple(
 )
 
 
-def find_place(standing: Standing) -> WaitPlace | None:
-    """Find what a sleeping rank waits for; null when the tables do not know it."""
-    if not standing.asleep or standing.stack is None:
-        return None
-    if called := find_called(standing.stack.frames):
+def find_wait_place(
+    frames: tuple[Frame, ...], wait: WaitReading, kernel: KernelWait
+) -> WaitPlace | None:
+    """Return what a sleeping thread waits for; null when the tables do not know it."""
+    if called := find_called(frames):
         return called
-    wait, call = standing.wait.wait_class, standing.kernel.syscall
-    fits = (item for item in _BLOCKED if item.wait_class == wait)
-    return next((item.place for item in fits if not item.syscalls or call in item.syscalls), None)
+    fits = (item for item in _BLOCKED if item.wait_class == wait.wait_class)
+    return next(
+        (item.place for item in fits if not item.syscalls or kernel.syscall in item.syscalls), None
+    )
 
 
 def find_called(frames: tuple[Frame, ...]) -> WaitPlace | None:
     """Find what a stack waits for by the calls that the user's own code makes in it."""
     called = [found for frame in called_by_user(frames) if (found := _find(frame))]
     return called[-1] if called else None
-
-
-def say_place_of_wait(standing: Standing) -> str:
-    """Say "; it waits for an item in a queue", or nothing."""
-    place = find_place(standing)
-    return f"; it {place.says}" if place and place.says else ""
-
-
-def advise_wait(standing: Standing) -> str:
-    """Give the one step that helps there, empty when none is known."""
-    place = find_place(standing)
-    if place is None:
-        return ""
-    return place.advice.format(
-        rank=standing.rank,
-        pid=standing.evidence.pid,
-        node=clean(standing.evidence.node, 64) or "its node",
-        target=clean(standing.kernel.target, 120) or "it",
-    )
 
 
 def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:

@@ -8,10 +8,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.frames import last_component
-from watchtower.core.diagnosis.patterns import part, whole
 from watchtower.core.phrases import clean
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.frames import last_component
+from watchtower.core.reading.patterns import part, whole
 from watchtower.wire.report import Ending, EndingKind
 
 SIGNAL_NAMES = {
@@ -35,6 +35,9 @@ SIGNAL_NAMES = {
 }
 """signal(7), x86 and ARM."""
 
+
+SAME_MOMENT_S = 0.5
+"""Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
 
 UNKNOWN_END = "exited (exit status unknown)"
 

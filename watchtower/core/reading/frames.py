@@ -13,8 +13,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.patterns import TextPattern, part, whole
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.patterns import TextPattern, part, whole
 from watchtower.wire.stacks import Frame
 
 
