@@ -153,7 +153,7 @@ class TestUnknown:
 
 
 def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
-    def broken(case, standings):
+    def broken(picture):
         raise KeyError("oops")
 
     case = a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))

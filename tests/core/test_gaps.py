@@ -1,13 +1,12 @@
 from dataclasses import replace
 
 from tests.core.builders import (
-    a_case,
     a_failure,
     a_missing_rank,
     a_rank,
     a_silent_rank,
+    picture_of,
     ranks_in,
-    standings_of,
     with_rank,
 )
 from watchtower.core.case import NodeEvidence
@@ -19,7 +18,7 @@ from watchtower.wire.report import AgentLimits
 
 def gaps(*others, count=8, **values):
     built = with_rank(ranks_in(count), *others)
-    return list(find_gaps(a_case(built, **values), standings_of(built, **values)))
+    return list(find_gaps(picture_of(built, **values)))
 
 
 def test_a_complete_case_lacks_nothing():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
+from tests.core.builders import a_case, a_rank, picture_of, ranks_in, with_rank
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.evidence_wording import advise_wait, find_place
 
@@ -15,7 +15,7 @@ def with_second(stack, **values):
 
 
 def standing_of(stack, **values):
-    return standings_of(with_second(stack, **values)).by_rank[2]
+    return picture_of(with_second(stack, **values)).by_rank[2]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_debuggers_prompt_is_told():
     ],
 )
 def test_a_wait_in_the_kernel_says_where_to_look(syscall, target, advice):
-    standing = standing_of("hold /job/main.py:4", syscall=syscall, target=target)
-    assert advice in advise_wait(standing)
+    position = standing_of("hold /job/main.py:4", syscall=syscall, target=target)
+    assert advice in advise_wait(position)
 
 
 def test_what_the_users_frames_call_themselves_counts_for_nothing():
@@ -76,9 +76,9 @@ def test_a_rank_that_runs_waits_for_nothing():
 
 
 def test_a_target_cannot_break_out_of_the_advice():
-    standing = standing_of("hold /job/main.py:4", syscall="flock", target="/a`{rank}\x1b[2J")
-    assert "/a'{rank}" in advise_wait(standing)
-    assert "\x1b" not in advise_wait(standing)
+    position = standing_of("hold /job/main.py:4", syscall="flock", target="/a`{rank}\x1b[2J")
+    assert "/a'{rank}" in advise_wait(position)
+    assert "\x1b" not in advise_wait(position)
 
 
 def test_a_unix_socket_is_not_the_network():

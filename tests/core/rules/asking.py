@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
+from tests.core.builders import a_case, a_rank, picture_of, ranks_in, with_rank
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
@@ -10,7 +10,7 @@ from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 
 def ask(name, built, **values):
     """Give the finding of one rule."""
-    return dict(RULES)[name](a_case(built, **values), standings_of(built, **values))
+    return dict(RULES)[name](picture_of(built, **values))
 
 
 def abstains(name, built, **values):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
+from tests.core.builders import a_rank, picture_of, ranks_in, with_rank
 from tests.core.strategies import FAULTS
 from watchtower.core.diagnosis import rules
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
@@ -23,7 +23,7 @@ def test_rules_stand_in_the_order_of_their_tiers():
         if faults.get(name) is None:
             continue
         built = with_rank(ranks_in(8), faults[name](3))
-        finding = rule(a_case(built), standings_of(built))
+        finding = rule(picture_of(built))
         assert finding.cause.value == name
         tiers.append(finding.tier)
     assert tiers == sorted(tiers)
@@ -31,6 +31,6 @@ def test_rules_stand_in_the_order_of_their_tiers():
 
 def test_no_rule_accuses_anybody_of_a_job_in_its_collective():
     built = [*ranks_in(7), a_rank(7)]
-    found = {name: rule(a_case(built), standings_of(built)) for name, rule in RULES}
+    found = {name: rule(picture_of(built)) for name, rule in RULES}
     found = {name: finding.suspects for name, finding in found.items() if finding}
     assert found == {"symmetric_hang": ()}

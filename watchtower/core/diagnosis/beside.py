@@ -5,10 +5,10 @@ They weigh nothing. That a thread stays somewhere does not show that it is the o
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.phrases import clean
-from watchtower.core.reading.frames import FrameClass, last_component, position
+from watchtower.core.reading.frames import FrameClass, last_component, name_line
 from watchtower.core.reading.threads import KnownStack, find_thread
 from watchtower.core.reading.wait_places import called_by_user, find_called
 from watchtower.wire.dumps import RankDump, ThreadDump
@@ -31,28 +31,28 @@ IDLE = frozenset({FrameClass.LOCK, FrameClass.NONE})
 there that holds the GIL: that is a cause of its own."""
 
 
-def thread_evidence(standings: Standings, standing: Standing) -> tuple[Evidence, ...]:
+def thread_evidence(picture: Picture, position: Position) -> tuple[Evidence, ...]:
     """Quote the threads that one may be waited for, the most telling first."""
-    rank = standing.rank
+    rank = position.rank
     return tuple(
         Evidence(source="threads", text=f"rank {rank}: {says}", ranks=str(rank), weight=0.0)
-        for says, _ in _read_others(standings, standing)
+        for says, _ in _read_others(picture, position)
     )
 
 
-def say_thread(standings: Standings, standing: Standing) -> str:
+def say_thread(picture: Picture, position: Position) -> str:
     """Say "; its thread s3_2 stays at save.py:11 in upload", or nothing where none tells more."""
-    says = next((says for says, idle in _read_others(standings, standing) if not idle), "")
+    says = next((says for says, idle in _read_others(picture, position) if not idle), "")
     return f"; its {says}" if says else ""
 
 
-def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, bool], ...]:
+def _read_others(picture: Picture, position: Position) -> tuple[tuple[str, bool], ...]:
     """Describe other threads, each with whether a summary can do without it."""
-    dump, stacks = standing.last_dump, standings.stacks
-    trains = find_thread(dump, stacks, standings.comm_threads) if dump else None
-    if dump is None or trains is None or not _waits_for_thread(standing, trains):
+    dump, stacks = position.last_dump, picture.stacks
+    trains = find_thread(dump, stacks, picture.comm_threads) if dump else None
+    if dump is None or trains is None or not _waits_for_thread(position, trains):
         return ()
-    before = _threads_before(standing)
+    before = _threads_before(position)
     found = [
         (thread, known)
         for thread in dump.threads
@@ -68,15 +68,15 @@ def _read_others(standings: Standings, standing: Standing) -> tuple[tuple[str, b
     )
 
 
-def _waits_for_thread(standing: Standing, trains: ThreadDump) -> bool:
+def _waits_for_thread(position: Position, trains: ThreadDump) -> bool:
     """Tell whether it may wait for another thread, or main for the one that trains."""
-    by_frames = standing.frame_class in (FrameClass.LOCK, FrameClass.THREAD)
-    may_wait = by_frames or standing.wait.wait_class == "lock"
-    return not trains.main or (standing.asleep and may_wait)
+    by_frames = position.frame_class in (FrameClass.LOCK, FrameClass.THREAD)
+    may_wait = by_frames or position.wait.wait_class == "lock"
+    return not trains.main or (position.asleep and may_wait)
 
 
-def _threads_before(standing: Standing) -> frozenset[tuple[str, str]]:
-    dumps: tuple[RankDump, ...] = standing.evidence.dumps[-2:-1]
+def _threads_before(position: Position) -> frozenset[tuple[str, str]]:
+    dumps: tuple[RankDump, ...] = position.evidence.dumps[-2:-1]
     return frozenset((thread.name, thread.digest) for dump in dumps for thread in dump.threads)
 
 
@@ -101,7 +101,7 @@ def _say_call(known: KnownStack) -> str:
     place = find_called(frames) if known.own else None
     waits = place.says if place else SAID_WAITS.get(known.frame_class, "")
     call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
-    at = f" in {call} at {clean(position(called[-1]), 80)}" if called else ""
+    at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
     return f", {waits}{at}" if waits else f",{at}" if at else ""
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.scattered import find_scattered
-from watchtower.core.diagnosis.standing import Standing
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
@@ -37,21 +37,21 @@ MIN_CROWD_RANKS = 3
 """Fewer live ranks have no majority that means anything."""
 
 
-def find_crowd(standings: Sequence[Standing]) -> frozenset[int]:
+def find_crowd(positions: Sequence[Position]) -> frozenset[int]:
     """Find the ranks, more than half of the live ones given, that sit still at one place.
 
     Descends the merged stacks as long as one branch holds a majority and everyone is in it.
     """
     still = {
         item.rank: item
-        for item in standings
+        for item in positions
         if item.stack and item.frame_class in HIDDEN_WAITS and item.unchanged
     }
-    stacks = {item.rank: item.stack for item in standings if item.stack}
-    live = len(standings)
+    stacks = {item.rank: item.stack for item in positions if item.stack}
+    live = len(positions)
     if live < MIN_CROWD_RANKS or 2 * len(still) <= live:
         return frozenset()
-    if scattered := find_scattered(standings):
+    if scattered := find_scattered(positions):
         return scattered
     crowd = _join_ending(_most_crowded(stacks, live), stacks, live) & still.keys()
     if 2 * len(crowd) <= live:
@@ -101,5 +101,5 @@ def _without_lines(stacks: Mapping[int, Stack]) -> dict[int, Stack]:
     }
 
 
-def _blocked_in_sockets(standings: Mapping[int, Standing]) -> frozenset[int]:
-    return frozenset(rank for rank, item in standings.items() if item.wait.wait_class in SOCKETS)
+def _blocked_in_sockets(positions: Mapping[int, Position]) -> frozenset[int]:
+    return frozenset(rank for rank, item in positions.items() if item.wait.wait_class in SOCKETS)

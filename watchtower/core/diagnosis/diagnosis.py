@@ -15,11 +15,11 @@ from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence, say_wa
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.gaps import find_gaps
 from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
+from watchtower.core.diagnosis.picture import Picture, take_picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
 from watchtower.core.diagnosis.slowness import explain_slow_job
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings, take_standings
 from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
 from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
 from watchtower.core.ranksets import format_ranks, name_ranks
@@ -33,37 +33,37 @@ MAX_EVIDENCE = 24
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
     """Name the suspects of a case, or say that it does not tell."""
-    standings = take_standings(case)
+    picture = take_picture(case)
     is_slow = case.slowdown > 1
     if rules is None:
         rules = SLOW_RULES if is_slow else RULES
-    findings, broken = _run_rules(case, standings, rules)
+    findings, broken = _run_rules(picture, rules)
     if all(item.beat is None for item in case.ranks):
         findings = [_less_sure(finding) for finding in findings]
     if is_slow and not any(finding.confidence >= MIN_CONFIDENCE for finding in findings):
-        findings.append(explain_slow_job(case, standings))
+        findings.append(explain_slow_job(picture))
     ranked = sorted(findings, key=lambda finding: (finding.tier, -finding.confidence))
     sure = [finding for finding in ranked if finding.confidence >= MIN_CONFIDENCE]
-    missing = (*broken, *find_gaps(case, standings))
+    missing = (*broken, *find_gaps(picture))
     if not sure:
-        return _write_unknown(case, standings, ranked, missing)
+        return _write_unknown(picture, ranked, missing)
     best = _join_faults(sure)
-    accused = _standings_of(best.suspects, standings)
+    accused = _positions_of(best.suspects, picture)
     return replace(
-        _write(case, standings, best, accused),
+        _write(picture, best, accused),
         missing_evidence=missing,
         alternatives=_write_alternatives(ranked, best),
     )
 
 
 def _run_rules(
-    case: Case, standings: Standings, rules: Sequence[tuple[str, Rule]]
+    picture: Picture, rules: Sequence[tuple[str, Rule]]
 ) -> tuple[list[Finding], list[str]]:
     findings: list[Finding] = []
     broken: list[str] = []
     for name, rule in rules:
         try:
-            finding = rule(case, standings)
+            finding = rule(picture)
         except Exception as error:
             broken.append(f"rule {name} failed ({type(error).__name__}) and was left out")
             continue
@@ -115,12 +115,10 @@ def _without(accused: Set[int], finding: Finding) -> Finding:
     )
 
 
-def _write(
-    case: Case, standings: Standings, finding: Finding, accused: Sequence[Standing]
-) -> Diagnosis:
-    waiting = standings.waiting_without(item.rank for item in accused)
+def _write(picture: Picture, finding: Finding, accused: Sequence[Position]) -> Diagnosis:
+    waiting = picture.waiting_without(item.rank for item in accused)
     is_still = bool(finding.suspects) and all(item.is_motionless for item in accused)
-    seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(standings)])
+    seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(picture)])
     evidence = sorted(seen, key=lambda item: -item.weight)
     return Diagnosis(
         cause=finding.cause,
@@ -128,8 +126,8 @@ def _write(
         suspects=finding.suspects,
         summary=finding.summary,
         waiting=format_ranks(item.rank for item in waiting),
-        step=standings.step,
-        stalled_for_s=case.stalled_for_s,
+        step=picture.step,
+        stalled_for_s=picture.case.stalled_for_s,
         evidence=tuple(evidence[:MAX_EVIDENCE]),
         next_steps=finding.next_steps,
         suspects_moving=any(item.moving or item.transfers for item in accused),
@@ -137,44 +135,44 @@ def _write(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
         suspect_class=_name_class(finding, accused),
-        shared_cause=find_shared_cause(finding.suspects, accused or standings.live),
+        shared_cause=find_shared_cause(finding.suspects, accused or picture.live),
     )
 
 
-def _is_waiting(standing: Standing, *, suspect_is_still: bool) -> bool:
+def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
     """Return whether a rank that is placed as waiting is relied on to wait.
 
     A rank that waits only by presumption may as well compute at that line, as every rank does in an
     unmarked evaluation; but then the suspect computes, too. So a rank that is not asleep
     is relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
     """
-    if not standing.presumed or (standing.asleep and not standing.moving):
+    if not position.presumed or (position.asleep and not position.moving):
         return True
-    return suspect_is_still and standing.may_busy_wait
+    return suspect_is_still and position.may_busy_wait
 
 
 def _write_unknown(
-    case: Case, standings: Standings, ranked: Sequence[Finding], missing: tuple[str, ...]
+    picture: Picture, ranked: Sequence[Finding], missing: tuple[str, ...]
 ) -> Diagnosis:
-    explained = explain_without_fault(case, standings)
+    explained = explain_without_fault(picture)
     likeliest = sorted(ranked, key=lambda finding: -finding.confidence)
-    candidates = _standings_of(likeliest[0].suspects, standings) if likeliest else ()
+    candidates = _positions_of(likeliest[0].suspects, picture) if likeliest else ()
     evidence: tuple[Evidence, ...] = ()
     next_steps: tuple[str, ...] = ()
     if not explained:
-        evidence = likeliest[0].evidence if likeliest else show_unseen(standings)
-        next_steps = likeliest[0].next_steps if likeliest else advise_unseen(standings)
+        evidence = likeliest[0].evidence if likeliest else show_unseen(picture)
+        next_steps = likeliest[0].next_steps if likeliest else advise_unseen(picture)
     finding = Finding(
         cause=Cause.UNKNOWN,
         tier=Tier.NOTHING,
         confidence=0.0,
         suspects=(),
-        summary=explained or summarise_unknown(standings, likeliest),
+        summary=explained or summarise_unknown(picture, likeliest),
         evidence=evidence,
         next_steps=next_steps,
     )
     return replace(
-        _write(case, standings, finding, candidates),
+        _write(picture, finding, candidates),
         missing_evidence=missing,
         alternatives=() if explained else _write_alternatives(likeliest, finding),
     )
@@ -199,11 +197,11 @@ def _write_alternatives(ranked: Sequence[Finding], chosen: Finding) -> tuple[Alt
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
 
-def _standings_of(suspects: Sequence[Suspect], standings: Standings) -> tuple[Standing, ...]:
-    return tuple(standings.by_rank[suspect.rank] for suspect in suspects)
+def _positions_of(suspects: Sequence[Suspect], picture: Picture) -> tuple[Position, ...]:
+    return tuple(picture.by_rank[suspect.rank] for suspect in suspects)
 
 
-def _name_class(finding: Finding, accused: Sequence[Standing]) -> str:
+def _name_class(finding: Finding, accused: Sequence[Position]) -> str:
     if finding.cause is Cause.CHECKPOINT_STALL:
         return FrameClass.CHECKPOINT.value
     frame_class = accused[0].frame_class if accused else FrameClass.NONE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watchtower.core.case import Case, Presence
-from watchtower.core.diagnosis.standing import Shape, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.case import Presence
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
 
@@ -20,28 +20,28 @@ MAX_NODES = 4
 """Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
 
 
-def find_gaps(case: Case, standings: Standings) -> tuple[str, ...]:
+def find_gaps(picture: Picture) -> tuple[str, ...]:
     """List what is missing, the gravest first."""
     gaps = [
-        *_silent_nodes(case),
-        *_limits(case, standings),
-        *_failed_dumps(standings),
-        *_no_dumps(standings),
-        *_single_dumps(standings),
-        *_event_loops(standings),
-        *_failed_records(standings),
-        *_no_pages(standings),
-        *_rivals(case),
+        *_silent_nodes(picture),
+        *_limits(picture),
+        *_failed_dumps(picture),
+        *_no_dumps(picture),
+        *_single_dumps(picture),
+        *_event_loops(picture),
+        *_failed_records(picture),
+        *_no_pages(picture),
+        *_rivals(picture),
     ]
     return tuple(gaps[:MAX_GAPS])
 
 
-def _silent_nodes(case: Case) -> Iterable[str]:
+def _silent_nodes(picture: Picture) -> Iterable[str]:
     silent: dict[str, list[int]] = {}
-    for item in case.ranks:
+    for item in picture.case.ranks:
         if item.presence is Presence.SILENT:
             silent.setdefault(item.node, []).append(item.rank)
-    for node in case.nodes:
+    for node in picture.case.nodes:
         if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
@@ -50,12 +50,12 @@ def _silent_nodes(case: Case) -> Iterable[str]:
             )
 
 
-def _limits(case: Case, standings: Standings) -> Iterable[str]:
+def _limits(picture: Picture) -> Iterable[str]:
     """Tell what agents may not do, where that cost this case something."""
-    no_stack = {item.evidence.node for item in standings.live if item.stack is None}
-    has_missing = any(item.presence is Presence.MISSING for item in case.ranks)
+    no_stack = {item.evidence.node for item in picture.live if item.stack is None}
+    has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
     said: dict[str, list[str]] = {}
-    for node in case.nodes:
+    for node in picture.case.nodes:
         limits = node.limits
         if limits.python_stacks and node.node in no_stack:
             said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
@@ -69,9 +69,9 @@ def _limits(case: Case, standings: Standings) -> Iterable[str]:
         yield f"{shown}{more}: {sentence}"
 
 
-def _failed_dumps(standings: Standings) -> Iterable[str]:
+def _failed_dumps(picture: Picture) -> Iterable[str]:
     failed: dict[tuple[str, str], list[int]] = {}
-    for item in standings.live:
+    for item in picture.live:
         dump = item.last_dump
         if dump and dump.failure and item.stack is None:
             key = (dump.failure.kind.value, dump.failure.help_text)
@@ -81,32 +81,32 @@ def _failed_dumps(standings: Standings) -> Iterable[str]:
         yield f"{name_ranks(ranks)}: no stack ({kind.replace('_', ' ')}){help_words}"
 
 
-def _no_dumps(standings: Standings) -> Iterable[str]:
+def _no_dumps(picture: Picture) -> Iterable[str]:
     yield from _sentence(
         [
             item
-            for item in standings.live
+            for item in picture.live
             if item.stack is None and not (item.last_dump and item.last_dump.failure)
         ],
         "no stack has come in",
     )
 
 
-def _single_dumps(standings: Standings) -> Iterable[str]:
+def _single_dumps(picture: Picture) -> Iterable[str]:
     yield from _sentence(
-        [item for item in standings.live if item.stack and item.shape is Shape.UNKNOWN],
+        [item for item in picture.live if item.stack and item.shape is Shape.UNKNOWN],
         "only one dump, so stuck and slow look the same",
     )
 
 
-def _event_loops(standings: Standings) -> Iterable[str]:
-    idle = [item for item in standings.live if item.reading and item.reading.what in EVENT_LOOP]
+def _event_loops(picture: Picture) -> Iterable[str]:
+    idle = [item for item in picture.live if item.reading and item.reading.what in EVENT_LOOP]
     yield from _sentence(idle, "an event loop with nothing to run: no stack shows what tasks await")
 
 
-def _failed_records(standings: Standings) -> Iterable[str]:
+def _failed_records(picture: Picture) -> Iterable[str]:
     failed: dict[str, list[int]] = {}
-    for item in standings.live:
+    for item in picture.live:
         found = item.last_dump.collectives if item.last_dump else None
         if found and found.failure:
             failed.setdefault(found.failure, []).append(item.rank)
@@ -114,20 +114,20 @@ def _failed_records(standings: Standings) -> Iterable[str]:
         yield f"{name_ranks(ranks)}: no collective records: {clean(sentence, 240)}"
 
 
-def _no_pages(standings: Standings) -> Iterable[str]:
+def _no_pages(picture: Picture) -> Iterable[str]:
     yield from _sentence(
-        [item for item in standings.live if item.evidence.beat is None],
+        [item for item in picture.live if item.evidence.beat is None],
         "no heartbeat page, so the step is not known",
     )
 
 
-def _rivals(case: Case) -> Iterable[str]:
-    for item in case.ranks:
+def _rivals(picture: Picture) -> Iterable[str]:
+    for item in picture.case.ranks:
         if item.rivals:
             others = clean(", ".join(item.rivals), 120)
             yield f"rank {item.rank} is claimed by other processes too: {others}"
 
 
-def _sentence(standings: list[Standing], words: str) -> Iterable[str]:
-    if standings:
-        yield f"{name_ranks(item.rank for item in standings)}: {words}"
+def _sentence(positions: list[Position], words: str) -> Iterable[str]:
+    if positions:
+        yield f"{name_ranks(item.rank for item in positions)}: {words}"

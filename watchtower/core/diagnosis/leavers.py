@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import find_ceiling
 from watchtower.core.diagnosis.deaths.wording import say_words
 from watchtower.core.diagnosis.evidence_wording import (
@@ -24,8 +23,8 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.reading.frames import last_component
@@ -43,48 +42,48 @@ LEFT_WEIGHT = 0.8
 class Leaver:
     """A rank that is on its way out and does not get there."""
 
-    standing: Standing
+    position: Position
     raised: str
     """The exception that ended its program, empty when none is known."""
 
 
-def find_leavers(case: Case, standings: Standings) -> tuple[Leaver, ...]:
+def find_leavers(picture: Picture) -> tuple[Leaver, ...]:
     """List the ranks that left their program while others wait, in ascending order."""
-    stacks = {stack.digest: stack for stack in case.stacks}
+    stacks = {stack.digest: stack for stack in picture.case.stacks}
     roots = {
         item.rank: [_root_of(dump, stacks) for dump in item.evidence.dumps[-2:]]
-        for item in standings.live
+        for item in picture.live
     }
     inside = sum(bool(seen) and seen[-1] in PROGRAM_ROOTS for seen in roots.values())
-    if 2 * inside <= len(standings.live) or not standings.waiting:
+    if 2 * inside <= len(picture.live) or not picture.waiting:
         return ()
     return tuple(
-        Leaver(standing=item, raised=_raised(item))
-        for item in standings.behind
+        Leaver(position=item, raised=_raised(item))
+        for item in picture.sinks
         if _is_outside(roots[item.rank])
     )
 
 
 def accuse_leavers(
-    standings: Standings, leavers: Sequence[Leaver], *, cause: Cause, next_steps: Sequence[str]
+    picture: Picture, leavers: Sequence[Leaver], *, cause: Cause, next_steps: Sequence[str]
 ) -> Finding | None:
     """Write the finding that these ranks left, and what keeps their processes. Null of none."""
     if not leavers:
         return None
-    suspects = [leaver.standing for leaver in leavers]
-    evidence = [*map(_evidence, leavers[:3]), *peers_evidence(standings, suspects)]
+    suspects = [leaver.position for leaver in leavers]
+    evidence = [*map(_evidence, leavers[:3]), *peers_evidence(picture, suspects)]
     for item in suspects[:3]:
         evidence += stack_evidence(item)
-        evidence += beat_evidence(standings, item)
+        evidence += beat_evidence(picture, item)
     first = leavers[0]
     return Finding(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
-        confidence=weigh(evidence, ceiling=find_ceiling(standings, suspects)),
-        suspects=tuple(accuse(leaver.standing, cause, _say(leaver)) for leaver in leavers),
+        confidence=weigh(evidence, ceiling=find_ceiling(picture, suspects)),
+        suspects=tuple(accuse(leaver.position, cause, _say(leaver)) for leaver in leavers),
         summary=(
-            f"{name_rank(first.standing)} {_say(first)}"
-            f"{say_likewise(suspects)}{say_others(standings, suspects)}"
+            f"{name_rank(first.position)} {_say(first)}"
+            f"{say_likewise(suspects)}{say_others(picture, suspects)}"
         ),
         evidence=tuple(evidence),
         next_steps=tuple(next_steps),
@@ -103,13 +102,13 @@ def _root_of(dump: RankDump, stacks: dict[str, Stack]) -> str:
     return last_component(stack.frames[-1].function) if stack and stack.frames else ""
 
 
-def _raised(standing: Standing) -> str:
-    beat = standing.evidence.beat
+def _raised(position: Position) -> str:
+    beat = position.evidence.beat
     return say_words(beat.exception_type, beat.exception_text) if beat else ""
 
 
 def _say(leaver: Leaver) -> str:
-    item = leaver.standing
+    item = leaver.position
     after = "" if item.step is None else f" after step {item.step}"
     left = f"raised {leaver.raised}" if leaver.raised else "left its program"
     place = where_of(item)
@@ -118,7 +117,7 @@ def _say(leaver: Leaver) -> str:
 
 
 def _evidence(leaver: Leaver) -> Evidence:
-    rank = leaver.standing.rank
+    rank = leaver.position.rank
     words = f", its last word is {clean(leaver.raised)}" if leaver.raised else ""
     return Evidence(
         source="ending",

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waiting.doubts import HIDES_ANY_CALL, MAY_BE_FOR_RANKS
 
 Functions = tuple[tuple[str, str], ...]
 
 
-def find_scattered(live: Sequence[Standing]) -> frozenset[int]:
+def find_scattered(live: Sequence[Position]) -> frozenset[int]:
     """Find the ranks, most but not all of the live ones, that sleep in a futex in one function."""
     at = {item.rank: _functions_of(item) for item in live if _may_wait_in_c(item)}
     functions, count = next(iter(Counter(at.values()).most_common(1)), ((), 0))
@@ -29,23 +29,23 @@ def find_scattered(live: Sequence[Standing]) -> frozenset[int]:
     return crowd if clear else frozenset()
 
 
-def are_scattered(waiting: Sequence[Standing]) -> bool:
+def are_scattered(waiting: Sequence[Position]) -> bool:
     """Tell whether ranks sleep in a futex at several lines of one function."""
     read = [item.reading for item in waiting if item.reading and _may_wait_in_c(item)]
     return len({each.at for each in read}) > len({each.function for each in read})
 
 
-def _may_wait_in_c(standing: Standing) -> bool:
-    stays = standing.asleep and standing.unchanged and not standing.moving
-    return stays and standing.frame_class in HIDES_ANY_CALL and standing.wait.wait_class == "lock"
+def _may_wait_in_c(position: Position) -> bool:
+    stays = position.asleep and position.unchanged and not position.moving
+    return stays and position.frame_class in HIDES_ANY_CALL and position.wait.wait_class == "lock"
 
 
-def _is_elsewhere(standing: Standing) -> bool:
-    stays = standing.asleep and standing.unchanged
-    return stays and standing.wait.wait_class not in MAY_BE_FOR_RANKS
+def _is_elsewhere(position: Position) -> bool:
+    stays = position.asleep and position.unchanged
+    return stays and position.wait.wait_class not in MAY_BE_FOR_RANKS
 
 
-def _functions_of(standing: Standing) -> Functions:
+def _functions_of(position: Position) -> Functions:
     """Give the functions of a stack, whatever their lines."""
-    frames = standing.stack.frames if standing.stack else ()
+    frames = position.stack.frames if position.stack else ()
     return tuple((frame.function, frame.file) for frame in frames)

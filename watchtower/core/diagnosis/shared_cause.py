@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.phrases import clean
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.kernel import classify_wait
@@ -46,7 +46,7 @@ _DISK = _FileSystem(whole(".*"), "node", "io")
 
 
 def find_shared_cause(
-    suspects: Sequence[Suspect], blocked: Sequence[Standing]
+    suspects: Sequence[Suspect], blocked: Sequence[Position]
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
@@ -64,12 +64,12 @@ def find_shared_cause(
     return SharedCause(kind=MOUNT, name=name)
 
 
-def _dead_mounts(standing: Standing) -> set[str]:
+def _dead_mounts(position: Position) -> set[str]:
     """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
-    dumps = standing.evidence.dumps[-2:]
-    if not dumps or moves_storage(standing.evidence.movement):
+    dumps = position.evidence.dumps[-2:]
+    if not dumps or moves_storage(position.evidence.movement):
         return set()
-    found = set.intersection(*(set(_blocked_in(dump, standing.evidence.node)) for dump in dumps))
+    found = set.intersection(*(set(_blocked_in(dump, position.evidence.node)) for dump in dumps))
     return {name for _, name in found}
 
 

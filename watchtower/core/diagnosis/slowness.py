@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.rules.straggler import MIN_LOOKS
-from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import say_slower
 from watchtower.core.ranksets import count_ranks, format_ranks
 from watchtower.wire.verdict import Cause, Evidence
 
 
-def explain_slow_job(case: Case, standings: Standings) -> Finding:
+def explain_slow_job(picture: Picture) -> Finding:
     """Write the finding that the job is slow and no rank is known to be the reason."""
-    counted = [item for item in standings.live if item.evidence.looks >= MIN_LOOKS]
-    slower = say_slower(case.slowdown, case.typical_step_s)
+    counted = [item for item in picture.live if item.evidence.looks >= MIN_LOOKS]
+    slower = say_slower(picture.case.slowdown, picture.case.typical_step_s)
     evidence = [Evidence(source="heartbeat", text=slower, weight=0.9)]
     if counted:
         text = f"no rank waits much less than the others ({count_ranks(len(counted))} looked at)"

@@ -14,10 +14,10 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.splits import Ground, Split, find_split, is_meeting
+from watchtower.core.diagnosis.waiting.splits import Ground, Split, is_meeting
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, say_duration
@@ -36,9 +36,9 @@ OFF_WEIGHT = 0.6
 """One side against all the others, or a count that is one off; either fits one fault only."""
 
 
-def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) -> Finding | None:
+def accuse_split(picture: Picture, cause: Cause, next_steps: Sequence[str]) -> Finding | None:
     """Accuse the few of the split, if this is what it means. Null otherwise."""
-    split = standings.once(find_split)
+    split = picture.split
     if split is None or split.cause is not cause:
         return None
     evidence = [_call_evidence(split), *_loop_evidence(split), *_off_evidence(split)]
@@ -48,7 +48,7 @@ def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) 
     return Finding(
         cause=cause,
         tier=Tier.MISMATCH if split.ground is Ground.RECORDS else Tier.STACKS,
-        confidence=weigh(evidence, ceiling=_find_ceiling(standings, split)),
+        confidence=weigh(evidence, ceiling=_find_ceiling(picture, split)),
         suspects=tuple(accuse(item, cause, _why(item, split)) for item in split.few),
         summary=f"{name_rank(first)} {_why(first, split)}{say_likewise(split.few)}",
         evidence=tuple(evidence),
@@ -56,16 +56,16 @@ def accuse_split(standings: Standings, cause: Cause, next_steps: Sequence[str]) 
     )
 
 
-def place_of_first(standings: Standings) -> str:
+def place_of_first(picture: Picture) -> str:
     """Give where the first of the few waits, for advice: "train.py:60 in train"."""
-    split = standings.once(find_split)
+    split = picture.split
     return (where_of(split.few[0]) if split else None) or "its stack"
 
 
-def _find_ceiling(standings: Standings, split: Split) -> float:
+def _find_ceiling(picture: Picture, split: Split) -> float:
     if split.is_even or split.is_partial:
         return DOUBT_CEILING
-    ceiling = MISSING_CEILING if standings.unknown else 1.0
+    ceiling = MISSING_CEILING if picture.unseen else 1.0
     if split.ground is Ground.STACKS:
         return min(ceiling, STACKS_CEILING if _is_plain(split) else DOUBT_CEILING)
     sure = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in (
@@ -88,15 +88,15 @@ def _is_plain(split: Split) -> bool:
     return meets and len(split.few) == 1
 
 
-def _why(standing: Standing, split: Split) -> str:
-    place = f" at {where_of(standing)}" if where_of(standing) else ""
+def _why(position: Position, split: Split) -> str:
+    place = f" at {where_of(position)}" if where_of(position) else ""
     others = split.many
     theirs = f" at {where_of(others[0])}" if where_of(others[0]) else ""
     verb = "is" if len(others) == 1 else "are"
     at = f" as {split.at}" if split.at else ""
     return (
         f"waits in {clean(split.few_call, 120)}{place} while {count_ranks(len(others))} {verb} in "
-        f"{clean(split.many_call, 120)}{theirs}{at}, for {say_duration(standing.age_s)}"
+        f"{clean(split.many_call, 120)}{theirs}{at}, for {say_duration(position.age_s)}"
         f"{_say_order(split)}{_say_off(split)}"
     )
 

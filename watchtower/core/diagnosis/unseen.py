@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from watchtower.core.diagnosis.evidence_wording import ranks_of
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.stacktree import describe_frames
@@ -22,15 +22,15 @@ MAX_GROUPS = 2
 """Sentences of a kind: those that differ, and the many. More would push each other off a page."""
 
 
-def show_unseen(standings: Standings) -> tuple[Evidence, ...]:
+def show_unseen(picture: Picture) -> tuple[Evidence, ...]:
     """Quote stacks, and what kernel and heartbeats say of ranks without one, alike ones together.
 
     Steps are told where there is no stack, or where they differ.
     """
-    bare = [item for item in standings.live if item.stack is None]
-    seen = [item for item in standings.live if item.stack is not None]
+    bare = [item for item in picture.live if item.stack is None]
+    seen = [item for item in picture.live if item.stack is not None]
     steps = {item.step for item in seen}
-    paged = [item for item in (standings.live if len(steps) > 1 else bare) if item.step is not None]
+    paged = [item for item in (picture.live if len(steps) > 1 else bare) if item.step is not None]
     return (
         *_tell("stacks", seen, _say_stack),
         *_tell("kernel", bare, _say_kernel),
@@ -38,9 +38,9 @@ def show_unseen(standings: Standings) -> tuple[Evidence, ...]:
     )
 
 
-def advise_unseen(standings: Standings) -> tuple[str, ...]:
+def advise_unseen(picture: Picture) -> tuple[str, ...]:
     """Say whom to look at by hand."""
-    live = standings.live
+    live = picture.live
     if not live:
         return ("read the end of the job's own log: no process of it is left to look at",)
     groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
@@ -57,7 +57,7 @@ def advise_unseen(standings: Standings) -> tuple[str, ...]:
 
 
 def _tell(
-    source: str, standings: Sequence[Standing], say: Callable[[Standing], str]
+    source: str, picture: Sequence[Position], say: Callable[[Position], str]
 ) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
@@ -66,28 +66,28 @@ def _tell(
             ranks=ranks_of(group),
             weight=0.0,
         )
-        for group in _group(standings, say)[:MAX_GROUPS]
+        for group in _group(picture, say)[:MAX_GROUPS]
     )
 
 
-def _group(standings: Sequence[Standing], say: Callable[[Standing], str]) -> list[list[Standing]]:
+def _group(positions: Sequence[Position], say: Callable[[Position], str]) -> list[list[Position]]:
     """Put alike ones together, the fewest first."""
-    groups: dict[str, list[Standing]] = defaultdict(list)
-    for item in standings:
+    groups: dict[str, list[Position]] = defaultdict(list)
+    for item in positions:
         groups[say(item)].append(item)
     return sorted(groups.values(), key=len)
 
 
-def _say_stack(standing: Standing) -> str:
-    return clean(describe_frames(standing.stack.frames), 400) if standing.stack else ""
+def _say_stack(position: Position) -> str:
+    return clean(describe_frames(position.stack.frames), 400) if position.stack else ""
 
 
-def _say_kernel(standing: Standing) -> str:
-    kernel = standing.kernel
+def _say_kernel(position: Position) -> str:
+    kernel = position.kernel
     call = f"in {clean(kernel.syscall, 32)}()" if kernel.syscall else clean(kernel.wchan, 64)
-    said = standing.wait.says or call
-    return f"state {standing.state.value}{said and f', {said}'}"
+    said = position.wait.says or call
+    return f"state {position.state.value}{said and f', {said}'}"
 
 
-def _say_step(standing: Standing) -> str:
-    return f"last step {standing.step}, {say_duration(standing.age_s)} ago"
+def _say_step(position: Position) -> str:
+    return f"last step {position.step}, {say_duration(position.age_s)} ago"

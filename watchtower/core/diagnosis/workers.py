@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.phrases import clean
 from watchtower.core.reading.frames import (
     FrameClass,
@@ -56,9 +56,9 @@ class Worker:
     is_dead: bool = False
 
 
-def find_stuck_worker(stacks: Mapping[str, KnownStack], standing: Standing) -> Worker | None:
+def find_stuck_worker(stacks: Mapping[str, KnownStack], position: Position) -> Worker | None:
     """Choose the child that cannot run, else one that sits in user code in every dump."""
-    dumps = standing.evidence.dumps[-2:]
+    dumps = position.evidence.dumps[-2:]
     if not dumps or not dumps[-1].children:
         return None
     before = {child.pid: _digest(child) for dump in dumps[:-1] for child in dump.children}
@@ -67,50 +67,50 @@ def find_stuck_worker(stacks: Mapping[str, KnownStack], standing: Standing) -> W
     return max(found, key=lambda worker: worker.weight, default=None)
 
 
-def worker_evidence(standing: Standing, worker: Worker | None) -> tuple[Evidence, ...]:
+def worker_evidence(position: Position, worker: Worker | None) -> tuple[Evidence, ...]:
     """Quote the child."""
     if worker is None:
         return ()
-    text = f"rank {standing.rank}: worker {worker.says}"
-    return (Evidence(source="children", text=text, ranks=str(standing.rank), weight=worker.weight),)
+    text = f"rank {position.rank}: worker {worker.says}"
+    return (Evidence(source="children", text=text, ranks=str(position.rank), weight=worker.weight),)
 
 
-def child_evidence(standings: Standings, suspects: Iterable[Standing]) -> Iterator[Evidence]:
+def child_evidence(picture: Picture, suspects: Iterable[Position]) -> Iterator[Evidence]:
     """Quote children that may be waited for; they weigh nothing: many ranks have idle children."""
     for item in suspects:
-        if says := _say_child(standings, item):
+        if says := _say_child(picture, item):
             rank = str(item.rank)
             yield Evidence(source="children", text=f"rank {rank}: {says}", ranks=rank, weight=0.0)
 
 
-def say_child(standings: Standings, standing: Standing) -> str:
+def say_child(picture: Picture, position: Position) -> str:
     """Say "; it waits for its child 18320 (cat), blocked in read() on pipe:[7]", or nothing."""
-    says = _say_child(standings, standing)
+    says = _say_child(picture, position)
     return f"; {says}" if says else ""
 
 
-def takes_from_process(standing: Standing) -> bool:
+def takes_from_process(position: Position) -> bool:
     """Tell whether it sleeps in a call that gets an item from a queue of another process."""
-    return standing.asleep and any(
+    return position.asleep and any(
         frame.file == "multiprocessing/queues.py" and last_component(frame.function) == "get"
-        for frame in _called(standing)
+        for frame in _called(position)
     )
 
 
-def _called(standing: Standing) -> tuple[Frame, ...]:
-    return tuple(called_by_user(standing.stack.frames)) if standing.stack else ()
+def _called(position: Position) -> tuple[Frame, ...]:
+    return tuple(called_by_user(position.stack.frames)) if position.stack else ()
 
 
-def _say_child(standings: Standings, standing: Standing) -> str:
-    dump = standing.last_dump
-    if dump is None or not dump.children or not standing.asleep:
+def _say_child(picture: Picture, position: Position) -> str:
+    dump = position.last_dump
+    if dump is None or not dump.children or not position.asleep:
         return ""
-    called = _called(standing)
+    called = _called(position)
     if any(FROM_PROCESSES.matches(frame.file) for frame in called):
-        worker = find_stuck_worker(standings.stacks, standing)
+        worker = find_stuck_worker(picture.stacks, position)
         return f"its worker {worker.says}" if worker else ""
     by_frames = any(classify_frame(frame) is FrameClass.CHILD for frame in called)
-    if by_frames or standing.wait.wait_class == "child":
+    if by_frames or position.wait.wait_class == "child":
         return _say_programs(dump.children)
     return ""
 

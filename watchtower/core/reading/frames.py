@@ -126,7 +126,7 @@ def last_component(function: str) -> str:
     return function.rpartition(".")[2]
 
 
-def position(frame: Frame) -> str:
+def name_line(frame: Frame) -> str:
     """Give file and line as people write them: "data.py:88"."""
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
@@ -164,9 +164,9 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
     return StackReading(
         frame_class=classes[index],
         what=last_component(meant.function),
-        what_at=position(meant),
+        what_at=name_line(meant),
         function=last_component(shown.function),
-        at=position(shown),
+        at=name_line(shown),
         by_name=all(pattern.by_name for frame in alike if (pattern := _pattern_of(frame))),
         by_library=any(frame.library and _is_known_by_file(frame) for frame in alike),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.reading.frames import last_component, position
+from watchtower.core.reading.frames import last_component, name_line
 from watchtower.wire.stacks import Frame, Stack
 
 
@@ -74,5 +74,5 @@ def _build(frame: Frame | None, paths: list[tuple[frozenset[int], tuple[Frame, .
 
 def describe_frames(frames: tuple[Frame, ...], limit: int = 6) -> str:
     """Write a stack on one line, innermost first: "__next__ data.py:88 < train train.py:20"."""
-    shown = [f"{last_component(frame.function)} {position(frame)}" for frame in frames[:limit]]
+    shown = [f"{last_component(frame.function)} {name_line(frame)}" for frame in frames[:limit]]
     return " < ".join([*shown, "…"] if len(frames) > limit else shown)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind, classify_ending
 from watchtower.wire.report import Ending
 
@@ -23,35 +22,35 @@ when the report is made. Launchers check their workers every tenth of a second o
 class Death:
     """One rank's end."""
 
-    standing: Standing
+    position: Position
     kind: DeathKind
     age_s: float
 
     @property
     def rank(self) -> int:
         """Global rank."""
-        return self.standing.rank
+        return self.position.rank
 
     @property
     def node(self) -> str:
         """Node it ran on."""
-        return self.standing.evidence.node
+        return self.position.evidence.node
 
     @property
     def ending(self) -> Ending | None:
         """Words of its node."""
-        return self.standing.evidence.ended
+        return self.position.evidence.ended
 
 
-def find_deaths(standings: Standings) -> tuple[Death, ...]:
+def find_deaths(ended: Iterable[Position]) -> tuple[Death, ...]:
     """List the ranks that are gone, the earliest first."""
     deaths = [
         Death(
-            standing=item,
+            position=item,
             kind=classify_ending(item.evidence.ended),
             age_s=item.evidence.ended.age_s if item.evidence.ended else 0.0,
         )
-        for item in standings.at(Place.GONE)
+        for item in ended
     ]
     return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
 

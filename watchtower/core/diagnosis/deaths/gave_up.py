@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
 from watchtower.core.reading.frames import WAITING_CLASSES
 
@@ -19,30 +19,26 @@ GIVING_UP = frozenset(
 """Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
 
 
-def find_gave_up(standings: Standings) -> tuple[Standing, ...]:
+def find_gave_up(positions: Positions) -> tuple[Position, ...]:
     """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
 
     A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
     without a stack, in the destructors of native code, and only their pages tell what they raised.
     """
-    return standings.once(_find_gave_up)
-
-
-def _find_gave_up(standings: Standings) -> tuple[Standing, ...]:
-    if not standings.at(Place.BEHIND, Place.HELD):
+    if not positions.at(Place.ELSEWHERE, Place.CANNOT_RUN):
         return ()
     ended = [
         item
-        for item in standings.at(Place.GONE)
+        for item in positions.ended
         if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
     ]
-    return (*ended, *filter(_raised_of_waiting, standings.at(Place.UNKNOWN)))
+    return (*ended, *filter(_raised_of_waiting, positions.at(Place.UNSEEN)))
 
 
-def _raised_of_waiting(standing: Standing) -> bool:
+def _raised_of_waiting(position: Position) -> bool:
     """Return whether the page of a rank without a stack tells of a broken or timed out wait."""
-    beat = standing.evidence.beat
-    if standing.reading is not None or beat is None or not beat.exception_type:
+    beat = position.evidence.beat
+    if position.reading is not None or beat is None or not beat.exception_type:
         return False
     kind = classify_exception(beat.exception_type, beat.exception_text)
     return kind is DeathKind.CONSEQUENTIAL

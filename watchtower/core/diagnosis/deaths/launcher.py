@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from watchtower.core.diagnosis.deaths.death import JITTER_S, Death, Earliest, find_deaths
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.deaths.death import JITTER_S, Death, Earliest
 from watchtower.core.reading.exits import DeathKind
 
 SENT = frozenset({DeathKind.TERMINATED, DeathKind.KILLED})
@@ -56,28 +55,19 @@ def find_sent_together(deaths: Sequence[Death]) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def find_ended_from_outside(standings: Standings, settle_s: float) -> tuple[Death, ...]:
+def find_ended_from_outside(
+    deaths: Sequence[Death], ranks: int, settle_s: float
+) -> tuple[Death, ...]:
     """List the ranks that were ended on purpose, with most of the job and for no earlier death.
 
     The list is empty if a death with a reason of its own came first, or if the first that ended
     are too few: then that signal went to these ranks, not to the job. Some ranks may live on.
     """
-    deaths, ranks = find_deaths(standings), len(standings.by_rank)
     for kind, gap_s in ((DeathKind.TERMINATED, settle_s), (DeathKind.KILLED, KILL_GAP_S)):
         sent = _find_sent(kind, deaths)
         if sent and _is_of_most(sent, deaths, ranks, gap_s):
             return tuple(death for death in deaths if death.kind in SENT)
     return ()
-
-
-def is_cancelled(standings: Standings, settle_s: float) -> bool:
-    """Return whether the whole job was ended on purpose: one signal to most ranks, none lives on.
-
-    Ranks that died of the broken connection, left with 0 or had to be killed do not count against
-    it; any death that could have a reason of its own does, unless the signal came before it.
-    """
-    is_over = 0 < len(standings.by_rank) == len(find_deaths(standings))
-    return is_over and bool(find_ended_from_outside(standings, settle_s))
 
 
 def _find_sent(kind: DeathKind, deaths: Sequence[Death]) -> list[Death]:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.case import Case, Presence
+from watchtower.core.case import Presence
 from watchtower.core.diagnosis.deaths.death import (
     JITTER_S,
     Death,
     Earliest,
-    find_deaths,
 )
-from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.deaths.launcher import (
     NO_CAUSE,
-    find_ended_from_outside,
     find_put_to_death,
     find_sent_together,
 )
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind
 
 STRENGTH = {
@@ -53,13 +51,19 @@ WEAK = frozenset(
 """Deaths that are usually the consequence of another, earlier or later."""
 
 
-def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
-    """Name the deaths that explain the others: the first of a node, then the strongest kind.
+def find_culprits(
+    positions: Positions,
+    deaths: Sequence[Death],
+    ended_from_outside: Sequence[Death],
+    gave_up: Sequence[Position],
+) -> tuple[Death, ...]:
+    """Return the deaths that explain the others: the first of a node, then the strongest kind.
 
     Ranks that raised the very same exception share a fault and are named together.
     """
-    everyone = _without_survived(find_deaths(standings), case, standings)
-    outside = {death.rank for death in find_ended_from_outside(standings, case.settle_s)}
+    settle_s = positions.case.settle_s
+    everyone = _without_survived(deaths, positions)
+    outside = {death.rank for death in ended_from_outside}
     explained = outside | find_put_to_death(everyone) | _find_preceded(everyone)
     harmless = {DeathKind.CLEAN}
     if outside:
@@ -67,16 +71,16 @@ def find_culprits(case: Case, standings: Standings) -> tuple[Death, ...]:
     deaths = [
         death for death in everyone if death.kind not in harmless and death.rank not in explained
     ]
-    gave_up = {item.rank for item in find_gave_up(standings)}
-    if all(death.rank in gave_up for death in deaths):
+    left = {item.rank for item in gave_up}
+    if all(death.rank in left for death in deaths):
         return ()  # whom they waited for is still there
-    strength = _weigh(deaths, everyone, len(standings.by_rank))
-    first = [death for death in deaths if deaths[0].age_s - death.age_s <= case.settle_s]
+    strength = _weigh(deaths, everyone, len(positions.by_rank))
+    first = [death for death in deaths if deaths[0].age_s - death.age_s <= settle_s]
     if min(strength[death.rank] for death in first) in WEAK:
         first = deaths
     strongest = min(strength[death.rank] for death in first)
     alike = [death for death in first if strength[death.rank] == strongest]
-    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_any_rank_out_of_sight(standings):
+    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_any_rank_out_of_sight(positions):
         return ()  # the peer they lost need not be among those whose end is known
     if alike[0].kind is DeathKind.TERMINATED:
         return tuple(alike)
@@ -127,22 +131,20 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
     return strength
 
 
-def _is_any_rank_out_of_sight(standings: Standings) -> bool:
+def _is_any_rank_out_of_sight(positions: Positions) -> bool:
     return any(
         item.evidence.presence is Presence.SILENT and not item.evidence.dumps
-        for item in standings.by_rank.values()
+        for item in positions.by_rank.values()
     )
 
 
-def _without_survived(
-    deaths: Sequence[Death], case: Case, standings: Standings
-) -> tuple[Death, ...]:
+def _without_survived(deaths: Sequence[Death], positions: Positions) -> tuple[Death, ...]:
     """Leave out deaths that the others stepped over for a while: they explain no later trouble."""
-    beats = (item.evidence.beat for item in standings.by_rank.values())
+    beats = (item.evidence.beat for item in positions.by_rank.values())
     last_step_s = min((beat.age_s for beat in beats if beat and beat.step >= 0), default=None)
     if last_step_s is None:
         return tuple(deaths)
-    patience_s = case.settle_s + 2 * case.typical_step_s
+    patience_s = positions.case.settle_s + 2 * positions.case.typical_step_s
     return tuple(death for death in deaths if death.age_s - last_step_s <= patience_s)
 
 

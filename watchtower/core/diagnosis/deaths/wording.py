@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.deaths.death import Death, find_deaths, is_before
+from watchtower.core.diagnosis.deaths.death import Death, is_before
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     beat_evidence,
@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.evidence_wording import (
     say_others,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.weighing import weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
@@ -48,7 +48,7 @@ AFTERMATH = {
 
 
 def accuse_dead(
-    standings: Standings,
+    picture: Picture,
     culprits: Sequence[Death],
     *,
     cause: Cause,
@@ -57,21 +57,21 @@ def accuse_dead(
     ceiling: float = 1.0,
 ) -> Finding:
     """Write the finding that these ranks ended first-hand."""
-    suspects = [death.standing for death in culprits]
+    suspects = [death.position for death in culprits]
     first = culprits[0]
-    aftermath = say_aftermath(standings, culprits)
-    evidence = [*map(ending_evidence, culprits[:3]), *peers_evidence(standings, suspects), *extra]
-    evidence += beat_evidence(standings, first.standing)
-    evidence += _aftermath_evidence(standings, culprits)
+    aftermath = say_aftermath(picture, culprits)
+    evidence = [*map(ending_evidence, culprits[:3]), *peers_evidence(picture, suspects), *extra]
+    evidence += beat_evidence(picture, first.position)
+    evidence += _aftermath_evidence(picture, culprits)
     rest = f"; likewise {name_ranks(death.rank for death in culprits[1:])}" if culprits[1:] else ""
-    others = say_others(standings, suspects) + (f"; {aftermath}" if aftermath else "")
+    others = say_others(picture, suspects) + (f"; {aftermath}" if aftermath else "")
     doubt = 0.9 if len(culprits) > 1 else 1.0
     return Finding(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
         confidence=weigh(evidence, ceiling=min(doubt, ceiling)),
-        suspects=tuple(accuse(death.standing, cause, say_ending(death)) for death in culprits),
-        summary=f"{name_rank(first.standing)} {say_ending(first)}{rest}{others}",
+        suspects=tuple(accuse(death.position, cause, say_ending(death)) for death in culprits),
+        summary=f"{name_rank(first.position)} {say_ending(first)}{rest}{others}",
         evidence=tuple(evidence),
         next_steps=tuple(next_steps),
     )
@@ -79,7 +79,7 @@ def accuse_dead(
 
 def say_ending(death: Death) -> str:
     """Say "exited with code 3 after step 41, 2 s ago"."""
-    step = death.standing.step
+    step = death.position.step
     after = "" if step is None else f" after step {step}"
     return f"{say_how(death)}{after}, {say_duration(death.age_s)} ago"
 
@@ -118,13 +118,13 @@ def ending_evidence(death: Death) -> Evidence:
     )
 
 
-def say_aftermath(standings: Standings, culprits: Sequence[Death]) -> str:
+def say_aftermath(picture: Picture, culprits: Sequence[Death]) -> str:
     """Say what became of the other dead: "6 ranks died of the broken connection", or nothing."""
-    return _count_kinds(_find_others(standings, culprits))
+    return _count_kinds(_find_others(picture, culprits))
 
 
-def _aftermath_evidence(standings: Standings, culprits: Sequence[Death]) -> list[Evidence]:
-    others = _find_others(standings, culprits)
+def _aftermath_evidence(picture: Picture, culprits: Sequence[Death]) -> list[Evidence]:
+    others = _find_others(picture, culprits)
     by_time: dict[str, list[Death]] = {}
     for death in others:
         by_time.setdefault(_say_when(death, culprits[0]), []).append(death)
@@ -135,10 +135,10 @@ def _aftermath_evidence(standings: Standings, culprits: Sequence[Death]) -> list
     return [Evidence(source="aftermath", text=words, ranks=ranks, weight=0.3)]
 
 
-def _find_others(standings: Standings, culprits: Sequence[Death]) -> list[Death]:
+def _find_others(picture: Picture, culprits: Sequence[Death]) -> list[Death]:
     """List the other deaths, the earliest first."""
     accused = {death.rank for death in culprits}
-    return [death for death in find_deaths(standings) if death.rank not in accused]
+    return [death for death in picture.deaths if death.rank not in accused]
 
 
 def _say_when(death: Death, first: Death) -> str:

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.rules import (
     behind_collective,
     busy_loop,
@@ -49,9 +49,8 @@ from watchtower.core.diagnosis.rules import (
     uneven_inputs,
     uninterruptible_io,
 )
-from watchtower.core.diagnosis.standings import Standings
 
-Rule = Callable[[Case, Standings], Finding | None]
+Rule = Callable[[Picture], Finding | None]
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("oom_killed", oom_killed.find),

@@ -6,17 +6,15 @@ one, so they are candidates, never a confident answer.
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
-from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.evidence_wording import (
     advise_wait,
     movement_evidence,
     say_place_of_wait,
 )
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
@@ -29,33 +27,33 @@ PAIR_CEILING = 0.6
 """Of two ranks either may be in a call that the other never makes."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse every rank that answered from outside, else name those that did not answer."""
-    behind = standings.behind
+    behind = picture.sinks
     if not behind:
-        return _name_candidates(standings)
-    known = len(standings.live) + len(find_gave_up(standings))
+        return _name_candidates(picture)
+    known = len(picture.live) + len(picture.gave_up)
     ceiling = PAIR_CEILING if known < 3 else COARSE_CEILING
     return accuse_by_stack(
-        standings,
+        picture,
         behind,
         cause=Cause.BEHIND_COLLECTIVE,
-        says=lambda item: f"{_say_movement(item)}{say_child(standings, item)}",
+        says=lambda item: f"{_say_movement(item)}{say_child(picture, item)}",
         extra=[
             *(movement_evidence(item, 0.0) for item in behind[:3]),
-            *child_evidence(standings, behind[:3]),
+            *child_evidence(picture, behind[:3]),
         ],
-        ceiling=min(ceiling, doubt_crowds(standings, behind)),
+        ceiling=min(ceiling, doubt_crowds(picture, behind)),
         next_steps=_advise(behind[0]),
     )
 
 
-def _name_candidates(standings: Standings) -> Finding | None:
-    silent = standings.unknown
-    if not standings.waiting_without(item.rank for item in silent):
+def _name_candidates(picture: Picture) -> Finding | None:
+    silent = picture.unseen
+    if not picture.waiting_without(item.rank for item in silent):
         return None
     return accuse_by_stack(
-        standings,
+        picture,
         silent,
         cause=Cause.BEHIND_COLLECTIVE,
         ceiling=DOUBT_CEILING,
@@ -63,11 +61,11 @@ def _name_candidates(standings: Standings) -> Finding | None:
     )
 
 
-def _say_movement(standing: Standing) -> str:
-    return "; it is moving" if standing.moving else say_place_of_wait(standing)
+def _say_movement(position: Position) -> str:
+    return "; it is moving" if position.moving else say_place_of_wait(position)
 
 
-def _advise(first: Standing) -> tuple[str, ...]:
+def _advise(first: Position) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
     place = clean(first.reading.where) if first.reading else "its stack"
     return (
@@ -77,7 +75,7 @@ def _advise(first: Standing) -> tuple[str, ...]:
     )
 
 
-def _advise_dump(silent: tuple[Standing, ...]) -> tuple[str, ...]:
+def _advise_dump(silent: tuple[Position, ...]) -> tuple[str, ...]:
     if not silent:
         return ()
     first = silent[0].evidence

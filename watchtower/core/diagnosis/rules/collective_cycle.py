@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import accuse, stack_evidence, where_of
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waiting.callsites import site_of
 from watchtower.core.diagnosis.waiting.crossings import has_many_orders
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
 from watchtower.core.diagnosis.waiting.graph import End, EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.splits import find_split
-from watchtower.core.diagnosis.waiting.transfers import find_missing_sends
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
@@ -40,25 +37,23 @@ MAX_POINTS = 3
 """Wait points named in the summary."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks of the cycle that most others wait for; whoever came first is not known.
 
     Where some of them are on every way round and others are not, those some.
     """
-    if standings.graph is None or standings.once(find_split):
+    if picture.graph is None or picture.split:
         return None
-    cycles = [end for end in standings.graph.ends if end.kind is EndKind.CYCLE]
-    if not cycles or standings.once(find_missing_sends):
+    cycles = [end for end in picture.graph.ends if end.kind is EndKind.CYCLE]
+    if not cycles or picture.missing_sends:
         return None
     # Members that gave no records are waited for, too, and may have come all the same: `certain`.
     cut_ranks = find_cut_ranks(cycles[0])
-    return _accuse(standings, cycles[0], cut_ranks or (), certain=cut_ranks is not None)
+    return _accuse(picture, cycles[0], cut_ranks or (), certain=cut_ranks is not None)
 
 
-def _accuse(
-    standings: Standings, cycle: End, cut_ranks: tuple[int, ...], *, certain: bool
-) -> Finding:
-    members = [standings.by_rank[rank] for rank in cut_ranks or cycle.ranks]
+def _accuse(picture: Picture, cycle: End, cut_ranks: tuple[int, ...], *, certain: bool) -> Finding:
+    members = [picture.by_rank[rank] for rank in cut_ranks or cycle.ranks]
     waits = [_say_point(point, cycle) for point in cycle.points]
     evidence = [
         Evidence(
@@ -75,7 +70,7 @@ def _accuse(
         tier=Tier.WAIT_FOR,
         confidence=weigh(
             evidence,
-            ceiling=_find_ceiling(standings, cycle, cut_ranks) if certain else DOUBT_CEILING,
+            ceiling=_find_ceiling(picture, cycle, cut_ranks) if certain else DOUBT_CEILING,
         ),
         suspects=tuple(
             accuse(item, Cause.COLLECTIVE_CYCLE, _why(item, cycle.points)) for item in members
@@ -93,22 +88,22 @@ def _accuse(
     )
 
 
-def _find_ceiling(standings: Standings, cycle: End, cut_ranks: Sequence[int]) -> float:
+def _find_ceiling(picture: Picture, cycle: End, cut_ranks: Sequence[int]) -> float:
     if len({point.group is None for point in cycle.points}) > 1:
         return MIXED_CEILING
-    return UNTOLD_CEILING if _may_be_one(standings, cycle, cut_ranks) else 1.0
+    return UNTOLD_CEILING if _may_be_one(picture, cycle, cut_ranks) else 1.0
 
 
-def _may_be_one(standings: Standings, cycle: End, cut_ranks: Sequence[int]) -> bool:
+def _may_be_one(picture: Picture, cycle: End, cut_ranks: Sequence[int]) -> bool:
     """Tell whether one rank may have led all into a circle of collectives.
 
     Not where all are at one place of their program, and not where counts show two orders.
     """
     if len(cut_ranks) <= SHORT_CIRCLE or cycle.points[0].group is None:
         return False
-    assert standings.records is not None
-    sites = {site_of(standings.by_rank[rank]) for rank in cut_ranks}
-    return len(sites) > 1 and not has_many_orders(standings.records, cycle, cut_ranks)
+    assert picture.records is not None
+    sites = {site_of(picture.by_rank[rank]) for rank in cut_ranks}
+    return len(sites) > 1 and not has_many_orders(picture.records, cycle, cut_ranks)
 
 
 def _say_point(point: WaitPoint, cycle: End) -> str:
@@ -119,7 +114,7 @@ def _say_point(point: WaitPoint, cycle: End) -> str:
     return f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
 
 
-def _why(standing: Standing, points: tuple[WaitPoint, ...]) -> str:
-    own = [point for point in points if standing.rank in point.waiting]
-    place = f" at {where_of(standing)}" if where_of(standing) else ""
+def _why(position: Position, points: tuple[WaitPoint, ...]) -> str:
+    own = [point for point in points if position.rank in point.waiting]
+    place = f" at {where_of(position)}" if where_of(position) else ""
     return f"waits in {join_words([name_point(point) for point in own])}{place}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
 from watchtower.core.diagnosis.evidence_wording import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.workers import (
     Worker,
     find_stuck_worker,
@@ -26,18 +25,18 @@ FED_CEILING = 0.8
 that a child, which may have filled it, is dead."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks whose stacks are in an input pipeline."""
-    loading = [item for item in standings.behind if _is_loading(item)]
+    loading = [item for item in picture.sinks if _is_loading(item)]
     ceiling = 1.0
     if not loading:
-        loading = [item for item in standings.behind if _was_fed(standings, item)]
+        loading = [item for item in picture.sinks if _was_fed(picture, item)]
         ceiling = FED_CEILING
     if not loading:
         return None
-    workers = {item.rank: find_stuck_worker(standings.stacks, item) for item in loading}
+    workers = {item.rank: find_stuck_worker(picture.stacks, item) for item in loading}
     return accuse_by_stack(
-        standings,
+        picture,
         loading,
         cause=Cause.DATALOADER_STALL,
         says=lambda item: _say_worker(workers[item.rank]) or say_place_of_wait(item),
@@ -45,25 +44,25 @@ def find(case: Case, standings: Standings) -> Finding | None:
             evidence for item in loading for evidence in worker_evidence(item, workers[item.rank])
         ],
         ceiling=ceiling,
-        next_steps=_advise(loading[0], workers[loading[0].rank], standings.step),
+        next_steps=_advise(loading[0], workers[loading[0].rank], picture.step),
     )
 
 
-def _is_loading(standing: Standing) -> bool:
+def _is_loading(position: Position) -> bool:
     """Tell whether it waits for data; one that computes all the time only has such a name."""
-    if standing.reading is None or standing.frame_class is not FrameClass.DATALOADER:
+    if position.reading is None or position.frame_class is not FrameClass.DATALOADER:
         return False
-    return not (standing.spins and standing.reading.by_name)
+    return not (position.spins and position.reading.by_name)
 
 
-def _was_fed(standings: Standings, standing: Standing) -> bool:
+def _was_fed(picture: Picture, position: Position) -> bool:
     """Tell whether it takes from a queue of processes while a child of it is dead.
 
     A loop that gets its input from its own processes has a data loader, whatever it is called.
     """
-    if not takes_from_process(standing) or standing.frame_class not in UNNAMED:
+    if not takes_from_process(position) or position.frame_class not in UNNAMED:
         return False
-    worker = find_stuck_worker(standings.stacks, standing)
+    worker = find_stuck_worker(picture.stacks, position)
     return worker is not None and worker.is_dead
 
 
@@ -71,7 +70,7 @@ def _say_worker(worker: Worker | None) -> str:
     return f"; its worker {worker.says}" if worker else ""
 
 
-def _advise(first: Standing, worker: Worker | None, made: int | None) -> tuple[str, ...]:
+def _advise(first: Position, worker: Worker | None, made: int | None) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
     # Of a suspect without heartbeats it is not known that it has made that step.
     step = "" if made is None or first.step is None else f" before step {made}"

@@ -6,14 +6,11 @@ is gone, missing or held can one of them be the rank's own trouble.
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.death import find_deaths
-from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
-from watchtower.core.diagnosis.standing import Place
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.core.reading.exits import DeathKind
@@ -23,19 +20,19 @@ CONSEQUENTIAL_CEILING = 0.6
 """A connection error while everyone else lives: the other end may lie outside the job."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that raised first."""
-    culprits = find_culprits(case, standings)
+    culprits = picture.first_hand
     if not culprits:
-        return _find_leavers(case, standings)
+        return _find_leavers(picture)
     first = culprits[0]
     if first.kind not in {DeathKind.OWN_EXCEPTION, DeathKind.CONSEQUENTIAL}:
         return None
     return accuse_dead(
-        standings,
+        picture,
         culprits,
         cause=Cause.EXCEPTION,
-        ceiling=1.0 if first.kind is DeathKind.OWN_EXCEPTION else _find_doubt(standings),
+        ceiling=1.0 if first.kind is DeathKind.OWN_EXCEPTION else _find_doubt(picture),
         next_steps=(
             f"read the traceback in the output of rank {first.rank} on "
             f"{clean(first.node, 64) or 'its node'}",
@@ -44,14 +41,14 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _find_leavers(case: Case, standings: Standings) -> Finding | None:
+def _find_leavers(picture: Picture) -> Finding | None:
     """Accuse ranks whose program ended so while their process cannot end."""
-    raised = [leaver for leaver in find_leavers(case, standings) if leaver.raised]
+    raised = [leaver for leaver in find_leavers(picture) if leaver.raised]
     if not raised:
         return None
-    first = raised[0].standing
+    first = raised[0].position
     return accuse_leavers(
-        standings,
+        picture,
         raised,
         cause=Cause.EXCEPTION,
         next_steps=(
@@ -63,7 +60,7 @@ def _find_leavers(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _find_doubt(standings: Standings) -> float:
-    others = standings.at(Place.MISSING, Place.HELD, Place.UNKNOWN)
-    alone = len(find_deaths(standings)) == 1 and not others
+def _find_doubt(picture: Picture) -> float:
+    others = picture.missing or picture.at(Place.CANNOT_RUN, Place.UNSEEN)
+    alone = len(picture.deaths) == 1 and not others
     return CONSEQUENTIAL_CEILING if alone else DOUBT_CEILING

@@ -6,13 +6,12 @@ collective without them, or have died of their leaving.
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.death import Death, find_deaths
+from watchtower.core.diagnosis.deaths.death import Death
 from watchtower.core.diagnosis.deaths.launcher import find_put_to_death
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.leavers import accuse_leavers, find_leavers
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.core.reading.exits import DeathKind
@@ -22,15 +21,15 @@ AFTERWARDS_CEILING = 0.75
 """Nobody waits any more; connection errors may also come from an untidy end of the job."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that left."""
-    deaths = find_deaths(standings)
+    deaths = picture.deaths
     left = [death for death in deaths if death.kind is DeathKind.CLEAN]
     if not deaths:
-        return _find_leavers(case, standings)
+        return _find_leavers(picture)
     if not left or _is_another_reason(deaths):
         return None
-    waiting = [item for item in standings.waiting if not item.presumed]
+    waiting = [item for item in picture.waiting if not item.presumed]
     victims = [death for death in deaths if _followed(death, left)]
     if not waiting and not victims:
         return None
@@ -39,7 +38,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         ceiling = DOUBT_CEILING
     node = clean(left[0].node, 64) or "its node"
     return accuse_dead(
-        standings,
+        picture,
         left,
         cause=Cause.EXITED_EARLY,
         ceiling=ceiling,
@@ -51,15 +50,15 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _find_leavers(case: Case, standings: Standings) -> Finding | None:
+def _find_leavers(picture: Picture) -> Finding | None:
     """Accuse ranks that left without an exception while their process cannot end."""
-    left = [leaver for leaver in find_leavers(case, standings) if not leaver.raised]
+    left = [leaver for leaver in find_leavers(picture) if not leaver.raised]
     if not left:
         return None
-    first = left[0].standing
+    first = left[0].position
     node = clean(first.evidence.node, 64) or "its node"
     return accuse_leavers(
-        standings,
+        picture,
         left,
         cause=Cause.EXITED_EARLY,
         next_steps=(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.phrases import clean
 from watchtower.core.reading.frames import describe_place
 from watchtower.wire.dumps import RankDump, ThreadDump
@@ -23,18 +22,18 @@ WAITING_CEILING = 0.6
 """Its main thread is inside a collective and may wait for others as well."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks in which one thread holds the GIL in native code in every dump."""
-    stacks = {stack.digest: stack for stack in case.stacks}
-    places = (*standings.behind, *standings.unknown, *standings.waiting)
+    stacks = {stack.digest: stack for stack in picture.case.stacks}
+    places = (*picture.sinks, *picture.unseen, *picture.waiting)
     held = {item.rank: owner for item in places if (owner := _find_owner(item))}
     suspects = [item for item in places if item.rank in held]
-    outside = [item for item in suspects if item.place is not Place.WAITING]
-    if not suspects or (not outside and standings.behind):
+    outside = [item for item in suspects if item.place is not Place.INSIDE]
+    if not suspects or (not outside and picture.sinks):
         return None
     suspects = outside or suspects
     finding = accuse_by_stack(
-        standings,
+        picture,
         suspects,
         cause=Cause.GIL_HELD,
         extra=[_evidence(item, held[item.rank], stacks) for item in suspects[:3]],
@@ -55,14 +54,14 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _find_owner(standing: Standing) -> ThreadDump | None:
+def _find_owner(position: Position) -> ThreadDump | None:
     """Find the thread that owned the lock at one line in the last two dumps."""
-    owners = [_owner_of(dump) for dump in standing.evidence.dumps[-2:]]
+    owners = [_owner_of(dump) for dump in position.evidence.dumps[-2:]]
     if len(owners) < 2 or owners[0] is None or owners[1] is None:
         return None
     stays = (owners[0].name, owners[0].digest) == (owners[1].name, owners[1].digest)
     # The main thread at work in Python owns the lock too; asleep it has no reason to.
-    return owners[1] if stays and (not owners[1].main or standing.asleep) else None
+    return owners[1] if stays and (not owners[1].main or position.asleep) else None
 
 
 def _owner_of(dump: RankDump) -> ThreadDump | None:
@@ -79,10 +78,10 @@ def _say_owner(owner: ThreadDump, stacks: dict[str, Stack]) -> str:
     return f"{who} keeps the GIL" + (f" at {clean(place, 120)}" if place else "")
 
 
-def _evidence(standing: Standing, owner: ThreadDump, stacks: dict[str, Stack]) -> Evidence:
+def _evidence(position: Position, owner: ThreadDump, stacks: dict[str, Stack]) -> Evidence:
     return Evidence(
         source="gil",
-        text=f"rank {standing.rank}: {_say_owner(owner, stacks)}, in two dumps",
-        ranks=str(standing.rank),
+        text=f"rank {position.rank}: {_say_owner(owner, stacks)}, in two dumps",
+        ranks=str(position.rank),
         weight=OWNER_WEIGHT,
     )

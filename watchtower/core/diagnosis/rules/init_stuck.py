@@ -6,11 +6,10 @@ is still there while most of the others are further.
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, are_awaited
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.core.reading.frames import FrameClass
@@ -20,25 +19,25 @@ LATECOMER_CEILING = 0.7
 """Still in set-up while others are further: it may be creating a group they do not need."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that are not in set-up while the others are, or the reverse."""
-    in_init = [item for item in standings.waiting if item.frame_class is FrameClass.INIT]
+    in_init = [item for item in picture.waiting if item.frame_class is FrameClass.INIT]
     if not in_init:
         return None
-    if len(in_init) == len(standings.waiting):
-        return _accuse_absent(standings, in_init)
-    return _accuse_latecomers(standings, in_init)
+    if len(in_init) == len(picture.waiting):
+        return _accuse_absent(picture, in_init)
+    return _accuse_latecomers(picture, in_init)
 
 
-def _accuse_absent(standings: Standings, in_init: list[Standing]) -> Finding | None:
-    absent = standings.at(Place.BEHIND)
+def _accuse_absent(picture: Picture, in_init: list[Position]) -> Finding | None:
+    absent = picture.at(Place.ELSEWHERE)
     evidence = Evidence(
         source="startup",
         text="no rank has passed set-up yet",
-        weight=0.5 if all(item.step is None for item in standings.by_rank.values()) else 0.0,
+        weight=0.5 if all(item.step is None for item in picture.by_rank.values()) else 0.0,
     )
     return accuse_by_stack(
-        standings,
+        picture,
         absent,
         cause=Cause.INIT_STUCK,
         tier=Tier.NEVER_CAME,
@@ -48,35 +47,35 @@ def _accuse_absent(standings: Standings, in_init: list[Standing]) -> Finding | N
     )
 
 
-def _accuse_latecomers(standings: Standings, in_init: list[Standing]) -> Finding | None:
-    if _are_kept(standings, in_init):
+def _accuse_latecomers(picture: Picture, in_init: list[Position]) -> Finding | None:
+    if _are_kept(picture, in_init):
         return None
-    further = len(standings.waiting) - len(in_init)
+    further = len(picture.waiting) - len(in_init)
     return accuse_by_stack(
-        standings,
+        picture,
         in_init,
         cause=Cause.INIT_STUCK,
         tier=Tier.NEVER_CAME,
-        next_steps=_advise_group(in_init[0]) if _has_stepped(standings) else _advise(in_init),
+        next_steps=_advise_group(in_init[0]) if _has_stepped(picture) else _advise(in_init),
         ceiling=LATECOMER_CEILING if further > len(in_init) else DOUBT_CEILING,
     )
 
 
-def _are_kept(standings: Standings, in_init: list[Standing]) -> bool:
+def _are_kept(picture: Picture, in_init: list[Position]) -> bool:
     """Tell whether they may wait themselves: for a member of a new group that has not come.
 
     Set-up is no collective that records show, so only who is elsewhere, or gone, is known.
     """
-    if are_awaited(standings, in_init) and not standings.behind:
+    if are_awaited(picture, in_init) and not picture.sinks:
         return False
-    return bool(standings.at(Place.BEHIND, Place.HELD, Place.GONE, Place.MISSING))
+    return bool(picture.at(Place.ELSEWHERE, Place.CANNOT_RUN, Place.ABSENT))
 
 
-def _has_stepped(standings: Standings) -> bool:
-    return any(item.step is not None for item in standings.waiting)
+def _has_stepped(picture: Picture) -> bool:
+    return any(item.step is not None for item in picture.waiting)
 
 
-def _advise_group(first: Standing) -> tuple[str, ...]:
+def _advise_group(first: Position) -> tuple[str, ...]:
     """Advise on set-up in the middle of a job: it makes a group of its own there."""
     place = clean(first.reading.where) if first.reading else "its stack"
     return (
@@ -86,7 +85,7 @@ def _advise_group(first: Standing) -> tuple[str, ...]:
     )
 
 
-def _advise(suspects: tuple[Standing, ...] | list[Standing]) -> tuple[str, ...]:
+def _advise(suspects: tuple[Position, ...] | list[Position]) -> tuple[str, ...]:
     if not suspects:
         return ()
     node = clean(suspects[0].evidence.node, 64) or "its node"

@@ -5,12 +5,11 @@ A thread that runs, holds the GIL or is on its way may release it, and then this
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.evidence_wording import advise_wait, say_place_of_wait
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standing import Shape, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.workers import child_evidence, say_child
 from watchtower.core.phrases import clean
 from watchtower.core.reading.frames import FrameClass
@@ -23,10 +22,10 @@ MEANINGLESS = frozenset({FrameClass.USER, FrameClass.LOCK, FrameClass.NONE, Fram
 LOCK_WEIGHT = 0.5
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that stay at one lock while nothing in their process moves."""
     # Asleep in a futex under the user's line is `irecv(...).wait()`, too: in doubt, an alternative.
-    candidates = (standings.behind, standings.overshadowed)
+    candidates = (picture.sinks, picture.secondary)
     locked = next(filter(None, ([i for i in c if _is_deadlocked(i)] for c in candidates)), None)
     if not locked:
         return None
@@ -34,15 +33,15 @@ def find(case: Case, standings: Standings) -> Finding | None:
     node = clean(first.evidence.node, 64) or "its node"
     place = clean(first.reading.where) if first.reading else "its stack"
     return accuse_by_stack(
-        standings,
+        picture,
         locked,
         cause=Cause.LOCK_DEADLOCK,
-        says=lambda item: f"{say_place_of_wait(item)}{say_child(standings, item)}",
+        says=lambda item: f"{say_place_of_wait(item)}{say_child(picture, item)}",
         extra=[
             *(_lock_evidence(item) for item in locked[:3]),
-            *child_evidence(standings, locked[:3]),
+            *child_evidence(picture, locked[:3]),
         ],
-        ceiling=doubt_crowds(standings, locked),
+        ceiling=doubt_crowds(picture, locked),
         next_steps=(
             advise_wait(first)
             or f"read the code around {place}: which lock is taken there, and is it held by a "
@@ -52,10 +51,10 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _is_deadlocked(standing: Standing) -> bool:
-    waits = standing.frame_class in MEANINGLESS and standing.wait.wait_class == "lock"
-    stays = standing.shape is Shape.SAME and standing.asleep and not standing.moving
-    dumps = standing.evidence.dumps[-2:]
+def _is_deadlocked(position: Position) -> bool:
+    waits = position.frame_class in MEANINGLESS and position.wait.wait_class == "lock"
+    stays = position.shape is Shape.SAME and position.asleep and not position.moving
+    dumps = position.evidence.dumps[-2:]
     kernels = {dump.kernel.syscall or dump.kernel.wchan for dump in dumps}
     return waits and stays and len(kernels) == 1 and not _may_be_released(dumps)
 
@@ -74,13 +73,13 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
     return runs or others[0] != others[-1]
 
 
-def _lock_evidence(standing: Standing) -> Evidence:
-    dump = standing.last_dump
+def _lock_evidence(position: Position) -> Evidence:
+    dump = position.last_dump
     others = len(dump.threads) - 1 if dump else 0
     rest = f"other Python threads that stay too: {others}" if others else "no other Python thread"
     return Evidence(
         source="threads",
-        text=f"rank {standing.rank}: waits for a lock in both dumps, {rest}",
-        ranks=str(standing.rank),
+        text=f"rank {position.rank}: waits for a lock in both dumps, {rest}",
+        ranks=str(position.rank),
         weight=LOCK_WEIGHT,
     )

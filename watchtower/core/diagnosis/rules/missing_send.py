@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import accuse, name_rank, stack_evidence, where_of
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.waiting.splits import Ground, find_split
-from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.waiting.splits import Ground
+from watchtower.core.diagnosis.waiting.transfers import MissingSend
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
@@ -18,10 +17,10 @@ AHEAD_WEIGHT = 0.5
 """The sender is past the place where it should have sent."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the senders that are past a message which is still waited for."""
-    missing = standings.once(find_missing_sends)
-    split = standings.once(find_split) if missing else None
+    missing = picture.missing_sends
+    split = picture.split if missing else None
     if not missing or (split is not None and split.ground is Ground.RECORDS):
         return None  # or the messages are not sent because a rank is in another call
     most = max(len(each.reasons) for each in missing)
@@ -29,16 +28,16 @@ def find(case: Case, standings: Standings) -> Finding | None:
     # Both ends of an exchange may look ahead of each other: then neither is named for sure.
     crossed = {each.sender for each in missing} & {each.receiver for each in missing}
     first = missing[0]
-    sender = standings.by_rank[first.sender]
+    sender = picture.by_rank[first.sender]
     evidence = [item for each in missing for item in _quote(each)]
-    evidence += stack_evidence(sender) + stack_evidence(standings.by_rank[first.receiver])
-    waiting = standings.waiting_without(each.sender for each in missing)
+    evidence += stack_evidence(sender) + stack_evidence(picture.by_rank[first.receiver])
+    waiting = picture.waiting_without(each.sender for each in missing)
     return Finding(
         cause=Cause.MISSING_SEND,
         tier=Tier.WAIT_FOR,
         confidence=weigh(evidence, ceiling=DOUBT_CEILING if crossed else 1.0),
         suspects=tuple(
-            accuse(standings.by_rank[each.sender], Cause.MISSING_SEND, _why(each))
+            accuse(picture.by_rank[each.sender], Cause.MISSING_SEND, _why(each))
             for each in {each.sender: each for each in missing}.values()
         ),
         summary=(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.accusation import accuse_by_stack, doubt_crowds
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standing import Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.phrases import clean
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause, Evidence
@@ -16,20 +15,20 @@ SOCKET_WEIGHT = 0.45
 UNNAMED = frozenset({FrameClass.USER, FrameClass.NONE})
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that stay in a network call."""
-    remote = [item for item in standings.behind if _waits_for_network(item)]
+    remote = [item for item in picture.sinks if _waits_for_network(item)]
     if not remote:
         return None
     first = remote[0]
     node = clean(first.evidence.node, 64) or "its node"
     peer = clean(first.kernel.target, 120)
     return accuse_by_stack(
-        standings,
+        picture,
         remote,
         cause=Cause.NETWORK_WAIT,
         extra=[_socket_evidence(item) for item in remote[:3]],
-        ceiling=doubt_crowds(standings, remote),
+        ceiling=doubt_crowds(picture, remote),
         next_steps=(
             f"look at the other end of {peer} from {node}"
             if peer
@@ -39,25 +38,25 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _waits_for_network(standing: Standing) -> bool:
-    if not standing.asleep or not standing.unchanged:
+def _waits_for_network(position: Position) -> bool:
+    if not position.asleep or not position.unchanged:
         return False
-    if standing.frame_class is FrameClass.NETWORK:
-        return standing.wait.wait_class in {"network", "local", "poll", "lock", ""}
-    return standing.frame_class in UNNAMED and standing.wait.wait_class == "network"
+    if position.frame_class is FrameClass.NETWORK:
+        return position.wait.wait_class in {"network", "local", "poll", "lock", ""}
+    return position.frame_class in UNNAMED and position.wait.wait_class == "network"
 
 
-def _socket_evidence(standing: Standing) -> Evidence:
+def _socket_evidence(position: Position) -> Evidence:
     return Evidence(
         source="network",
-        text=f"rank {standing.rank}: {_name_thread(standing)} stays in a network call",
-        ranks=str(standing.rank),
+        text=f"rank {position.rank}: {_name_thread(position)} stays in a network call",
+        ranks=str(position.rank),
         weight=SOCKET_WEIGHT,
     )
 
 
-def _name_thread(standing: Standing) -> str:
-    dump, stack = standing.last_dump, standing.stack
+def _name_thread(position: Position) -> str:
+    dump, stack = position.last_dump, position.stack
     threads = dump.threads if dump else ()
     inside = [thread for thread in threads if stack and thread.digest == stack.digest]
     named = inside and not any(thread.main for thread in inside)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.death import find_deaths
 from watchtower.core.diagnosis.evidence_wording import accuse, peers_evidence, ranks_of, say_others
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -29,17 +27,17 @@ MAX_NAMED = 4
 """Nodes named in a summary; the others are counted."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse every rank of the nodes that fell silent with the job."""
-    lost = find_lost_nodes(case, standings)
-    if not lost or not _are_missed(standings):
+    lost = find_lost_nodes(picture)
+    if not lost or not _are_missed(picture):
         return None
     together = [node for node in lost if node.with_the_job]
     accused = together or list(lost)
     suspects = [item for node in accused for item in node.ranks]
-    evidence = [_evidence(case, node) for node in accused]
-    evidence += peers_evidence(standings, suspects)
-    doubtful = not together or _somebody_else_is_behind(standings, suspects)
+    evidence = [_evidence(picture, node) for node in accused]
+    evidence += peers_evidence(picture, suspects)
+    doubtful = not together or _somebody_else_is_behind(picture, suspects)
     names = _name(accused)
     return Finding(
         cause=Cause.NODE_LOST,
@@ -50,7 +48,7 @@ def find(case: Case, standings: Standings) -> Finding | None:
         ),
         summary=(
             f"{names} stopped reporting {say_duration(accused[0].silent_for_s)} ago with "
-            f"{name_ranks(item.rank for item in suspects)}{say_others(standings, suspects)}"
+            f"{name_ranks(item.rank for item in suspects)}{say_others(picture, suspects)}"
         ),
         evidence=tuple(evidence),
         next_steps=(
@@ -61,14 +59,14 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _are_missed(standings: Standings) -> bool:
+def _are_missed(picture: Picture) -> bool:
     """Whether somebody waits for the ranks of a lost node, or died of their silence."""
-    deaths = find_deaths(standings)
-    return bool(standings.waiting) or any(death.kind is DeathKind.CONSEQUENTIAL for death in deaths)
+    deaths = picture.deaths
+    return bool(picture.waiting) or any(death.kind is DeathKind.CONSEQUENTIAL for death in deaths)
 
 
-def _somebody_else_is_behind(standings: Standings, suspects: Sequence[object]) -> bool:
-    return any(item not in suspects for item in standings.behind)
+def _somebody_else_is_behind(picture: Picture, suspects: Sequence[object]) -> bool:
+    return any(item not in suspects for item in picture.sinks)
 
 
 def _name(lost: Sequence[LostNode]) -> str:
@@ -81,11 +79,11 @@ def _why(lost: LostNode) -> str:
     return f"its node has not reported for {say_duration(lost.silent_for_s)}"
 
 
-def _evidence(case: Case, lost: LostNode) -> Evidence:
+def _evidence(picture: Picture, lost: LostNode) -> Evidence:
     when = (
-        f"the job stopped {say_duration(case.stalled_for_s)} ago"
+        f"the job stopped {say_duration(picture.case.stalled_for_s)} ago"
         if lost.with_the_job
-        else f"the job still stepped until {say_duration(case.stalled_for_s)} ago"
+        else f"the job still stepped until {say_duration(picture.case.stalled_for_s)} ago"
     )
     return Evidence(
         source="node",

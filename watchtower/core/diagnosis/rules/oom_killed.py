@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.phrases import clean
 from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks whose nodes have evidence of an OOM kill."""
-    culprits = find_culprits(case, standings)
+    culprits = picture.first_hand
     if not culprits or culprits[0].kind is not DeathKind.OOM:
         return None
     node = clean(culprits[0].node, 64) or "its node"
     return accuse_dead(
-        standings,
+        picture,
         culprits,
         cause=Cause.OOM_KILLED,
         next_steps=(

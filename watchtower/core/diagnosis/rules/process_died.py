@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths.death import Death
-from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.deaths.wording import accuse_dead
 from watchtower.core.diagnosis.finding import Finding
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.phrases import clean
 from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
@@ -32,13 +30,13 @@ ADVICE = {
 }
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks whose deaths explain the others."""
-    culprits = find_culprits(case, standings)
+    culprits = picture.first_hand
     if not culprits or culprits[0].kind not in KINDS:
         return None
     return accuse_dead(
-        standings,
+        picture,
         culprits,
         cause=Cause.PROCESS_DIED,
         next_steps=(_advise(culprits[0]), "restart the job from its last checkpoint"),

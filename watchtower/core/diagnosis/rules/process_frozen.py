@@ -6,23 +6,22 @@ call it was caught in. The agent asks the cgroup; older kernels also have a func
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.held_ranks import accuse_held
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.phrases import clean
 from watchtower.wire.verdict import Cause
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse frozen ranks while others are not frozen."""
-    frozen = [item for item in standings.live if item.is_frozen]
-    if not frozen or len(frozen) == len(standings.live):  # the whole job: suspended
+    frozen = [item for item in picture.live if item.is_frozen]
+    if not frozen or len(frozen) == len(picture.live):  # the whole job: suspended
         return None
     first = frozen[0].evidence
     node = clean(first.node, 64) or "its node"
     return accuse_held(
-        standings,
+        picture,
         frozen,
         cause=Cause.PROCESS_FROZEN,
         state=f"is {frozen[0].wait.says}",

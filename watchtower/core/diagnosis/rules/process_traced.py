@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.held_ranks import accuse_held, is_suspended
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.phrases import clean
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -16,20 +15,20 @@ ATTACHED_WEIGHT = 0.7
 """A tracer is attached but lets the process run: it may only watch."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse ranks that a tracer holds, or watches while they are behind and do not move."""
-    traced = [item for item in standings.live if _is_held(item)]
+    traced = [item for item in picture.live if _is_held(item)]
     weight = HELD_WEIGHT
     if not traced:
-        traced = [item for item in standings.live if _is_watched(item)]
+        traced = [item for item in picture.live if _is_watched(item)]
         weight = ATTACHED_WEIGHT
-    if not traced or is_suspended(standings):
+    if not traced or is_suspended(picture):
         return None
     first = traced[0]
     tracer = _name_tracer(first)
     node = clean(first.evidence.node, 64) or "its node"
     return accuse_held(
-        standings,
+        picture,
         traced,
         cause=Cause.PROCESS_TRACED,
         state=f"is traced by {tracer}",
@@ -41,18 +40,18 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _is_held(standing: Standing) -> bool:
-    return standing.place is Place.HELD and standing.state is ProcessState.TRACED
+def _is_held(position: Position) -> bool:
+    return position.place is Place.CANNOT_RUN and position.state is ProcessState.TRACED
 
 
-def _is_watched(standing: Standing) -> bool:
-    attached = standing.kernel.tracer_pid != 0 and standing.state is not ProcessState.STOPPED
-    elsewhere = standing.place in {Place.BEHIND, Place.UNKNOWN}
-    return attached and elsewhere and not standing.moving
+def _is_watched(position: Position) -> bool:
+    attached = position.kernel.tracer_pid != 0 and position.state is not ProcessState.STOPPED
+    elsewhere = position.place in {Place.ELSEWHERE, Place.UNSEEN}
+    return attached and elsewhere and not position.moving
 
 
-def _name_tracer(standing: Standing) -> str:
-    kernel = standing.kernel
+def _name_tracer(position: Position) -> str:
+    kernel = position.kernel
     if not kernel.tracer_pid:
         return "another process"
     name = clean(kernel.tracer_name, 64)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from math import comb
 from statistics import median
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import (
     accuse,
     movement_evidence,
@@ -20,8 +19,8 @@ from watchtower.core.diagnosis.evidence_wording import (
     where_of,
 )
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import clean, say_slower
 from watchtower.core.ranksets import format_ranks
@@ -47,9 +46,9 @@ PAIR_CEILING = 0.7
 """Of two ranks one always waits less."""
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse the ranks that wait least, if the others wait much."""
-    counted = [item for item in standings.live if item.evidence.looks >= MIN_LOOKS]
+    counted = [item for item in picture.live if item.evidence.looks >= MIN_LOOKS]
     if len(counted) < 2:
         return None
     usual = median(_share(item) for item in counted)
@@ -59,8 +58,8 @@ def find(case: Case, standings: Standings) -> Finding | None:
     if usual < OTHERS_WAIT or not slow or len(slow) > max(1, MAX_SHARE * len(counted)):
         return None
     others = [item for item in counted if item not in slow]
-    uncounted = len(standings.live) - len(counted)
-    evidence = [_count_evidence(slow, others), _pace_evidence(case)]
+    uncounted = len(picture.live) - len(counted)
+    evidence = [_count_evidence(slow, others), _pace_evidence(picture)]
     for item in slow[:3]:
         evidence += _quote_work(item)
         evidence.append(movement_evidence(item, 0.0))
@@ -73,17 +72,17 @@ def find(case: Case, standings: Standings) -> Finding | None:
         suspects=tuple(accuse(item, Cause.STRAGGLER, _why(item)) for item in slow),
         summary=(
             f"{name_rank(first)} {_why(first)}{say_likewise(slow)}; the others wait for it, and "
-            f"{say_slower(case.slowdown, case.typical_step_s)}"
+            f"{say_slower(picture.case.slowdown, picture.case.typical_step_s)}"
         ),
         evidence=tuple(evidence),
-        next_steps=_advise(case, first),
+        next_steps=_advise(picture, first),
     )
 
 
-def _waits_little(standing: Standing, usual: float, among: int) -> bool:
-    evidence = standing.evidence
+def _waits_little(position: Position, usual: float, among: int) -> bool:
+    evidence = position.evidence
     chance = find_chance(evidence.waits, evidence.looks, usual) * among
-    return _share(standing) <= WAITS_LEAST * usual and chance <= MAX_CHANCE
+    return _share(position) <= WAITS_LEAST * usual and chance <= MAX_CHANCE
 
 
 def find_chance(waits: int, looks: int, usual: float) -> float:
@@ -91,16 +90,16 @@ def find_chance(waits: int, looks: int, usual: float) -> float:
     return sum(comb(looks, n) * usual**n * (1 - usual) ** (looks - n) for n in range(waits + 1))
 
 
-def _share(standing: Standing) -> float:
-    return standing.evidence.waits / standing.evidence.looks
+def _share(position: Position) -> float:
+    return position.evidence.waits / position.evidence.looks
 
 
-def _why(standing: Standing) -> str:
-    evidence = standing.evidence
+def _why(position: Position) -> str:
+    evidence = position.evidence
     return f"was waiting in {evidence.waits} of {evidence.looks} looks"
 
 
-def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evidence:
+def _count_evidence(slow: Sequence[Position], others: Sequence[Position]) -> Evidence:
     return Evidence(
         source="stacks",
         text=(
@@ -112,39 +111,39 @@ def _count_evidence(slow: Sequence[Standing], others: Sequence[Standing]) -> Evi
     )
 
 
-def _say_range(others: Sequence[Standing]) -> str:
+def _say_range(others: Sequence[Position]) -> str:
     shares = sorted(map(_share, others))
     least, most = f"{shares[0]:.0%}", f"{shares[-1]:.0%}"
     return least if least == most else f"{least} to {most}"
 
 
-def _pace_evidence(case: Case) -> Evidence:
-    text = say_slower(case.slowdown, case.typical_step_s)
+def _pace_evidence(picture: Picture) -> Evidence:
+    text = say_slower(picture.case.slowdown, picture.case.typical_step_s)
     return Evidence(source="heartbeat", text=text, weight=0.3)
 
 
-def _quote_work(standing: Standing) -> tuple[Evidence, ...]:
+def _quote_work(position: Position) -> tuple[Evidence, ...]:
     """Quote the last stack if it shows the rank at work: it had to be somewhere."""
-    if standing.place is Place.WAITING:
+    if position.place is Place.INSIDE:
         return ()
     return tuple(
         Evidence(source=item.source, text=item.text, ranks=item.ranks, weight=0.0)
-        for item in stack_evidence(standing)
+        for item in stack_evidence(position)
     )
 
 
-def _advise(case: Case, first: Standing) -> tuple[str, ...]:
+def _advise(picture: Picture, first: Position) -> tuple[str, ...]:
     node = clean(first.evidence.node, 64) or "its node"
     return (
-        _say_where_to_look(case, first, node),
+        _say_where_to_look(picture, first, node),
         f"`py-spy top --pid {first.evidence.pid}` on {node} shows where rank {first.rank} spends "
         "its time",
     )
 
 
-def _say_where_to_look(case: Case, first: Standing, node: str) -> str:
+def _say_where_to_look(picture: Picture, first: Position, node: str) -> str:
     """Name what the last stack shows it busy with; only one that computes may have a slow GPU."""
-    if first.place is not Place.WAITING and first.reading is not None:
+    if first.place is not Place.INSIDE and first.reading is not None:
         at = where_of(first)
         if first.frame_class is FrameClass.DATALOADER:
             return (

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.evidence_wording import MAX_WAITS, name_wait, name_waits
 from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waiting.callsites import site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
-from watchtower.core.diagnosis.waiting.splits import find_split
 from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, join_words, say_duration
@@ -59,38 +57,38 @@ NEXT_STEPS = (
 )
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Say that nobody is the laggard, where that is known of every live rank."""
-    live = standings.live
-    if len(live) < 2 or len(standings.waiting) < len(live) or standings.once(find_split):
+    live = picture.live
+    if len(live) < 2 or len(picture.waiting) < len(live) or picture.split:
         return None
-    if len(live) < len(standings.by_rank) or any(_has_other_reason(item) for item in live):
+    if len(live) < len(picture.by_rank) or any(_has_other_reason(item) for item in live):
         return None
-    if standings.graph is not None and standings.graph.points:
-        return _find_by_records(case, standings)
-    return _find_by_stacks(case, standings)
+    if picture.graph is not None and picture.graph.points:
+        return _find_by_records(picture)
+    return _find_by_stacks(picture)
 
 
-def _has_other_reason(standing: Standing) -> bool:
+def _has_other_reason(position: Position) -> bool:
     """Tell whether it waits only by inference, or for the kernel rather than for ranks."""
-    held = standing.is_frozen or standing.state is ProcessState.UNINTERRUPTIBLE
-    return standing.presumed or held
+    held = position.is_frozen or position.state is ProcessState.UNINTERRUPTIBLE
+    return position.presumed or held
 
 
-def _find_by_records(case: Case, standings: Standings) -> Finding | None:
-    assert standings.graph is not None
-    assert standings.records is not None
-    ends = standings.graph.ends
-    if any(end.kind is not EndKind.POINT for end in ends) or standings.records.advancing:
+def _find_by_records(picture: Picture) -> Finding | None:
+    assert picture.graph is not None
+    assert picture.records is not None
+    ends = picture.graph.ends
+    if any(end.kind is not EndKind.POINT for end in ends) or picture.records.advancing:
         return None
-    if len(standings.graph.blocked_in) < len(standings.live):
+    if len(picture.graph.blocked_in) < len(picture.live):
         return None
     first = ends[0]
     # A call that is only queued may have not begun on one device: then that one is the laggard.
     certain = all(end.certain for end in ends)
     did = "entered" if certain else "called (whether it has begun is not recorded)"
     points = [point for end in ends for point in end.points if point.group is not None]
-    left, ahead = _find_left(standings.records, points)
+    left, ahead = _find_left(picture.records, points)
     stays = f"{name_ranks(left)} left it, others did not" if left else "none has left it"
     evidence = Evidence(
         source="records",
@@ -101,11 +99,11 @@ def _find_by_records(case: Case, standings: Standings) -> Finding | None:
     ceiling = LEFT_CEILING if left else 1.0
     if not certain or ahead > ONE_CALL or any(_may_differ_in_root(p, left) for p in points):
         ceiling = DOUBT_CEILING
-    told = (evidence, *_stack_evidence(standings))
+    told = (evidence, *_stack_evidence(picture))
     if not any(_has_root(point) for point in points):
-        return _write(case, standings, told, ceiling)
+        return _write(picture, told, ceiling)
     advice = f"{ADVICE}, and {COMPARE_ROOTS}" if left else ADVICE
-    return _write(case, standings, told, ceiling, advice, (ASK_ROOT, *NEXT_STEPS))
+    return _write(picture, told, ceiling, advice, (ASK_ROOT, *NEXT_STEPS))
 
 
 def _has_root(point: WaitPoint) -> bool:
@@ -142,8 +140,8 @@ def _find_left(records: Records, points: Sequence[WaitPoint]) -> tuple[tuple[int
     return tuple(sorted(left)), ahead
 
 
-def _find_by_stacks(case: Case, standings: Standings) -> Finding | None:
-    live = standings.live
+def _find_by_stacks(picture: Picture) -> Finding | None:
+    live = picture.live
     sites = {(item.reading and item.reading.what, site_of(item)) for item in live}
     steps = [item.step for item in live if item.step is not None]
     if len(sites) > 1 or not all(item.unchanged for item in live):
@@ -152,11 +150,11 @@ def _find_by_stacks(case: Case, standings: Standings) -> Finding | None:
         return None
     if len(steps) < len(live) or max(steps) - min(steps) > ONE_STEP:
         return None
-    return _write(case, standings, _stack_evidence(standings), STACKS_CEILING)
+    return _write(picture, _stack_evidence(picture), STACKS_CEILING)
 
 
-def _stack_evidence(standings: Standings) -> tuple[Evidence, ...]:
-    live = standings.live
+def _stack_evidence(picture: Picture) -> tuple[Evidence, ...]:
+    live = picture.live
     places = _sort_by_place(live)
     stays = ", the same in two dumps" if all(item.unchanged for item in live) else ""
     if len(places) == 1:
@@ -175,9 +173,9 @@ def _stack_evidence(standings: Standings) -> tuple[Evidence, ...]:
     )
 
 
-def _sort_by_place(live: Sequence[Standing]) -> dict[str, list[Standing]]:
+def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
     """Sort by call and line, where most are first; all behind the last place told are one."""
-    by_place: dict[str, list[Standing]] = defaultdict(list)
+    by_place: dict[str, list[Position]] = defaultdict(list)
     for item in live:
         at = f" at {clean(item.reading.what_at)}" if item.reading else ""
         by_place[f"{name_wait([item])}{at}"].append(item)
@@ -187,23 +185,23 @@ def _sort_by_place(live: Sequence[Standing]) -> dict[str, list[Standing]]:
 
 
 def _write(
-    case: Case,
-    standings: Standings,
+    picture: Picture,
     evidence: tuple[Evidence, ...],
     ceiling: float,
     advice: str = ADVICE,
     next_steps: tuple[str, ...] = NEXT_STEPS,
 ) -> Finding:
-    if standings.at(Place.UNKNOWN):
+    if picture.at(Place.UNSEEN):
         ceiling = min(ceiling, MISSING_CEILING)
+    stalled = say_duration(picture.case.stalled_for_s)
     return Finding(
         cause=Cause.SYMMETRIC_HANG,
         tier=Tier.WAIT_FOR if evidence[0].source == "records" else Tier.STACKS,
         confidence=weigh(evidence, ceiling=ceiling),
         suspects=(),
         summary=(
-            f"no laggard: all {count_ranks(len(standings.live))} have been inside "
-            f"{name_waits(standings.waiting)} for {say_duration(case.stalled_for_s)}; {advice}"
+            f"no laggard: all {count_ranks(len(picture.live))} have been inside "
+            f"{name_waits(picture.waiting)} for {stalled}; {advice}"
         ),
         evidence=evidence,
         next_steps=next_steps,

@@ -5,11 +5,10 @@ One look at D is ordinary disk access; two dumps and the report must agree.
 
 from __future__ import annotations
 
-from watchtower.core.case import Case
 from watchtower.core.diagnosis.finding import Finding
 from watchtower.core.diagnosis.held_ranks import accuse_held
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING
 from watchtower.core.phrases import clean
 from watchtower.wire.report import ProcessState
@@ -24,9 +23,9 @@ ADVICE = {
 }
 
 
-def find(case: Case, standings: Standings) -> Finding | None:
+def find(picture: Picture) -> Finding | None:
     """Accuse ranks that stay in D."""
-    stuck = [item for item in standings.live if _stays_uninterruptible(item)]
+    stuck = [item for item in picture.live if _stays_uninterruptible(item)]
     if not stuck:
         return None
     first = stuck[0]
@@ -35,12 +34,12 @@ def find(case: Case, standings: Standings) -> Finding | None:
         first.wait.wait_class, "read the kernel log of {node} and test the storage it uses"
     )
     return accuse_held(
-        standings,
+        picture,
         stuck,
         cause=Cause.UNINTERRUPTIBLE_IO,
         state=f"is in uninterruptible sleep (state D){_say_what(first)}",
         weight=0.85,
-        ceiling=DOUBT_CEILING if _is_everyone(standings, stuck) else 1.0,
+        ceiling=DOUBT_CEILING if _is_everyone(picture, stuck) else 1.0,
         next_steps=(
             advice.format(node=node),
             f"SIGKILL cannot end pid {first.evidence.pid} until the call returns; "
@@ -49,19 +48,19 @@ def find(case: Case, standings: Standings) -> Finding | None:
     )
 
 
-def _stays_uninterruptible(standing: Standing) -> bool:
-    seen = [dump.kernel.state for dump in standing.evidence.dumps[-2:]] + [standing.state]
+def _stays_uninterruptible(position: Position) -> bool:
+    seen = [dump.kernel.state for dump in position.evidence.dumps[-2:]] + [position.state]
     return (
-        not standing.is_frozen
+        not position.is_frozen
         and len(seen) > 2
         and all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
-        and standing.place is not Place.WAITING
+        and position.place is not Place.INSIDE
     )
 
 
-def _is_everyone(standings: Standings, stuck: list[Standing]) -> bool:
-    return len(stuck) == len(standings.live) and len({item.evidence.node for item in stuck}) > 1
+def _is_everyone(picture: Picture, stuck: list[Position]) -> bool:
+    return len(stuck) == len(picture.live) and len({item.evidence.node for item in stuck}) > 1
 
 
-def _say_what(standing: Standing) -> str:
-    return f", {standing.wait.says}" if standing.wait.says else ""
+def _say_what(position: Position) -> str:
+    return f", {position.wait.says}" if position.wait.says else ""

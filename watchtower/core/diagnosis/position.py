@@ -1,7 +1,7 @@
-"""Where each rank stands relative to the others: computed once per case, read by every rule.
+"""The position of one rank: what its evidence says about where it is.
 
-A rank that did not answer is `UNKNOWN`: it may be the one everybody waits for, so no rule may treat
-it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no rule may
+treat it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ from watchtower.wire.stacks import Frame, Stack
 
 
 class Place(Enum):
-    """Where a rank is, seen from the collective the job should be in."""
+    """Where a rank is, seen from the call that the job should be in."""
 
-    WAITING = "waiting"
-    """Inside a collective or set-up call: it waits for other ranks."""
-    BEHIND = "behind"
-    """It answered, and it is somewhere else."""
-    HELD = "held"
+    CANNOT_RUN = "cannot run"
     """Stopped or traced: whatever its stack says, it cannot go on."""
-    GONE = "gone"
-    MISSING = "missing"
-    UNKNOWN = "unknown"
-    """No stack, a silent node, or a stack that says both."""
+    ABSENT = "absent"
+    """Its process has ended, or was never seen."""
+    INSIDE = "inside a call"
+    """Inside a collective or set-up call: it waits for other ranks."""
+    CALL_UNKNOWN = "waits, call unknown"
+    """It waits only by inference: most ranks stay at the same place (see `crowd`)."""
+    ELSEWHERE = "elsewhere"
+    """It answered, and it is somewhere else."""
+    UNSEEN = "unseen"
+    """No stack, a silent node, or a stack that shows both."""
 
 
-LIVE_PLACES = (Place.WAITING, Place.BEHIND, Place.HELD)
-"""A tuple: to hash an enum's member takes longer than to compare it with three."""
+LIVE_PLACES = (Place.INSIDE, Place.ELSEWHERE, Place.CANNOT_RUN, Place.CALL_UNKNOWN)
+"""A tuple: to hash an enum's member takes longer than to compare it with four."""
 
 
 class Shape(Enum):
@@ -57,7 +59,7 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Position:
     """One rank, read."""
 
     evidence: RankEvidence
@@ -82,13 +84,26 @@ class Standing:
     """The dump before found it in a call that waits for other ranks; the last one does not."""
     is_waited_beside: bool = False
     """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
-    presumed: bool = False
-    """It waits only by inference: most ranks sit at the same place (see `crowd`)."""
 
     @property
     def rank(self) -> int:
         """Global rank."""
         return self.evidence.rank
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks, seen or presumed."""
+        return self.place is Place.INSIDE or self.place is Place.CALL_UNKNOWN
+
+    @property
+    def presumed(self) -> bool:
+        """Whether it waits only by inference."""
+        return self.place is Place.CALL_UNKNOWN
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether its process was never seen."""
+        return self.evidence.presence is Presence.MISSING
 
     @property
     def frame_class(self) -> FrameClass:
@@ -145,7 +160,7 @@ class Standing:
     def live(self) -> bool:
         """Tell whether its process is there."""
         return self.place in LIVE_PLACES or (
-            self.place is Place.UNKNOWN and self.evidence.presence is Presence.LIVE
+            self.place is Place.UNSEEN and self.evidence.presence is Presence.LIVE
         )
 
     @property
@@ -170,21 +185,21 @@ class Standing:
         return self.evidence.dumps[-1] if self.evidence.dumps else None
 
 
-def take_standing(
+def take_position(
     case: Case,
     evidence: RankEvidence,
     stacks: dict[str, KnownStack],
     comm_threads: CommThreads | None = None,
-) -> Standing:
+) -> Position:
     """Read one rank by itself; `comm_threads` are threads known to make the job's collectives."""
     threads = [find_thread(dump, stacks, comm_threads) for dump in evidence.dumps]
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None
     kernel = _last_kernel_wait(evidence)
-    standing = Standing(
+    position = Position(
         evidence=evidence,
-        place=Place.UNKNOWN,
+        place=Place.UNSEEN,
         state=_last_state(evidence, kernel),
         kernel=kernel,
         # The kernel is asked about the main thread only; of another one just the state counts.
@@ -200,7 +215,7 @@ def take_standing(
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
-    return replace(standing, place=_find_place(standing))
+    return replace(position, place=_find_place(position))
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
@@ -239,38 +254,38 @@ def _came_out(stacks: list[KnownStack]) -> bool:
     return waits == [True, False]
 
 
-def _find_place(standing: Standing) -> Place:
-    presence = standing.evidence.presence
+def _find_place(position: Position) -> Place:
+    presence = position.evidence.presence
     if presence is Presence.MISSING:
-        return Place.MISSING
-    if presence is Presence.SILENT and not standing.evidence.dumps:
-        return Place.UNKNOWN  # else what was seen of it during this stall is still evidence
-    if presence is Presence.ENDED or standing.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
-        return Place.GONE
-    return Place.HELD if standing.state in HELD else _find_live_place(standing)
+        return Place.ABSENT
+    if presence is Presence.SILENT and not position.evidence.dumps:
+        return Place.UNSEEN  # else what was seen of it during this stall is still evidence
+    if presence is Presence.ENDED or position.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
+        return Place.ABSENT
+    return Place.CANNOT_RUN if position.state in HELD else _find_live_place(position)
 
 
-def _find_live_place(standing: Standing) -> Place:
-    frame_class = standing.frame_class
-    if standing.reading is None:
-        return Place.UNKNOWN
+def _find_live_place(position: Position) -> Place:
+    frame_class = position.frame_class
+    if position.reading is None:
+        return Place.UNSEEN
     if frame_class in WAITING_CLASSES:
-        return Place.WAITING
+        return Place.INSIDE
     if frame_class is FrameClass.BACKWARD:
-        return _place_in_backward(standing)
+        return _place_in_backward(position)
     if frame_class is FrameClass.DEVICE:
-        return Place.WAITING if standing.unchanged else Place.UNKNOWN
-    return Place.BEHIND
+        return Place.INSIDE if position.unchanged else Place.UNSEEN
+    return Place.ELSEWHERE
 
 
-def _place_in_backward(standing: Standing) -> Place:
+def _place_in_backward(position: Position) -> Place:
     """Tell a rank that waits inside DDP's reducer from one that computes gradients.
 
     No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
     waits; one that computes is behind, anything between is left open.
     """
-    idle = standing.asleep and not standing.moving
-    if idle and standing.unchanged:
-        return Place.WAITING
-    busy = standing.active or standing.evidence.movement.cpu_cores >= BUSY_CORES
-    return Place.BEHIND if busy else Place.UNKNOWN
+    idle = position.asleep and not position.moving
+    if idle and position.unchanged:
+        return Place.INSIDE
+    busy = position.active or position.evidence.movement.cpu_cores >= BUSY_CORES
+    return Place.ELSEWHERE if busy else Place.UNSEEN
