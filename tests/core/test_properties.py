@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.core import builders as b
 from tests.core.strategies import FAULTS, WAITS, cases, hung_cases
 from tests.properties import examples
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 from watchtower.core.ranksets import parse_ranks
 from watchtower.core.wording import MAX_LINES, render_markdown, render_slack, render_text
 from watchtower.wire.verdict import Cause, Status, Verdict

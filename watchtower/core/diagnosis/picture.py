@@ -11,10 +11,9 @@ from functools import cached_property
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.comm_threads import find_comm_threads
 from watchtower.core.diagnosis.crowd import find_crowd
-from watchtower.core.diagnosis.deaths.death import Death, find_deaths
-from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
-from watchtower.core.diagnosis.deaths.launcher import find_ended_from_outside
-from watchtower.core.diagnosis.deaths.order import find_culprits
+from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
+from watchtower.core.diagnosis.first_hand import find_first_hand
+from watchtower.core.diagnosis.gave_up import find_gave_up
 from watchtower.core.diagnosis.position import Place, Position, take_position
 from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
@@ -23,6 +22,7 @@ from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.diagnosis.waiting.records import read_records
 from watchtower.core.diagnosis.waiting.splits import Split, find_split
 from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
+from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.threads import index_stacks
 
 
@@ -56,6 +56,11 @@ class Picture(Positions):
             elsewhere = tuple(i for i in elsewhere if i.rank in sinks or i.rank not in known)
         return weigh_suspicion(elsewhere, self.by_rank, self.records, self.graph)
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether every live rank is stopped or traced: a status, not a fault."""
+        return bool(self.live) and all(item.state in HELD for item in self.live)
+
     @cached_property
     def deaths(self) -> tuple[Death, ...]:
         """Ranks that have ended, the earliest first."""
@@ -64,7 +69,7 @@ class Picture(Positions):
     @cached_property
     def first_hand(self) -> tuple[Death, ...]:
         """Deaths that explain the others."""
-        return find_culprits(self, self.deaths, self.ended_from_outside, self.gave_up)
+        return find_first_hand(self, self.deaths, self.ended_from_outside, self.gave_up)
 
     @cached_property
     def ended_from_outside(self) -> tuple[Death, ...]:
