@@ -8,6 +8,7 @@ from typing import Any
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
+from watchtower.core.diagnosis.majority import are_scattered
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import (
@@ -18,7 +19,6 @@ from watchtower.core.diagnosis.reasons import (
     step_reason,
     thread_reasons,
 )
-from watchtower.core.diagnosis.scattered import are_scattered
 from watchtower.core.diagnosis.waiting.doubts import find_awaited
 from watchtower.wire.verdict import Cause
 

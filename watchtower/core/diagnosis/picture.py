@@ -10,10 +10,10 @@ from functools import cached_property
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.comm_threads import find_comm_threads
-from watchtower.core.diagnosis.crowd import find_crowd
 from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.core.diagnosis.first_hand import find_first_hand
 from watchtower.core.diagnosis.gave_up import find_gave_up
+from watchtower.core.diagnosis.majority import find_majority
 from watchtower.core.diagnosis.position import Place, Position, take_position
 from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
 from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
@@ -124,12 +124,12 @@ def take_picture(case: Case) -> Picture:
     picture = Picture(case, by_rank, records, graph, comm_threads, stacks)
     if picture.waiting:
         return picture
-    return _presume(picture, find_crowd(picture.live))
+    return _presume(picture, find_majority(picture.live))
 
 
-def _presume(picture: Picture, crowd: frozenset[int]) -> Picture:
+def _presume(picture: Picture, majority: frozenset[int]) -> Picture:
     by_rank = {
-        rank: replace(item, place=Place.CALL_UNKNOWN) if rank in crowd else item
+        rank: replace(item, place=Place.CALL_UNKNOWN) if rank in majority else item
         for rank, item in picture.by_rank.items()
     }
     return replace(picture, by_rank=by_rank)
