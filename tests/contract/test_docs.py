@@ -12,11 +12,9 @@ from watchtower.cli import make_parser
 from watchtower.commands.completing import list_commands
 from watchtower.commands.exit_codes import MEANINGS
 from watchtower.config import TowerConfig
-from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
 from watchtower.store.retention import Retention
-from watchtower.wire.verdict import Cause
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,18 +107,10 @@ def test_no_file_attracts_everything(tree):
         assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines: split it by meaning"
 
 
-def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
-    files = {path.stem for path in (ROOT / "watchtower/core/diagnosis/rules").glob("*.py")} - {
-        "__init__"
-    }
-    assert {name for name, _ in (*RULES, *SLOW_RULES)} == files
-    assert files <= {cause.value for cause in Cause}
-
-
 def test_facts_name_nothing_of_our_own_drills():
     programs = ROOT / "watchtower/drills/programs"
     modules = {path.stem for path in programs.glob("*.py")} - {"data", "model", "checkpoint"}
-    for path in (ROOT / "watchtower/core/diagnosis/facts").glob("*.toml"):
+    for path in (ROOT / "watchtower/core/reading/facts").glob("*.toml"):
         text = path.read_text("utf-8")
         for module in modules:
             assert f"{module}.py" not in text, f"{path.name} names {module}.py"

@@ -12,7 +12,7 @@ import msgspec
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.case_parts import join_case
 from watchtower.core.detection.case_inputs import CaseInputs, split_case
-from watchtower.core.diagnosis.standings import Standings, take_standings
+from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.wire.dumps import (
     ChildDump,
     DumpBatch,
@@ -268,8 +268,8 @@ def a_case(built: Iterable[Built], **values: Any) -> Case:
     return Case(ranks=tuple(item.evidence for item in ordered), **values)
 
 
-def standings_of(built: Iterable[Built], **values: Any) -> Standings:
-    return take_standings(a_case(built, **values))
+def picture_of(built: Iterable[Built], **values: Any) -> Picture:
+    return take_picture(a_case(built, **values))
 
 
 def without_dumps(case: Case, ranks: Iterable[int]) -> Case:

@@ -15,7 +15,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from types import FunctionType, ModuleType
 from typing import Any
 
-from watchtower.core.diagnosis.patterns import TextPattern
+from watchtower.core.reading.patterns import TextPattern
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "watchtower", ROOT / "agent", ROOT / "heartbeat")

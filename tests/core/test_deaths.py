@@ -8,16 +8,13 @@ from tests.core.builders import (
     a_dead_rank,
     a_missing_rank,
     a_rank,
+    picture_of,
     ranks_in,
-    standings_of,
     with_rank,
 )
-from watchtower.core.diagnosis.deaths.endings import DeathKind, classify_ending
-from watchtower.core.diagnosis.deaths.launcher import find_ended_from_outside, is_cancelled
-from watchtower.core.diagnosis.deaths.order import find_culprits
-from watchtower.core.diagnosis.held_ranks import is_suspended
-from watchtower.core.diagnosis.standings import take_standings
+from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.ranksets import format_ranks
+from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.wire.report import Ending, EndingKind
 
 
@@ -26,8 +23,7 @@ def kind_of(**values):
 
 
 def culprits(*dead, count=8, stack=IN_ALL_REDUCE):
-    case = a_case(with_rank(ranks_in(count, stack), *dead))
-    found = find_culprits(case, standings_of(with_rank(ranks_in(count, stack), *dead)))
+    found = picture_of(with_rank(ranks_in(count, stack), *dead)).first_hand
     return format_ranks(death.rank for death in found)
 
 
@@ -288,18 +284,18 @@ def test_ended_ranks_are_either_one_launchers_or_first_hand(data):
         for rank in range(data.draw(st.integers(1, 8)))
     ]
     case = a_case(with_rank(ranks_in(8), *dead))
-    standings = take_standings(case)
-    outside = find_ended_from_outside(standings, case.settle_s)
-    assert not (outside and find_culprits(case, standings))
-    assert not is_cancelled(standings, case.settle_s) or outside
+    picture = take_picture(case)
+    outside = picture.ended_from_outside
+    assert not (outside and picture.first_hand)
+    assert not picture.is_cancelled or outside
 
 
 def cancelled(case):
-    return is_cancelled(take_standings(case), case.settle_s)
+    return take_picture(case).is_cancelled
 
 
 def all_stopped(case):
-    return is_suspended(take_standings(case))
+    return take_picture(case).is_suspended
 
 
 class TestCancelled:
@@ -309,7 +305,7 @@ class TestCancelled:
     def test_sigterm_to_all_is_a_cancelled_job(self):
         case = a_case(self.all_dead(signal=15))
         assert cancelled(case)
-        assert find_culprits(case, standings_of(self.all_dead(signal=15))) == ()
+        assert picture_of(self.all_dead(signal=15)).first_hand == ()
 
     def test_some_may_die_of_the_broken_connection_or_leave_with_0(self):
         dead = [a_dead_rank(2, error="EOFError", age_s=2.9), a_dead_rank(5, code=0, age_s=2.8)]

@@ -1,6 +1,6 @@
 import pytest
 
-from watchtower.core.diagnosis.facts import read_facts
+from watchtower.core.reading.facts import read_facts
 
 TABLES = [
     ("frame_classes", "frame"),

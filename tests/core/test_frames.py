@@ -15,7 +15,7 @@ from tests.core.builders import (
     SAVING,
     frames,
 )
-from watchtower.core.diagnosis.frames import PATTERNS, classify_frame, read_stack
+from watchtower.core.reading.frames import PATTERNS, classify_frame, read_stack
 
 
 def class_of(text):

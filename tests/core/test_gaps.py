@@ -1,17 +1,16 @@
 from dataclasses import replace
 
 from tests.core.builders import (
-    a_case,
     a_failure,
     a_missing_rank,
     a_rank,
     a_silent_rank,
+    picture_of,
     ranks_in,
-    standings_of,
     with_rank,
 )
 from watchtower.core.case import NodeEvidence
-from watchtower.core.diagnosis.gaps import MAX_GAPS, find_gaps
+from watchtower.core.diagnosis.writer.gaps import MAX_GAPS, find_gaps
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentGaps
@@ -19,7 +18,7 @@ from watchtower.wire.report import AgentGaps
 
 def gaps(*others, count=8, **values):
     built = with_rank(ranks_in(count), *others)
-    return list(find_gaps(a_case(built, **values), standings_of(built, **values)))
+    return list(find_gaps(picture_of(built, **values)))
 
 
 def test_a_complete_case_lacks_nothing():

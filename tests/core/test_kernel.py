@@ -1,7 +1,7 @@
 import pytest
 
 from tests.core.builders import a_kernel
-from watchtower.core.diagnosis.kernel import classify_wait
+from watchtower.core.reading.kernel import classify_wait
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from tests.core.pattern_attacks import Use, attacks, find_unnamed, find_uses
 from tests.properties import is_thorough
-from watchtower.core.diagnosis.patterns import MAX_END, cut, part, whole
+from watchtower.core.reading.patterns import MAX_END, cut, part, whole
 
 LENGTHS = (256, 1024, 2048, 4096, 8192)
 """Compared with twice as much; what is not linear is found at the first length that shows it."""
@@ -56,21 +56,21 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(use):
 
 
 def test_every_pattern_has_a_name_so_that_it_is_timed():
-    allowed = "watchtower/core/diagnosis/patterns.py"
+    allowed = "watchtower/core/reading/patterns.py"
     assert [place for place in find_unnamed() if not place.startswith(allowed)] == []
 
 
 def test_patterns_of_facts_and_of_modules_are_found():
     found = {use.name.partition(" ")[0] for use in USES}
     assert found >= {
-        "watchtower.core.diagnosis.frames.PATTERNS",
-        "watchtower.core.diagnosis.kernel._WAITS",
-        "watchtower.core.diagnosis.kernel._TARGETS",
-        "watchtower.core.diagnosis.wait_places._CALLED",
-        "watchtower.core.diagnosis.workers.FROM_PROCESSES",
-        "watchtower.core.diagnosis.deaths.endings._CONSEQUENTIAL",
-        "watchtower.core.diagnosis.deaths.endings._INTERRUPTS",
-        "watchtower.core.diagnosis.waiting.records._SHAPE.sub",
+        "watchtower.core.reading.frames.PATTERNS",
+        "watchtower.core.reading.kernel._WAITS",
+        "watchtower.core.reading.kernel._TARGETS",
+        "watchtower.core.reading.wait_places._CALLED",
+        "watchtower.core.diagnosis.bystanders.FROM_PROCESSES",
+        "watchtower.core.reading.exits._CONSEQUENTIAL",
+        "watchtower.core.reading.exits._INTERRUPTS",
+        "watchtower.core.reading.collective_log._SHAPE.sub",
         "agent.dumpers.loop_lines._TOKEN.finditer",
         "agent.dumpers.canonical._PACKAGES.search",
     }

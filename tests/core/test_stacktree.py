@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from tests.core.builders import a_stack, frames
 from tests.core.strategies import STACKS
-from watchtower.core.diagnosis.stacktree import (
+from watchtower.core.reading.stacktree import (
     describe_frames,
     group_stacks,
     merge_stacks,

@@ -24,7 +24,8 @@ from tests.synthesis.noise import add_noise
 from tests.synthesis.program import Call, Spoil, insert, skip, swap, write_program
 from tests.synthesis.timeline import run
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
+from watchtower.core.diagnosed import Diagnosis
+from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.verdict import Cause
 
 SOME = examples(40)

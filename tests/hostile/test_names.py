@@ -13,9 +13,9 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis import frames as reading
-from watchtower.core.diagnosis.deaths import endings
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.reading import exits as endings
+from watchtower.core.reading import frames as reading
 
 NAMES = {
     "underscores": "_" * 1000,

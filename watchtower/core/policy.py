@@ -6,11 +6,6 @@ from dataclasses import dataclass
 
 from watchtower.core.settings import check_ranges, setting
 
-MOVING_SOCKET_BYTES_PER_S = 16_384.0
-"""Network traffic from which a rank counts as transferring something: keep-alive and progress
-reports of a process that does nothing stay below it, no download worth waiting for does."""
-
-
 RENAMED = {
     "unbeaten_look_s": "no_heartbeat_sample_s",
     "unbeaten_looks": "no_heartbeat_samples",

@@ -9,7 +9,8 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.case_parts import CaseParts, join_case
-from watchtower.core.diagnosis.diagnosis import Diagnosis, diagnose
+from watchtower.core.diagnosed import Diagnosis
+from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.dumps import DumpBatch
 
 CPU_S = 2.0

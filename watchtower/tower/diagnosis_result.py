@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from watchtower.core.detection.case_inputs import CaseInputs, split_case
-from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
+from watchtower.core.diagnosed import Diagnosis, not_diagnosed
 from watchtower.diagnoser.messages import Request, limits_for
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from tests.core.builders import a_case, a_rank, ranks_in, standings_of, with_rank
+from tests.core.builders import a_case, a_rank, ranks_in, with_rank
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules import RULES
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+from watchtower.core.diagnosis.writer.accusations import write_accusation
+
+
+class Asked:
+    """What one rule decides, and how that reads."""
+
+    def __init__(self, accusation, written):
+        self.accusation, self.written = accusation, written
+        self.suspects, self.summary = written.suspects, written.summary
+        self.evidence, self.next_steps = written.evidence, written.next_steps
+
+    def __getattr__(self, name):
+        return getattr(self.accusation, name)
 
 
 def ask(name, built, **values):
-    """Give the finding of one rule."""
-    return dict(RULES)[name](a_case(built, **values), standings_of(built, **values))
+    """Give the accusation of one rule, null without any."""
+    return ask_of_case(name, a_case(built, **values))
+
+
+def ask_of_case(name, case):
+    """Give the accusation of one rule about a case."""
+    picture = take_picture(case)
+    accusation = dict(RULES)[name](picture)
+    return accusation and Asked(accusation, write_accusation(picture, accusation))
 
 
 def abstains(name, built, **values):
@@ -28,6 +49,11 @@ def answer(built, **values):
 def job_held_at(stack, **values):
     """Make a job of four whose rank 2 is at this stack, in a futex unless told otherwise."""
     return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
+
+
+def shown(asked, kind):
+    """Give what the reasons of a kind are about, in order."""
+    return [reason.about for reason in asked.reasons if reason.kind is kind]
 
 
 def quotes(finding, source):

@@ -9,13 +9,13 @@ from tests.core.builders import (
     a_rank,
     a_silent_rank,
     ranks_in,
-    standings_of,
     with_rank,
 )
 from tests.core.rules.asking import ask
 from watchtower.core.case import Case, NodeEvidence
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.lost_nodes import find_lost_nodes
+from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.rules.node_lost import find_lost_nodes
 
 LOST = [a_silent_rank(rank) for rank in range(4, 8)]
 RESET = "RuntimeError: Connection closed by peer [10.0.0.4]:17221"
@@ -113,4 +113,4 @@ def test_the_interval_of_the_agent_is_its_measure():
     case = a_case(built)
     slow = NodeEvidence(node="gpu-01", silent_for_s=9.0, interval_s=5.0)
     case = replace(case, nodes=(case.nodes[0], slow))
-    assert find_lost_nodes(case, standings_of(built)) == ()
+    assert find_lost_nodes(take_picture(case)) == ()

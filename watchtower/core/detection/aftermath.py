@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from watchtower.core.detection.detector import Detector
-from watchtower.core.diagnosis.deaths.death import SAME_MOMENT_S
-from watchtower.core.diagnosis.deaths.endings import (
+from watchtower.core.diagnosed import Diagnosis
+from watchtower.core.fleet.generation import Generation, NodeRecord
+from watchtower.core.reading.exits import (
+    SAME_MOMENT_S,
     DeathKind,
     classify_ending,
     describe_ending,
 )
-from watchtower.core.diagnosis.diagnosis import Diagnosis
-from watchtower.core.fleet.generation import Generation, NodeRecord
 from watchtower.core.text import clean
 from watchtower.wire.verdict import Cause
 

@@ -28,7 +28,7 @@ from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_
 from watchtower.core.detection.samples import Samples
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.wait_counts import WaitCounts
-from watchtower.core.diagnosis.diagnosis import Diagnosis, not_diagnosed
+from watchtower.core.diagnosed import Diagnosis, not_diagnosed
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import RankDump

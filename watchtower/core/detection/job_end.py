@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.deaths.endings import describe_ending
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.ranksets import count_ranks
+from watchtower.core.reading.exits import describe_ending
 from watchtower.wire.report import Ending, EndingKind
 
 SIGTERM = 15

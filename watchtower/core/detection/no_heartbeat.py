@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 from watchtower.core.detection.samples import Samples
-from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import HELD, MOVING_BYTES_PER_S
 from watchtower.core.fleet.generation import Generation, RankRecord
-from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
+from watchtower.core.policy import Policy
+from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.kernel import HELD
+from watchtower.core.reading.movement import moves_storage, transfers
 from watchtower.wire.report import ProcessState
 
 HELD_SAMPLES = 2
@@ -138,7 +139,6 @@ def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
     computes = movement.cpu_cores >= policy.moving_cpu_cores
     return (
         (computes and samples.class_of(record.vitals.rank) in AT_WORK)
-        or movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
-        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
-        or movement.read_bytes_per_s >= MOVING_BYTES_PER_S
+        or transfers(movement)
+        or moves_storage(movement)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.detection.stall_context import StallContext
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause

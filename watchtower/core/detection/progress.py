@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Kind
 from watchtower.core.detection.no_heartbeat import has_no_heartbeat
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.text import clean, say_duration
 from watchtower.wire.verdict import Progress

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from math import ceil, log
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import HELD
-from watchtower.core.diagnosis.threads import find_thread, index_stacks
+from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.kernel import HELD
+from watchtower.core.reading.threads import find_thread, index_stacks
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.report import ProcessState

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Detector, Stall, Why
-from watchtower.core.diagnosis.diagnosis import Diagnosis
+from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
 
 STILL_AFTER_S = 3.0

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted, Effect
-from watchtower.core.diagnosis.glance import was_waiting
-from watchtower.core.diagnosis.threads import index_stacks
+from watchtower.core.reading.threads import index_stacks, was_waiting
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from watchtower.core.diagnosis.frames import FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.threads import (
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.threads import (
     CommThreads,
     Function,
     KnownStack,
@@ -23,23 +23,23 @@ from watchtower.core.diagnosis.threads import (
 
 
 def find_comm_threads(
-    standings: Collection[Standing], stacks: Mapping[str, KnownStack]
+    positions: Collection[Position], stacks: Mapping[str, KnownStack]
 ) -> CommThreads | None:
     """Find the threads in which the job makes its collectives; null where main threads make them.
 
     More than half of the live ranks must wait for a thread at places where some of them have one
     that is in a collective.
     """
-    if not any(item.is_waited_beside for item in standings):
+    if not any(item.is_waited_beside for item in positions):
         return None
-    live = [item for item in standings if item.live]
-    if any(item.place is Place.WAITING for item in live):
+    live = [item for item in positions if item.live]
+    if any(item.place is Place.INSIDE for item in live):
         return None
     roots: set[Function] = set()
     places: set[tuple[Function, ...]] = set()
     for item in live:
         own = _roots_in_collectives(item, stacks) if item.is_waited_beside else frozenset()
-        if not own or item.place is not Place.BEHIND:
+        if not own or item.place is not Place.ELSEWHERE:
             continue
         if not _may_wait_for_thread(item):
             return None  # beside what it does, others may hang in that, too
@@ -52,19 +52,19 @@ def find_comm_threads(
 
 
 def _roots_in_collectives(
-    standing: Standing, stacks: Mapping[str, KnownStack]
+    position: Position, stacks: Mapping[str, KnownStack]
 ) -> frozenset[Function]:
     """Give the outermost functions of the user's threads that are in a collective."""
-    dump = standing.last_dump
+    dump = position.last_dump
     threads = dump.threads if dump else ()
     inside = (t for t in threads if not t.main and class_of(t, stacks) is FrameClass.COLLECTIVE)
     return frozenset(root for thread in inside if (root := root_of(stacks[thread.digest])))
 
 
-def _may_wait_for_thread(standing: Standing) -> bool:
-    is_handed = standing.frame_class is FrameClass.LOCK and standing.place is Place.BEHIND
-    return is_handed and standing.asleep and standing.unchanged
+def _may_wait_for_thread(position: Position) -> bool:
+    is_handed = position.frame_class is FrameClass.LOCK and position.place is Place.ELSEWHERE
+    return is_handed and position.asleep and position.unchanged
 
 
-def _place_of(standing: Standing, stacks: Mapping[str, KnownStack]) -> tuple[Function, ...]:
-    return functions_of(stacks[standing.stack.digest]) if standing.stack else ()
+def _place_of(position: Position, stacks: Mapping[str, KnownStack]) -> tuple[Function, ...]:
+    return functions_of(stacks[position.stack.digest]) if position.stack else ()

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.facts import read_facts
-from watchtower.core.diagnosis.kernel import classify_wait
-from watchtower.core.diagnosis.patterns import TextPattern, whole
-from watchtower.core.diagnosis.standing import MOVING_BYTES_PER_S, Standing
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.kernel import classify_wait
+from watchtower.core.reading.movement import moves_storage
+from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import KernelWait, Mount, RankDump
@@ -45,7 +46,7 @@ _DISK = _FileSystem(whole(".*"), "node", "io")
 
 
 def find_shared_cause(
-    suspects: Sequence[Suspect], blocked: Sequence[Standing]
+    suspects: Sequence[Suspect], blocked: Sequence[Position]
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
@@ -63,13 +64,12 @@ def find_shared_cause(
     return SharedCause(kind=MOUNT, name=name)
 
 
-def _dead_mounts(standing: Standing) -> set[str]:
+def _dead_mounts(position: Position) -> set[str]:
     """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
-    movement, dumps = standing.evidence.movement, standing.evidence.dumps[-2:]
-    stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
-    if not dumps or stored >= MOVING_BYTES_PER_S:
+    dumps = position.evidence.dumps[-2:]
+    if not dumps or moves_storage(position.evidence.movement):
         return set()
-    found = set.intersection(*(set(_blocked_in(dump, standing.evidence.node)) for dump in dumps))
+    found = set.intersection(*(set(_blocked_in(dump, position.evidence.node)) for dump in dumps))
     return {name for _, name in found}
 
 

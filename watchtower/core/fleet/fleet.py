@@ -22,7 +22,8 @@ from watchtower.core.fleet.generation import (
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.quotas import Quota
-from watchtower.core.policy import MOVING_SOCKET_BYTES_PER_S, Policy
+from watchtower.core.policy import Policy
+from watchtower.core.reading.movement import transfers
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
@@ -335,9 +336,8 @@ class Fleet:
         record.missing_since = None
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
-        bytes_per_s = movement.write_bytes_per_s + movement.read_bytes_per_s
-        sends = movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
-        if movement.cpu_cores >= self._policy.moving_cpu_cores or bytes_per_s > 0 or sends:
+        stores = movement.write_bytes_per_s + movement.read_bytes_per_s > 0
+        if stores or movement.cpu_cores >= self._policy.moving_cpu_cores or transfers(movement):
             record.moved_at = now
         if vitals.ended is not None:
             # A report on its way for long makes a death seem later than it was, never earlier.

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.callsites import Order, Site, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.crossings import find_crosser
 from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind
+from watchtower.core.diagnosis.waiting.graph import End, EndKind, WaitGraph
+from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.diagnosis.waiting.tallies import find_off
 
 MAX_CANDIDATES = 8
@@ -35,48 +35,48 @@ class Alone:
     """What shows that it is this one, as a clause about it; empty where its place does."""
 
 
-def find_candidates(standings: Standings) -> tuple[tuple[End, tuple[int, ...]], ...]:
+def find_candidates(graph: WaitGraph | None) -> tuple[tuple[End, tuple[int, ...]], ...]:
     """Give each cycle, and its ranks that may be the one which differs; none where none may."""
-    ends = standings.graph.ends if standings.graph else ()
+    ends = graph.ends if graph else ()
     return tuple((end, find_cut_ranks(end) or ()) for end in ends if end.kind is EndKind.CYCLE)
 
 
-def find_alone(standings: Standings) -> Alone | None:
+def find_alone(positions: Positions) -> Alone | None:
     """Find the rank that differs alone, in the cycle that most others wait for."""
-    for end, candidates in standings.once(find_candidates):
-        if candidates and (found := _tell_apart(standings, end, candidates)):
+    for end, candidates in find_candidates(positions.graph):
+        if candidates and (found := _tell_apart(positions, end, candidates)):
             return found
     return None
 
 
-def _tell_apart(standings: Standings, end: End, candidates: Sequence[int]) -> Alone | None:
-    innocent = _sites_of_others(standings, candidates)
-    orders = {rank: _order_of(standings, rank, innocent) for rank in candidates}
+def _tell_apart(positions: Positions, end: End, candidates: Sequence[int]) -> Alone | None:
+    innocent = _sites_of_others(positions, candidates)
+    orders = {rank: _order_of(positions, rank, innocent) for rank in candidates}
     if len(candidates) == 1:
         return Alone(candidates[0], end, orders[candidates[0]], ON_EVERY_CIRCLE)
     for side in (Order.LEFT_LOOP, Order.IN_LOOP):
         there = [rank for rank, order in orders.items() if order is side]
         if len(there) == 1:
             return Alone(there[0], end, side)
-    if len(candidates) > MAX_CANDIDATES or standings.records is None:
+    if len(candidates) > MAX_CANDIDATES or positions.records is None:
         return None
-    records = standings.records
-    off = find_off(standings, records, end, candidates) or find_crosser(records, end, candidates)
+    records = positions.records
+    off = find_off(positions, records, end, candidates) or find_crosser(records, end, candidates)
     if len(off) != 1:
         return None
     ((rank, how),) = off.items()
     return Alone(rank, end, orders[rank], how)
 
 
-def _sites_of_others(standings: Standings, candidates: Sequence[int]) -> set[Site]:
+def _sites_of_others(positions: Positions, candidates: Sequence[int]) -> set[Site]:
     """Give where those wait who cannot be the one."""
-    assert standings.graph is not None
-    others = standings.graph.blocked_in.keys() - set(candidates)
-    return {site for rank in others if (site := site_of(standings.by_rank[rank]))}
+    assert positions.graph is not None
+    others = positions.graph.blocked_in.keys() - set(candidates)
+    return {site for rank in others if (site := site_of(positions.by_rank[rank]))}
 
 
-def _order_of(standings: Standings, rank: int, innocent: Iterable[Site]) -> Order:
+def _order_of(positions: Positions, rank: int, innocent: Iterable[Site]) -> Order:
     """Say where a rank waits, seen from all of these sites; `UNKNOWN` where they disagree."""
-    own = site_of(standings.by_rank[rank])
+    own = site_of(positions.by_rank[rank])
     orders = {compare_sites(own, site) for site in innocent}
     return orders.pop() if len(orders) == 1 else Order.UNKNOWN

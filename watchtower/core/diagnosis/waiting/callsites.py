@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from watchtower.core.diagnosis.frames import last_component, position
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.frames import last_component, name_line
 from watchtower.wire.stacks import Frame
 
 Site = tuple[Frame, ...]
@@ -31,14 +31,14 @@ class Order(Enum):
     """No function that both are in."""
 
 
-def site_of(standing: Standing) -> Site:
+def site_of(position: Position) -> Site:
     """Give the frames that lead to the call a rank waits in."""
-    if standing.stack is None or standing.reading is None:
+    if position.stack is None or position.reading is None:
         return ()
-    frames = standing.stack.frames
-    what, at = standing.reading.what, standing.reading.what_at
+    frames = position.stack.frames
+    what, at = position.reading.what, position.reading.what_at
     for index in range(len(frames) - 1, -1, -1):
-        if last_component(frames[index].function) == what and position(frames[index]) == at:
+        if last_component(frames[index].function) == what and name_line(frames[index]) == at:
             return frames[:index:-1]
     return frames[::-1]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waiting.graph import EndKind, WaitGraph
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.refutation import find_refuted
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
 """Classes in which the kernel's wait may be that of a call into C."""
@@ -35,17 +35,17 @@ MAY_SPIN = WAITING_CLASSES | {FrameClass.DEVICE}
 class Suspicion:
     """Ranks behind, by how much speaks for each."""
 
-    chosen: tuple[Standing, ...]
+    chosen: tuple[Position, ...]
     """Those to accuse."""
-    overshadowed: tuple[Standing, ...] = ()
+    overshadowed: tuple[Position, ...] = ()
     """Those that may as well wait for one of the chosen."""
     doubted: frozenset[int] = frozenset()
     """Ranks never to be accused with confidence."""
 
 
 def weigh_suspicion(
-    behind: Sequence[Standing],
-    by_rank: Mapping[int, Standing],
+    behind: Sequence[Position],
+    by_rank: Mapping[int, Position],
     records: Records | None,
     graph: WaitGraph | None,
 ) -> Suspicion:
@@ -63,7 +63,7 @@ def weigh_suspicion(
     unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, records))
     evident = {item.rank for item in behind if item.reading is not None} - unseen
     proven = evident & sure
-    others = {rank for rank, item in by_rank.items() if item.place is Place.BEHIND}
+    others = {rank for rank, item in by_rank.items() if item.place is Place.ELSEWHERE}
     nobodys = any(end.kind is EndKind.POINT for end in graph.ends)  # a link that fails, likely
     hidden, doubted = set(), set(refuted)
     for members, ranks in _by_partners(unseen, points_of, records).items():
@@ -93,21 +93,21 @@ def find_awaited(graph: WaitGraph | None) -> frozenset[int]:
     )
 
 
-def _may_wait_unseen(standing: Standing, records: Records) -> bool:
+def _may_wait_unseen(position: Position, records: Records) -> bool:
     """Tell whether a rank outside of all recorded calls may wait for another rank all the same.
 
     Who takes messages by blocking calls, which are counted, takes none by others.
     """
-    if standing.frame_class in MAY_SPIN:
-        return standing.unchanged
-    if not standing.asleep or standing.moving or not standing.unchanged:
+    if position.frame_class in MAY_SPIN:
+        return position.unchanged
+    if not position.asleep or position.moving or not position.unchanged:
         return False
-    if standing.frame_class is FrameClass.BACKWARD:
+    if position.frame_class is FrameClass.BACKWARD:
         return True
-    if any(row.receives_begun for row in records.transfers.get(standing.rank, ())):
+    if any(row.receives_begun for row in records.transfers.get(position.rank, ())):
         return False
-    in_c = standing.wait.wait_class in WAITS_IN_C
-    return standing.reading is not None and standing.frame_class in HIDES_ANY_CALL and in_c
+    in_c = position.wait.wait_class in WAITS_IN_C
+    return position.reading is not None and position.frame_class in HIDES_ANY_CALL and in_c
 
 
 def _points_of(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[WaitPoint]]:
@@ -121,7 +121,7 @@ def _points_of(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[Wa
 
 
 def _find_joined(
-    unseen: Collection[int], by_rank: Mapping[int, Standing], records: Records
+    unseen: Collection[int], by_rank: Mapping[int, Position], records: Records
 ) -> set[int]:
     """Find ranks of which no records tell, and which are at the very place of some that wait."""
     places = {item.stack.digest for item in by_rank.values() if _waits(item) and item.stack}
@@ -129,7 +129,7 @@ def _find_joined(
     return {rank for rank in silent if (own := by_rank[rank].stack) and own.digest in places}
 
 
-def _have_one_cause(unseen: Collection[int], by_rank: Mapping[int, Standing]) -> bool:
+def _have_one_cause(unseen: Collection[int], by_rank: Mapping[int, Position]) -> bool:
     """Tell whether these may share a fault: at one place, and fewer than those that wait.
 
     Others are more likely on their ways through a pipeline.
@@ -139,8 +139,8 @@ def _have_one_cause(unseen: Collection[int], by_rank: Mapping[int, Standing]) ->
     return len(unseen) < 2 or (len(stacks) == 1 and len(unseen) < waiting)
 
 
-def _waits(standing: Standing) -> bool:
-    return standing.place is Place.WAITING
+def _waits(position: Position) -> bool:
+    return position.waits
 
 
 def _by_partners(

@@ -50,7 +50,7 @@ class End:
 
 @dataclass(frozen=True)
 class WaitGraph:
-    """The graph, and its ends, the one most ranks lead to first. (No slots: see `Standings`.)"""
+    """The graph, and its ends, the one most ranks lead to first. (No slots: see `Positions`.)"""
 
     points: tuple[WaitPoint, ...]
     blocked_in: Mapping[int, tuple[int, ...]]

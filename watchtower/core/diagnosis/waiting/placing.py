@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waiting.doubts import MAY_BE_FOR_RANKS, find_awaited
 from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 BUSY_ELSEWHERE = frozenset(
     {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}
@@ -25,12 +25,12 @@ be in a known library's file, or the kernel must show a wait that is not for oth
 SHOWN_WAITS = WAITING_CLASSES | {FrameClass.BACKWARD, FrameClass.DEVICE}
 """Classes in which the thread that trains may be in the call itself."""
 
-ABSENT = frozenset({Place.HELD, Place.GONE, Place.MISSING})
+ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
 
 
-def graph_of(standings: Mapping[int, Standing], records: Records) -> WaitGraph:
+def graph_of(positions: Mapping[int, Position], records: Records) -> WaitGraph:
     """Build the wait-for graph of these ranks."""
-    items = standings.values()
+    items = positions.values()
     return build_wait_graph(
         records,
         elsewhere=[item.rank for item in items if _is_elsewhere(item)],
@@ -39,57 +39,57 @@ def graph_of(standings: Mapping[int, Standing], records: Records) -> WaitGraph:
 
 
 def place_by_records(
-    standings: Mapping[int, Standing], records: Records, graph: WaitGraph
-) -> dict[int, Standing]:
+    positions: Mapping[int, Position], records: Records, graph: WaitGraph
+) -> dict[int, Position]:
     """Place the ranks that gave records by what they have entered."""
     awaited = find_awaited(graph)
-    return {rank: _place(item, records, graph, awaited) for rank, item in standings.items()}
+    return {rank: _place(item, records, graph, awaited) for rank, item in positions.items()}
 
 
 def _place(
-    standing: Standing, records: Records, graph: WaitGraph, awaited: frozenset[int]
-) -> Standing:
-    place = _find_place(standing, records, graph)
-    if standing.rank in awaited and _is_in_unknown_call(standing, records):
-        place = Place.BEHIND
-    return standing if place is standing.place else replace(standing, place=place)
+    position: Position, records: Records, graph: WaitGraph, awaited: frozenset[int]
+) -> Position:
+    place = _find_place(position, records, graph)
+    if position.rank in awaited and _is_in_unknown_call(position, records):
+        place = Place.ELSEWHERE
+    return position if place is position.place else replace(position, place=place)
 
 
-def _is_elsewhere(standing: Standing) -> bool:
-    if standing.place in ABSENT:
+def _is_elsewhere(position: Position) -> bool:
+    if position.place in ABSENT:
         return True
-    if standing.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(standing):
+    if position.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(position):
         return True
-    if standing.is_waited_beside and standing.frame_class not in SHOWN_WAITS:
+    if position.is_waited_beside and position.frame_class not in SHOWN_WAITS:
         return True  # what is open is that other thread's
-    computes = standing.active or standing.spins
-    return standing.place is Place.BEHIND and (computes or not standing.asleep)
+    computes = position.active or position.spins
+    return position.place is Place.ELSEWHERE and (computes or not position.asleep)
 
 
-def _rests_on_names_alone(standing: Standing) -> bool:
+def _rests_on_names_alone(position: Position) -> bool:
     """Whether only names of functions show what it does: they may belong to a wrapper around it."""
-    if standing.reading is not None and standing.reading.by_library:
+    if position.reading is not None and position.reading.by_library:
         return False
-    return not standing.asleep or standing.wait.wait_class in MAY_BE_FOR_RANKS
+    return not position.asleep or position.wait.wait_class in MAY_BE_FOR_RANKS
 
 
-def _is_in_unknown_call(standing: Standing, records: Records) -> bool:
+def _is_in_unknown_call(position: Position, records: Records) -> bool:
     """Tell whether it stays in a call that waits, of which no recorder knows: a monitored barrier,
     a receive that was begun before, a call of another library. The others do wait for it.
     """
-    if standing.frame_class is not FrameClass.COLLECTIVE or not standing.unchanged:
+    if position.frame_class is not FrameClass.COLLECTIVE or not position.unchanged:
         return False
-    last = standing.last_dump
+    last = position.last_dump
     told = last is not None and last.collectives is not None and not last.collectives.failure
-    return told and standing.place is Place.WAITING and standing.rank in records.of_rank
+    return told and position.place is Place.INSIDE and position.rank in records.of_rank
 
 
-def _find_place(standing: Standing, records: Records, graph: WaitGraph) -> Place:
-    place = standing.place
-    if place in ABSENT or standing.rank not in records.of_rank:
+def _find_place(position: Position, records: Records, graph: WaitGraph) -> Place:
+    place = position.place
+    if place in ABSENT or position.rank not in records.of_rank:
         return place
-    if standing.rank in graph.blocked_in:
-        return Place.WAITING
-    if standing.rank in graph.sinks and standing.frame_class not in WAITING_CLASSES:
-        return Place.BEHIND
+    if position.rank in graph.blocked_in:
+        return Place.INSIDE
+    if position.rank in graph.sinks and position.frame_class not in WAITING_CLASSES:
+        return Place.ELSEWHERE
     return place

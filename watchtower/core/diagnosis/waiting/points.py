@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.waiting.records import (
+from watchtower.core.diagnosis.waiting.records import Group, Records
+from watchtower.core.reading.collective_log import (
     Entered,
-    Group,
-    Records,
     find_open_call,
     has_entered,
     record_of,

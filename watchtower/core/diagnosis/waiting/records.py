@@ -10,11 +10,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from watchtower.core.case import Case
+from watchtower.core.reading.collective_log import advances, last_with_logs
 from watchtower.wire.collectives import (
-    CollectiveRecord,
     GroupLog,
     PeerTransfers,
     ProcessGroup,
@@ -31,48 +30,6 @@ LEAST_MEMBERS = 65_536
 """... which small jobs may have in any case."""
 
 _NUMBERS = re.compile(r"[\d.]+")
-_SHAPE = re.compile(r"\[[^]]*\]?")
-"""A bracket that nothing closes ends with the text, so that no text is searched twice."""
-
-NO_RECORD = CollectiveRecord(number=0, operation="")
-
-SAME_ON_ALL = frozenset(
-    {
-        "all_reduce",
-        "allreduce",
-        "_allreduce_base",
-        "all_gather",
-        "allgather",
-        "_all_gather_base",
-        "_allgather_base",
-        "all_gather_into_tensor",
-        "broadcast",
-        "reduce",
-        "reduce_scatter",
-        "_reduce_scatter_base",
-        "reduce_scatter_tensor",
-        "allreduce_coalesced",
-    }
-)
-"""Operations in which every member gives the same element type and size. In the others sizes may
-differ for good reason: the root of a gather, an uneven all_to_all (MPI standard, chapter 6; the
-docstrings of torch.distributed)."""
-
-UNEVEN_ON_NCCL = frozenset({"all_gather", "allgather", "reduce_scatter"})
-"""With lists of tensors torch allows these other sizes on NCCL, where it makes broadcasts or
-reduces of them (ProcessGroupNCCL::allgather, reduce_scatter); element types must be equal."""
-
-CallKind = tuple[str, str]
-"""Operation, and signature where all members must give the same; else empty."""
-
-
-class Entered(Enum):
-    """Whether a rank is inside a collective, or past it."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-    """It gave no records, or its library only says that the call was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +76,7 @@ class Records:
 
 def read_records(case: Case) -> Records | None:
     """Read the records of a case; null when no rank gave any."""
-    dumps = {item.rank: dump for item in case.ranks if (dump := _last_with_records(item.dumps))}
+    dumps = {item.rank: dump for item in case.ranks if (dump := last_with_logs(item.dumps))}
     if not dumps:
         return None
     logs = {log.digest: log for log in case.group_logs}
@@ -145,7 +102,7 @@ def read_records(case: Case) -> Records | None:
         transfers={
             rank: dump.collectives.peers for rank, dump in dumps.items() if dump.collectives
         },
-        advancing=frozenset(item.rank for item in case.ranks if _advances(item.dumps)),
+        advancing=frozenset(item.rank for item in case.ranks if advances(item.dumps)),
     )
 
 
@@ -215,15 +172,6 @@ def name_kind(group: Group) -> str:
     return _NUMBERS.sub("", group.name)
 
 
-def _last_with_records(dumps: tuple[RankDump, ...]) -> RankDump | None:
-    """Give the newest dump that holds records; a later look may have failed."""
-    for dump in reversed(dumps):
-        found = dump.collectives
-        if found is not None and (found.logs or found.peers or not found.failure):
-            return dump
-    return None
-
-
 def _read_group(group: ProcessGroup, limit: int) -> Group | None:
     try:
         members = parse_members(group.members, limit)
@@ -236,37 +184,3 @@ def _read_group(group: ProcessGroup, limit: int) -> Group | None:
         order=group.order,
         library=group.library,
     )
-
-
-def _advances(dumps: tuple[RankDump, ...]) -> bool:
-    taken = [dump.collectives for dump in dumps if dump.collectives and dump.collectives.logs]
-    return len(taken) > 1 and (taken[-1].logs, taken[-1].peers) != (taken[-2].logs, taken[-2].peers)
-
-
-def has_entered(log: GroupLog | None, number: int) -> Entered:
-    """Tell whether the rank with this log has entered collective `number` of its group."""
-    if log is None:
-        return Entered.UNKNOWN
-    if max(log.entered, log.completed) >= number:
-        return Entered.YES
-    return Entered.NO if log.called < number else Entered.UNKNOWN
-
-
-def find_open_call(log: GroupLog) -> int | None:
-    """Give the number of the first collective that the rank called and that is not over."""
-    done = max(log.completed, 0)
-    return done + 1 if log.called > done and log.completed >= 0 else None
-
-
-def record_of(log: GroupLog, number: int) -> CollectiveRecord:
-    """Give what the rank called as `number`, without a name when that is not known."""
-    return next((record for record in log.records if record.number == number), NO_RECORD)
-
-
-def compared(record: CollectiveRecord, group: Group) -> CallKind:
-    """Give what must be equal on all members of a group for the call to work."""
-    if record.operation not in SAME_ON_ALL:
-        return record.operation, ""
-    if group.library == "nccl" and record.operation in UNEVEN_ON_NCCL:
-        return record.operation, _SHAPE.sub("", record.signature)
-    return record.operation, record.signature

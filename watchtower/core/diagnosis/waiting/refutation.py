@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watchtower.core.diagnosis.standing import Standing
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waiting.points import WaitPoint
 from watchtower.core.diagnosis.waiting.records import Records
 
 
 def find_refuted(
     points_of: Mapping[int, Sequence[WaitPoint]],
-    by_rank: Mapping[int, Standing],
+    by_rank: Mapping[int, Position],
     records: Records,
 ) -> frozenset[int]:
     """Find ranks that keep none of the points which they seem to keep."""
@@ -31,7 +31,7 @@ def find_refuted(
     )
 
 
-def _is_waited_in(point: WaitPoint, by_rank: Mapping[int, Standing], records: Records) -> bool:
+def _is_waited_in(point: WaitPoint, by_rank: Mapping[int, Position], records: Records) -> bool:
     waiting = (by_rank[rank] for rank in point.waiting if rank in by_rank)
     return any(_stayed(item, point, records) for item in waiting)
 
@@ -43,7 +43,7 @@ def _may_keep(rank: int, point: WaitPoint, records: Records) -> bool:
 
 
 def _goes_on(
-    rank: int, points: Sequence[WaitPoint], by_rank: Mapping[int, Standing], records: Records
+    rank: int, points: Sequence[WaitPoint], by_rank: Mapping[int, Position], records: Records
 ) -> bool:
     """Tell whether a rank gets on in any of what others wait for it in.
 
@@ -54,12 +54,12 @@ def _goes_on(
     return own is not None and not all(_stayed(own, point, records) for point in points)
 
 
-def _stayed(standing: Standing, point: WaitPoint, records: Records) -> bool:
+def _stayed(position: Position, point: WaitPoint, records: Records) -> bool:
     """Tell whether two dumps show a rank at one place in what this point is about.
 
     With fewer than two nothing is known, and nothing refuted.
     """
-    taken = [dump.collectives for dump in standing.evidence.dumps if dump.collectives]
+    taken = [dump.collectives for dump in position.evidence.dumps if dump.collectives]
     told = [each for each in taken if each.logs or each.peers][-2:]
     if len(told) < 2:
         return True

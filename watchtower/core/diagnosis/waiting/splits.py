@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.frames import WAITING_CLASSES, FrameClass
-from watchtower.core.diagnosis.standing import Place, Standing
-from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waiting.alone import Alone
 from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waiting.graph import EndKind
 from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import CallKind, Records, compared
+from watchtower.core.diagnosis.waiting.positions import Positions
+from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.diagnosis.waiting.tallies import ask_siblings
 from watchtower.core.diagnosis.waiting.wording import describe_group, name_point
+from watchtower.core.reading.collective_log import CallKind, compared
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
 
@@ -40,8 +41,8 @@ class Split:
 
     ground: Ground
     cause: Cause
-    few: tuple[Standing, ...]
-    many: tuple[Standing, ...]
+    few: tuple[Position, ...]
+    many: tuple[Position, ...]
     few_call: str
     """Such as "barrier", or "all_reduce of float32[128]" where only that differs."""
     many_call: str
@@ -59,24 +60,24 @@ class Split:
     """Some members of these groups gave no records: they may differ, too."""
 
 
-def find_split(standings: Standings) -> Split | None:
+def find_split(positions: Positions, alone: Alone | None) -> Split | None:
     """Find the split that explains the wait, by records where there are some."""
-    if standings.records is None:
-        return _split_by_stacks(standings)
+    if positions.records is None:
+        return _split_by_stacks(positions)
     return (
-        _split_by_records(standings, standings.records)
-        or _split_by_cycle(standings, standings.records)
-        or _split_by_stray_call(standings, standings.records)
-        or _split_by_stacks(standings)
+        _split_by_records(positions, positions.records)
+        or _split_by_cycle(positions, positions.records, alone)
+        or _split_by_stray_call(positions, positions.records)
+        or _split_by_stacks(positions)
     )
 
 
-def _split_by_records(standings: Standings, records: Records) -> Split | None:
+def _split_by_records(positions: Positions, records: Records) -> Split | None:
     """Find members of a group that called different things as the same number of it."""
     splits = []
     for name, by_log in records.in_group.items():
         if len(by_log) > 1 and (found := _find_disagreement(records, by_log)):
-            splits.append(_describe(standings, records, name, *found))
+            splits.append(_describe(positions, records, name, *found))
     return max(splits, key=lambda split: len(split.many), default=None)
 
 
@@ -90,7 +91,7 @@ def _find_disagreement(
     for digest, ranks in by_log.items():
         log = records.logs[digest]
         for record in log.records:
-            called[record.number][compared(record, records.groups[log.group])] += ranks
+            called[record.number][compared(record, records.groups[log.group].library)] += ranks
             if record.number > log.completed:
                 still_open.add(record.number)
     number = min((n for n in still_open if len(called[n]) > 1), default=None)
@@ -98,7 +99,7 @@ def _find_disagreement(
 
 
 def _describe(
-    standings: Standings,
+    positions: Positions,
     records: Records,
     group: str,
     number: int,
@@ -110,8 +111,8 @@ def _describe(
     if usual in calls:
         calls.sort(key=lambda call: call != usual)
         is_even = False
-    few = _standings(standings, [rank for call in calls[1:] for rank in called[call]])
-    many = _standings(standings, called[calls[0]])
+    few = _positions(positions, [rank for call in calls[1:] for rank in called[call]])
+    many = _positions(positions, called[calls[0]])
     order = compare_sites(site_of(few[0]), _common_site(many))
     same_operation = calls[1][0] == calls[0][0]
     known = _is_called_by(records, group, many[0].rank, calls[1], number)
@@ -135,7 +136,7 @@ def _is_called_by(records: Records, group: str, rank: int, call: CallKind, numbe
     """Tell whether a rank calls this at other places in its order: then it is no stray call."""
     log = records.log_of(rank, group)
     return log is not None and any(
-        compared(record, records.groups[group]) == call
+        compared(record, records.groups[group].library) == call
         for record in log.records
         if record.number != number
     )
@@ -157,13 +158,12 @@ def _say_call(call: CallKind, *, with_signature: bool) -> str:
     return f"{operation} of {signature}" if with_signature and signature else operation
 
 
-def _split_by_cycle(standings: Standings, records: Records) -> Split | None:
+def _split_by_cycle(positions: Positions, records: Records, alone: Alone | None) -> Split | None:
     """Find the one rank without which nobody would wait in a circle."""
-    alone = standings.once(find_alone)
-    return _describe_alone(standings, records, alone) if alone else None
+    return _describe_alone(positions, records, alone) if alone else None
 
 
-def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Split | None:
+def _describe_alone(positions: Positions, records: Records, alone: Alone) -> Split | None:
     own = [point for point in alone.end.points if alone.rank in point.waiting]
     awaited = [point for point in alone.end.points if alone.rank in point.held_up_by]
     if not own or not awaited:
@@ -176,8 +176,8 @@ def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Spl
     return Split(
         ground=Ground.RECORDS,
         cause=cause,
-        few=_standings(standings, [alone.rank]),
-        many=_standings(standings, point.waiting),
+        few=_positions(positions, [alone.rank]),
+        many=_positions(positions, point.waiting),
         few_call=name_point(own[0]),
         many_call=name_point(point),
         order=alone.order,
@@ -187,16 +187,16 @@ def _describe_alone(standings: Standings, records: Records, alone: Alone) -> Spl
     )
 
 
-def _split_by_stray_call(standings: Standings, records: Records) -> Split | None:
+def _split_by_stray_call(positions: Positions, records: Records) -> Split | None:
     """Find, in a cycle over two groups, the side whose call the other side never makes."""
-    for end in standings.graph.ends if standings.graph else ():
+    for end in positions.graph.ends if positions.graph else ():
         points = [point for point in end.points if point.group is not None]
         if end.kind is not EndKind.CYCLE or len(points) != 2 or len(end.points) != 2:
             continue
         stray = [point for point in points if not _is_known(records, point, end.ranks)]
         if len(stray) == 1:
             other = points[1 - points.index(stray[0])]
-            return _describe_stray(standings, stray[0], other, end.ranks)
+            return _describe_stray(positions, stray[0], other, end.ranks)
     return None
 
 
@@ -211,10 +211,10 @@ def _is_known(records: Records, point: WaitPoint, ranks: Sequence[int]) -> bool:
 
 
 def _describe_stray(
-    standings: Standings, stray: WaitPoint, other: WaitPoint, ranks: Sequence[int]
+    positions: Positions, stray: WaitPoint, other: WaitPoint, ranks: Sequence[int]
 ) -> Split:
-    few = _standings(standings, [rank for rank in stray.waiting if rank in ranks])
-    many = _standings(standings, other.waiting)
+    few = _positions(positions, [rank for rank in stray.waiting if rank in ranks])
+    many = _positions(positions, other.waiting)
     order = compare_sites(site_of(few[0]), _common_site(many))
     return Split(
         ground=Ground.RECORDS,
@@ -227,15 +227,15 @@ def _describe_stray(
     )
 
 
-def _split_by_stacks(standings: Standings) -> Split | None:
+def _split_by_stacks(positions: Positions) -> Split | None:
     """Compare where ranks wait, when all do and no records say for whom."""
-    waiting = [item for item in standings.waiting if _waits_by_name(item)]
-    others = standings.at(Place.BEHIND, Place.HELD, Place.GONE, Place.MISSING)
-    if others or len(waiting) < len(standings.live) or len(waiting) < 2:
+    waiting = [item for item in positions.waiting if _waits_by_name(item)]
+    others = positions.at(Place.ELSEWHERE, Place.CANNOT_RUN, Place.ABSENT)
+    if others or len(waiting) < len(positions.live) or len(waiting) < 2:
         return None
-    if standings.graph is not None and standings.graph.ends:
+    if positions.graph is not None and positions.graph.ends:
         return None
-    sites: dict[object, list[Standing]] = defaultdict(list)
+    sites: dict[object, list[Position]] = defaultdict(list)
     for item in waiting:
         assert item.reading is not None
         lines = tuple((frame.file, frame.line) for frame in site_of(item))
@@ -285,23 +285,23 @@ def is_meeting(call: str) -> bool:
     return any(word in call.lower() for word in MEETINGS)
 
 
-def _waits_by_name(standing: Standing) -> bool:
-    return standing.frame_class in SHOWN_WAITS and standing.unchanged
+def _waits_by_name(position: Position) -> bool:
+    return position.frame_class in SHOWN_WAITS and position.unchanged
 
 
-def _is_between_two(standing: Standing) -> bool:
+def _is_between_two(position: Position) -> bool:
     """Tell whether a rank waits for one other: stages of a pipeline differ for good reason."""
-    call = _call_of(standing).lower()
+    call = _call_of(position).lower()
     return any(word in call for word in TRANSFERS)
 
 
-def _call_of(standing: Standing) -> str:
-    return standing.reading.what if standing.reading else ""
+def _call_of(position: Position) -> str:
+    return position.reading.what if position.reading else ""
 
 
-def _standings(standings: Standings, ranks: Iterable[int]) -> tuple[Standing, ...]:
-    return tuple(standings.by_rank[rank] for rank in sorted(ranks))
+def _positions(positions: Positions, ranks: Iterable[int]) -> tuple[Position, ...]:
+    return tuple(positions.by_rank[rank] for rank in sorted(ranks))
 
 
-def _common_site(many: Sequence[Standing]) -> tuple[Frame, ...]:
+def _common_site(many: Sequence[Position]) -> tuple[Frame, ...]:
     return next((site for item in many if (site := site_of(item))), ())

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from watchtower.core.diagnosis.standings import Standings
 from watchtower.core.diagnosis.waiting.graph import End
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.diagnosis.waiting.records import (
-    CallKind,
     Group,
     Records,
-    compared,
     name_kind,
 )
+from watchtower.core.reading.collective_log import CallKind, compared
 
 ONE_CALL = 1
 """How far a count is off by a call left out or made twice in this step. Groups that some ranks use
@@ -34,7 +33,7 @@ Tally = Mapping[Role, int]
 
 
 def find_off(
-    standings: Standings, records: Records, end: End, candidates: Sequence[int]
+    positions: Positions, records: Records, end: End, candidates: Sequence[int]
 ) -> dict[int, str]:
     """Find the candidates whose counts break a law beside ranks that are not under suspicion.
 
@@ -42,7 +41,7 @@ def find_off(
     """
     off: dict[int, str] = {}
     for law in (_compare_at_points, _compare_ways):
-        for rank, how in law(standings, records, end, candidates):
+        for rank, how in law(positions, records, end, candidates):
             off.setdefault(rank, how)
         if off:
             break
@@ -53,7 +52,7 @@ def ask_siblings(records: Records, group: str, number: int) -> CallKind | None:
     """Give what all other groups of equal role called as this number; null if they differ."""
     role = role_of(records.groups[group])
     called = {
-        compared(record, records.groups[name])
+        compared(record, records.groups[name].library)
         for name, by_log in records.in_group.items()
         if name != group and role_of(records.groups[name]) == role
         for digest in by_log
@@ -64,12 +63,12 @@ def ask_siblings(records: Records, group: str, number: int) -> CallKind | None:
 
 
 def _compare_at_points(
-    standings: Standings, records: Records, end: End, candidates: Sequence[int]
+    positions: Positions, records: Records, end: End, candidates: Sequence[int]
 ) -> Iterator[tuple[int, str]]:
     """Compare with those at one point: who has not come to it has called no more than they."""
-    assert standings.graph is not None
+    assert positions.graph is not None
     suspected = set(candidates)
-    for point in standings.graph.points:
+    for point in positions.graph.points:
         if point.kind is not PointKind.COLLECTIVE:
             continue
         there = suspected.intersection(point.waiting)
@@ -97,7 +96,7 @@ def _agreed(records: Records, ranks: Sequence[int]) -> Tally:
 
 
 def _compare_ways(
-    standings: Standings, records: Records, end: End, candidates: Sequence[int]
+    positions: Positions, records: Records, end: End, candidates: Sequence[int]
 ) -> Iterator[tuple[int, str]]:
     """Compare with the others of a group that is part of the cycle: is one ahead and behind?
 

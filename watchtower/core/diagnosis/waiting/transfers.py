@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.standings import Standings
-from watchtower.core.diagnosis.waiting.alone import find_alone, find_candidates
+from watchtower.core.diagnosis.waiting.alone import Alone, find_candidates
 from watchtower.core.diagnosis.waiting.callsites import Order
 from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waiting.positions import Positions
 from watchtower.core.diagnosis.waiting.records import Records
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers
@@ -34,20 +34,19 @@ class MissingSend:
     """What shows that the sender has gone on, as clauses about it."""
 
 
-def find_missing_sends(standings: Standings) -> tuple[MissingSend, ...]:
+def find_missing_sends(positions: Positions, alone: Alone | None) -> tuple[MissingSend, ...]:
     """Look at each message that is waited for inside a cycle: is its sender past it?"""
-    if standings.graph is None or standings.records is None:
+    if positions.graph is None or positions.records is None:
         return ()
-    alone = standings.once(find_alone)
     if alone is not None and alone.order in (Order.LEFT_LOOP, Order.IN_LOOP):
         return ()  # It sends nothing any more because its loop is over.
     found = []
-    for end, candidates in standings.once(find_candidates):
+    for end, candidates in find_candidates(positions.graph):
         for point in end.points:
-            if not _may_be_left_out(standings.records, point, candidates):
+            if not _may_be_left_out(positions.records, point, candidates):
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
-            reasons = tuple(_find_reasons(standings, standings.records, end.points, point))
+            reasons = tuple(_find_reasons(positions, positions.records, end.points, point))
             if reasons:
                 found.append(MissingSend(sender, receiver, point.number, reasons))
     return tuple(found)
@@ -73,7 +72,7 @@ def _is_ahead(row: PeerTransfers | None) -> bool:
 
 
 def _find_reasons(
-    standings: Standings, records: Records, points: tuple[WaitPoint, ...], point: WaitPoint
+    positions: Positions, records: Records, points: tuple[WaitPoint, ...], point: WaitPoint
 ) -> Iterator[str]:
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = records.transfers_with(sender, receiver)
@@ -91,6 +90,6 @@ def _find_reasons(
         if waits and other_point.group is not None:
             yield f"it waits in {other_point.operation or 'a collective'}"
             break
-    ahead, behind = standings.by_rank[sender].step, standings.by_rank[receiver].step
+    ahead, behind = positions.by_rank[sender].step, positions.by_rank[receiver].step
     if ahead is not None and behind is not None and ahead > behind:
         yield f"it is at step {ahead}, {name_ranks([receiver])} at {behind}"

@@ -1,0 +1,189 @@
+"""How the ranks of a job ended, in which order, and which of them a launcher or scheduler ended.
+
+The agent of a node sees the end of a process within milliseconds and reports how long ago it was,
+so the deaths of one node are in order. Ages of two nodes are apart by what their reports took.
+
+A launcher ends its ranks by SIGTERM, SIGINT or SIGKILL, several at one moment. If a rank died
+before, the launcher reacted to that death. If none did, the job was cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind, classify_ending
+from watchtower.wire.report import Ending
+
+JITTER_S = 0.05
+"""Deaths on one node closer than this have no order: an agent in the middle of a report sees both
+when the report is made. Launchers check their workers every tenth of a second or less often."""
+
+
+SENT = frozenset({DeathKind.TERMINATED, DeathKind.KILLED})
+"""Deaths that another process brings about."""
+
+NO_CAUSE = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.CLEAN})
+"""Deaths that do not make other ranks of the job die."""
+
+KILL_GAP_S = 0.25
+"""Ranks killed at one moment end this close to each other, although large ones take longer."""
+
+_COMPATIBLE_WITH_CANCELLING = SENT | {DeathKind.CONSEQUENTIAL, DeathKind.CLEAN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One rank's end."""
+
+    position: Position
+    kind: DeathKind
+    age_s: float
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return self.position.rank
+
+    @property
+    def node(self) -> str:
+        """Node it ran on."""
+        return self.position.evidence.node
+
+    @property
+    def ending(self) -> Ending | None:
+        """Words of its node."""
+        return self.position.evidence.ended
+
+
+def find_deaths(ended: Iterable[Position]) -> tuple[Death, ...]:
+    """List the ranks that are gone, the earliest first."""
+    deaths = [
+        Death(
+            position=item,
+            kind=classify_ending(item.evidence.ended),
+            age_s=item.evidence.ended.age_s if item.evidence.ended else 0.0,
+        )
+        for item in ended
+    ]
+    return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
+
+
+def is_before(one: Death, other: Death) -> bool:
+    """Return whether one death certainly came before the other."""
+    if one.ending is None or other.ending is None:
+        return False  # a zombie whose ending no agent has reported yet
+    margin_s = JITTER_S if one.node == other.node else SAME_MOMENT_S
+    return one.age_s - other.age_s > margin_s
+
+
+class Earliest:
+    """The first of some deaths on each node: enough to tell what came after any of them."""
+
+    def __init__(self, deaths: Iterable[Death]) -> None:
+        self._of_node: dict[str, Death] = {}
+        for death in sorted(deaths, key=lambda death: -death.age_s):
+            if death.ending is not None:
+                self._of_node.setdefault(death.node, death)
+        self._of_all = next(iter(self._of_node.values()), None)
+
+    def is_before(self, death: Death) -> bool:
+        """Return whether one of them certainly came before this death."""
+        found = self._of_all, self._of_node.get(death.node)
+        return any(one is not None and is_before(one, death) for one in found)
+
+    def is_before_on_node(self, death: Death) -> bool:
+        """Return whether one of them certainly came before this death on its own node."""
+        one = self._of_node.get(death.node)
+        return one is not None and is_before(one, death)
+
+    def is_reported_before(self, death: Death, margin_s: float = 0.0) -> bool:
+        """Return whether one of them came before this death by what their nodes report."""
+        return self._of_all is not None and self._of_all.age_s - death.age_s > margin_s
+
+
+def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:
+    """List the ranks that a launcher ended because another rank had died before.
+
+    One signal may have any reason, so the other death must certainly be the earlier one. Several
+    at one moment are a launcher's: there, the times that the nodes report are enough. So they are
+    for further signals of a launcher that is known to have sent some.
+    """
+    any_death = Earliest(death for death in deaths if death.kind is not DeathKind.CLEAN)
+    cause = Earliest(death for death in deaths if death.kind not in NO_CAUSE)
+    ranks: set[int] = set()
+    for kind in SENT:
+        sent = [death for death in deaths if death.kind is kind]
+        known = {death.rank for death in sent if any_death.is_before(death)}
+        for act in _split(sent, KILL_GAP_S):
+            if len(act) > 1 and any_death.is_reported_before(act[0], JITTER_S):
+                known.update(death.rank for death in act)
+        if known:
+            known.update(d.rank for d in sent if cause.is_reported_before(d, JITTER_S))
+        ranks |= known
+    return frozenset(ranks)
+
+
+def find_sent_together(deaths: Sequence[Death]) -> frozenset[int]:
+    """List the ranks that one kind of signal ended at one moment with others."""
+    ranks: set[int] = set()
+    for kind in SENT:
+        for act in _split([death for death in deaths if death.kind is kind], JITTER_S):
+            if len(act) > 1:
+                ranks.update(death.rank for death in act)
+    return frozenset(ranks)
+
+
+def find_ended_from_outside(
+    deaths: Sequence[Death], ranks: int, settle_s: float
+) -> tuple[Death, ...]:
+    """List the ranks that were ended on purpose, with most of the job and for no earlier death.
+
+    The list is empty if a death with a reason of its own came first, or if the first that ended
+    are too few: then that signal went to these ranks, not to the job. Some ranks may live on.
+    """
+    for kind, gap_s in ((DeathKind.TERMINATED, settle_s), (DeathKind.KILLED, KILL_GAP_S)):
+        sent = _find_sent(kind, deaths)
+        if sent and _is_of_most(sent, deaths, ranks, gap_s):
+            return tuple(death for death in deaths if death.kind in SENT)
+    return ()
+
+
+def _find_sent(kind: DeathKind, deaths: Sequence[Death]) -> list[Death]:
+    """List the deaths of a kind, if they begin the end of the job and no own reason is beside."""
+    first = next((death for death in deaths if death.kind is not DeathKind.CLEAN), None)
+    if first is None or first.kind is not kind:
+        return []
+    reasons = Earliest(death for death in deaths if death.kind not in SENT | {DeathKind.CLEAN})
+    sent = [death for death in deaths if death.kind is kind and not reasons.is_before(death)]
+    earliest = Earliest(sent)
+    own = (death for death in deaths if death.kind not in _COMPATIBLE_WITH_CANCELLING)
+    return sent if all(earliest.is_before(death) for death in own) else []
+
+
+def _is_of_most(sent: Sequence[Death], deaths: Sequence[Death], ranks: int, gap_s: float) -> bool:
+    """Return whether a signal went to the job and not only to some of its ranks.
+
+    Half of the ranks are enough if the others died, too: they lost their connections before the
+    signal reached them. One rank, and others that its launcher ended for it, are not half a job.
+    """
+    if ranks == 1:
+        return sent[0].kind is DeathKind.TERMINATED
+    put_to_death = find_put_to_death(deaths)
+    alone = sum(death.rank not in put_to_death for death in sent)
+    is_half = len(deaths) == ranks <= 2 * alone
+    first = next(_split(sent, gap_s))
+    return 2 * len(first) >= ranks and (2 * len(sent) > ranks or is_half)
+
+
+def _split(deaths: Sequence[Death], gap_s: float) -> Iterator[list[Death]]:
+    """Part deaths, the earliest first, where the next one comes later than the gap."""
+    part: list[Death] = []
+    for death in deaths:
+        if part and part[-1].age_s - death.age_s > gap_s:
+            yield part
+            part = []
+        part.append(death)
+    if part:
+        yield part

@@ -1,0 +1,164 @@
+"""Orders the deaths of a job: who died first-hand, and who only because a peer had gone.
+
+Victims die louder than culprits: a rank that calls `_exit(3)` leaves no word, its peers raise
+connection errors, and the launcher kills the rest. What is left after that is ordered by time on
+each node. Between nodes, and within what time cannot tell, deaths are ordered by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.case import Presence
+from watchtower.core.diagnosis.deaths import (
+    JITTER_S,
+    NO_CAUSE,
+    Death,
+    Earliest,
+    find_put_to_death,
+    find_sent_together,
+)
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waiting.positions import Positions
+from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind
+
+STRENGTH = {
+    DeathKind.OOM: 1,
+    DeathKind.CRASH: 2,
+    DeathKind.OWN_EXCEPTION: 2,
+    DeathKind.EXIT_CODE: 3,
+    DeathKind.KILLED: 5,
+    DeathKind.EXIT_ONE: 5,
+    DeathKind.VANISHED: 6,
+    DeathKind.ABORTED: 7,
+    DeathKind.CONSEQUENTIAL: 9,
+    DeathKind.TERMINATED: 10,
+    DeathKind.CLEAN: 11,
+}
+"""Lower is the likelier culprit; equal ones are ordered by time."""
+
+FIRST_TERMINATED = 4
+"""Strength of a termination of few ranks that came before whatever it could follow from."""
+
+MANY_KILLS = 8
+"""Strength of kills of several ranks at one moment: a launcher's, if another death is beside."""
+
+WEAK = frozenset(
+    STRENGTH[kind] for kind in (DeathKind.ABORTED, DeathKind.CONSEQUENTIAL, DeathKind.TERMINATED)
+)
+"""Deaths that are usually the consequence of another, earlier or later."""
+
+
+def find_first_hand(
+    positions: Positions,
+    deaths: Sequence[Death],
+    ended_from_outside: Sequence[Death],
+    gave_up: Sequence[Position],
+) -> tuple[Death, ...]:
+    """Return the deaths that explain the others: the first of a node, then the strongest kind.
+
+    Ranks that raised the very same exception share a fault and are named together.
+    """
+    settle_s = positions.case.settle_s
+    everyone = _without_survived(deaths, positions)
+    outside = {death.rank for death in ended_from_outside}
+    explained = outside | find_put_to_death(everyone) | _find_preceded(everyone)
+    harmless = {DeathKind.CLEAN}
+    if outside:
+        harmless.add(DeathKind.CONSEQUENTIAL)  # whatever broke these connections was on purpose
+    deaths = [
+        death for death in everyone if death.kind not in harmless and death.rank not in explained
+    ]
+    left = {item.rank for item in gave_up}
+    if all(death.rank in left for death in deaths):
+        return ()  # whom they waited for is still there
+    strength = _weigh(deaths, everyone, len(positions.by_rank))
+    first = [death for death in deaths if deaths[0].age_s - death.age_s <= settle_s]
+    if min(strength[death.rank] for death in first) in WEAK:
+        first = deaths
+    strongest = min(strength[death.rank] for death in first)
+    alike = [death for death in first if strength[death.rank] == strongest]
+    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_any_rank_out_of_sight(positions):
+        return ()  # the peer they lost need not be among those whose end is known
+    if alike[0].kind is DeathKind.TERMINATED:
+        return tuple(alike)
+    return tuple(death for death in alike if _is_first_hand(death, alike))
+
+
+def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
+    """List the ranks before which another one of their node had died of more than a lost peer.
+
+    That does not explain a lack of memory. Lost connections are consequences at any time: a rank
+    with much to free ends after those that have noticed.
+    """
+    causes = [death for death in deaths if death.kind not in NO_CAUSE]
+    first: dict[str, Death] = {}
+    for death in causes:
+        first.setdefault(death.node, death)
+    # Ranks that raised what the first of their node raised share its fault.
+    shared = {death.rank for death in causes if _same_exception(death, first[death.node])}
+    any_cause = Earliest(causes)
+    other_cause = Earliest(death for death in causes if death.rank not in shared)
+    preceded = set()
+    for death in causes:
+        earlier = other_cause if death.rank in shared else any_cause
+        if death.kind is not DeathKind.OOM and earlier.is_before_on_node(death):
+            preceded.add(death.rank)
+    return frozenset(preceded)
+
+
+def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> dict[int, int]:
+    """Map ranks to the strength of their deaths; the company of a signal counts, too."""
+    together = find_sent_together(everyone)
+    unsent = [
+        death for death in everyone if death.kind not in {DeathKind.TERMINATED, DeathKind.CLEAN}
+    ]
+    any_unsent = Earliest(unsent)
+    cause = Earliest(death for death in unsent if death.kind not in NO_CAUSE)
+    terminated = [death for death in deaths if death.kind is DeathKind.TERMINATED]
+    strength = {death.rank: STRENGTH[death.kind] for death in deaths}
+    for death in deaths:
+        if death.kind is DeathKind.KILLED and death.rank in together:
+            strength[death.rank] = MANY_KILLS
+    for death in terminated:
+        # Several at one moment are a launcher's if another death is as near.
+        is_late = death.rank in together and cause.is_reported_before(death, -JITTER_S)
+        is_first = not any_unsent.is_reported_before(death) and not is_late
+        if is_first and 2 * len(terminated) <= ranks:
+            strength[death.rank] = FIRST_TERMINATED
+    return strength
+
+
+def _is_any_rank_out_of_sight(positions: Positions) -> bool:
+    return any(
+        item.evidence.presence is Presence.SILENT and not item.evidence.dumps
+        for item in positions.by_rank.values()
+    )
+
+
+def _without_survived(deaths: Sequence[Death], positions: Positions) -> tuple[Death, ...]:
+    """Leave out deaths that the others stepped over for a while: they explain no later trouble."""
+    beats = (item.evidence.beat for item in positions.by_rank.values())
+    last_step_s = min((beat.age_s for beat in beats if beat and beat.step >= 0), default=None)
+    if last_step_s is None:
+        return tuple(deaths)
+    patience_s = positions.case.settle_s + 2 * positions.case.typical_step_s
+    return tuple(death for death in deaths if death.age_s - last_step_s <= patience_s)
+
+
+def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:
+    first = alike[0]
+    return (
+        death is first
+        or _same_exception(death, first)
+        or (death.node != first.node and first.age_s - death.age_s <= SAME_MOMENT_S)
+    )
+
+
+def _same_exception(one: Death, other: Death) -> bool:
+    if one.ending is None or other.ending is None or not one.ending.exception_type:
+        return False
+    return (one.ending.exception_type, one.ending.exception_text) == (
+        other.ending.exception_type,
+        other.ending.exception_text,
+    )

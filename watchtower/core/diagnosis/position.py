@@ -1,0 +1,299 @@
+"""The position of one rank: what its evidence says about where it is.
+
+A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no rule may
+treat it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from watchtower.core.case import Case, Presence, RankEvidence
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass, StackReading
+from watchtower.core.reading.kernel import ASLEEP, FROZEN, HELD, WaitReading, classify_wait
+from watchtower.core.reading.movement import (
+    BUSY_CORES,
+    ONE_THREAD_CORES,
+    is_moving,
+    moves_storage,
+    transfers,
+    uses_a_core,
+)
+from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
+from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
+from watchtower.wire.dumps import KernelWait, RankDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.stacks import Frame, Stack
+
+
+class Place(Enum):
+    """Where a rank is, seen from the call that the job should be in."""
+
+    CANNOT_RUN = "cannot run"
+    """Stopped or traced: whatever its stack says, it cannot go on."""
+    ABSENT = "absent"
+    """Its process has ended, or was never seen."""
+    INSIDE = "inside a call"
+    """Inside a collective or set-up call: it waits for other ranks."""
+    CALL_UNKNOWN = "waits, call unknown"
+    """It waits only by inference: most ranks stay at the same place (see `majority`)."""
+    ELSEWHERE = "elsewhere"
+    """It answered, and it is somewhere else."""
+    UNSEEN = "unseen"
+    """No stack, a silent node, or a stack that shows both."""
+
+
+LIVE_PLACES = (Place.INSIDE, Place.ELSEWHERE, Place.CANNOT_RUN, Place.CALL_UNKNOWN)
+"""A tuple: to hash an enum's member takes longer than to compare it with four."""
+
+
+class Shape(Enum):
+    """How the stacks of two dumps, taken a moment apart, compare."""
+
+    SAME = "same"
+    NEAR = "near"
+    """The user's frames are the same, what they call differs: a loop around a timeout."""
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+    """Fewer than two stacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """One rank, read."""
+
+    evidence: RankEvidence
+    place: Place
+    state: ProcessState
+    kernel: KernelWait
+    wait: WaitReading
+    shape: Shape
+    moving: bool
+    """Its process tree computes, or reads or writes storage."""
+    transfers: bool
+    """Its process tree moves data through the network."""
+    active: bool
+    """Its main thread was on a CPU in the last dump."""
+    age_s: float
+    """Seconds since its last step, as far as known."""
+    stack: Stack | None = None
+    reading: StackReading | None = None
+    lingers: bool = False
+    """Two dumps show it in one call of one of the user's functions, on whichever of its lines."""
+    came_out: bool = False
+    """The dump before found it in a call that waits for other ranks; the last one does not."""
+    is_waited_beside: bool = False
+    """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
+
+    @property
+    def rank(self) -> int:
+        """Global rank."""
+        return self.evidence.rank
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks, seen or presumed."""
+        return self.place is Place.INSIDE or self.place is Place.CALL_UNKNOWN
+
+    @property
+    def presumed(self) -> bool:
+        """Whether it waits only by inference."""
+        return self.place is Place.CALL_UNKNOWN
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether its process was never seen."""
+        return self.evidence.presence is Presence.MISSING
+
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of its stack, NONE without one."""
+        return FrameClass.NONE if self.reading is None else self.reading.frame_class
+
+    @property
+    def asleep(self) -> bool:
+        """Tell whether its main thread waits in the kernel."""
+        return self.state in ASLEEP and not self.active
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether its cgroup keeps it from running."""
+        return self.wait.wait_class == FROZEN
+
+    @property
+    def spins(self) -> bool:
+        """Tell whether its main thread computes without a pause, as far as every look shows."""
+        if self.asleep:
+            return False
+        return uses_a_core(self.evidence.movement, always_runs=self.always_runs)
+
+    @property
+    def always_runs(self) -> bool:
+        """Tell whether every look finds its main thread running, or ready to run."""
+        states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
+        return all(state is ProcessState.RUNNING for state in states)
+
+    @property
+    def may_busy_wait(self) -> bool:
+        """Tell whether it may be waiting although it uses CPU: one thread spins at one unchanged
+        line, and no data moves. MPI polls like this, and a long computation in C looks the same.
+        """
+        movement = self.evidence.movement
+        moves_data = self.transfers or moves_storage(movement)
+        is_one_thread = movement.cpu_cores < ONE_THREAD_CORES and (self.spins or self.always_runs)
+        return self.shape is Shape.SAME and is_one_thread and not moves_data
+
+    @property
+    def is_motionless(self) -> bool:
+        """Tell whether nothing of it moves. On a crowded machine a rank that computes hardly uses
+        CPU, but it is not asleep.
+        """
+        runs = self.active or self.state is ProcessState.RUNNING
+        return not (self.moving or self.transfers or runs)
+
+    @property
+    def wait_place(self) -> WaitPlace | None:
+        """What it waits for while it sleeps; null when the tables do not know it."""
+        if not self.asleep or self.stack is None:
+            return None
+        return find_wait_place(self.stack.frames, self.wait, self.kernel)
+
+    @property
+    def unchanged(self) -> bool:
+        """Tell whether two dumps show it at the same place."""
+        return self.shape is Shape.SAME or (self.shape is Shape.NEAR and self.asleep)
+
+    @property
+    def live(self) -> bool:
+        """Tell whether its process is there."""
+        return self.place in LIVE_PLACES or (
+            self.place is Place.UNSEEN and self.evidence.presence is Presence.LIVE
+        )
+
+    @property
+    def step(self) -> int | None:
+        """Last step beaten, null when none is known."""
+        beat = self.evidence.beat
+        return None if beat is None or beat.step < 0 else beat.step
+
+    @property
+    def has_bad_loss(self) -> bool:
+        """Tell whether its training loop reported a NaN or infinite loss."""
+        return self.evidence.beat is not None and self.evidence.beat.loss_is_bad
+
+    @property
+    def phase(self) -> str:
+        """Phase word of its heartbeat page."""
+        return "" if self.evidence.beat is None else self.evidence.beat.phase
+
+    @property
+    def last_dump(self) -> RankDump | None:
+        """Newest dump, with or without a stack."""
+        return self.evidence.dumps[-1] if self.evidence.dumps else None
+
+
+def take_position(
+    case: Case,
+    evidence: RankEvidence,
+    stacks: dict[str, KnownStack],
+    comm_threads: CommThreads | None = None,
+) -> Position:
+    """Read one rank by itself; `comm_threads` are threads known to make the job's collectives."""
+    threads = [find_thread(dump, stacks, comm_threads) for dump in evidence.dumps]
+    known = [thread for thread in threads if thread is not None and thread.digest in stacks]
+    thread = known[-1] if known else None
+    read = stacks[thread.digest] if thread else None
+    kernel = _last_kernel_wait(evidence)
+    position = Position(
+        evidence=evidence,
+        place=Place.UNSEEN,
+        state=_last_state(evidence, kernel),
+        kernel=kernel,
+        # The kernel is asked about the main thread only; of another one just the state counts.
+        wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
+        shape=_compare([stacks[item.digest] for item in known[-2:]]),
+        moving=is_moving(evidence.movement, case.moving_cpu_cores),
+        transfers=transfers(evidence.movement),
+        active=thread is not None and thread.active,
+        age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
+        stack=read.stack if read else None,
+        reading=read.reading if read else None,
+        lingers=_lingers([stacks[item.digest].own for item in known[-2:]]),
+        came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
+        is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
+    )
+    return replace(position, place=_find_place(position))
+
+
+def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
+    if evidence.dumps:
+        return evidence.dumps[-1].kernel
+    return KernelWait(state=evidence.state, wchan=evidence.wchan)
+
+
+def _state_of(kernel: KernelWait) -> KernelWait:
+    return replace(kernel, wchan="", syscall="", target="")
+
+
+def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:
+    """Prefer the report: it is newer than any dump of the case."""
+    return kernel.state if evidence.state is ProcessState.OTHER else evidence.state
+
+
+def _compare(stacks: list[KnownStack]) -> Shape:
+    if len(stacks) < 2:
+        return Shape.UNKNOWN
+    before, after = stacks
+    if before.stack.digest == after.stack.digest:
+        return Shape.SAME
+    return Shape.NEAR if before.own and before.own == after.own else Shape.CHANGED
+
+
+def _lingers(own: list[tuple[Frame, ...]]) -> bool:
+    if len(own) < 2 or not all(own):
+        return False
+    functions = [(frames[0].function, frames[0].file) for frames in own]
+    return own[0][1:] == own[1][1:] and functions[0] == functions[1]
+
+
+def _came_out(stacks: list[KnownStack]) -> bool:
+    waits = [item.reading and item.reading.frame_class in WAITING_CLASSES for item in stacks]
+    return waits == [True, False]
+
+
+def _find_place(position: Position) -> Place:
+    presence = position.evidence.presence
+    if presence is Presence.MISSING:
+        return Place.ABSENT
+    if presence is Presence.SILENT and not position.evidence.dumps:
+        return Place.UNSEEN  # else what was seen of it during this stall is still evidence
+    if presence is Presence.ENDED or position.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
+        return Place.ABSENT
+    return Place.CANNOT_RUN if position.state in HELD else _find_live_place(position)
+
+
+def _find_live_place(position: Position) -> Place:
+    frame_class = position.frame_class
+    if position.reading is None:
+        return Place.UNSEEN
+    if frame_class in WAITING_CLASSES:
+        return Place.INSIDE
+    if frame_class is FrameClass.BACKWARD:
+        return _place_in_backward(position)
+    if frame_class is FrameClass.DEVICE:
+        return Place.INSIDE if position.unchanged else Place.UNSEEN
+    return Place.ELSEWHERE
+
+
+def _place_in_backward(position: Position) -> Place:
+    """Tell a rank that waits inside DDP's reducer from one that computes gradients.
+
+    No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
+    waits; one that computes is behind, anything between is left open.
+    """
+    idle = position.asleep and not position.moving
+    if idle and position.unchanged:
+        return Place.INSIDE
+    busy = position.active or position.evidence.movement.cpu_cores >= BUSY_CORES
+    return Place.ELSEWHERE if busy else Place.UNSEEN

@@ -1,0 +1,133 @@
+"""Says in sentences which evidence could not be had; it limits a verdict and is told with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from watchtower.core.case import Presence
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position, Shape
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, say_duration
+
+MAX_GAPS = 16
+"""Sentences in one verdict."""
+
+EVENT_LOOP = frozenset({"_run_once", "run_forever", "run_until_complete"})
+"""What asyncio calls it: the stack of a task that waits is not on any thread."""
+
+MAX_NODES = 4
+"""Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
+
+
+def find_gaps(picture: Picture) -> tuple[str, ...]:
+    """List what is missing, the gravest first."""
+    gaps = [
+        *_silent_nodes(picture),
+        *_agent_gaps(picture),
+        *_failed_dumps(picture),
+        *_no_dumps(picture),
+        *_single_dumps(picture),
+        *_event_loops(picture),
+        *_failed_records(picture),
+        *_no_pages(picture),
+        *_rivals(picture),
+    ]
+    return tuple(gaps[:MAX_GAPS])
+
+
+def _silent_nodes(picture: Picture) -> Iterable[str]:
+    silent: dict[str, list[int]] = {}
+    for item in picture.case.ranks:
+        if item.presence is Presence.SILENT:
+            silent.setdefault(item.node, []).append(item.rank)
+    for node in picture.case.nodes:
+        if node.node in silent:
+            yield (
+                f"node {clean(node.node, 64)} has not reported for "
+                f"{say_duration(node.silent_for_s)}: nothing is known of "
+                f"{name_ranks(silent[node.node])} now"
+            )
+
+
+def _agent_gaps(picture: Picture) -> Iterable[str]:
+    """Tell what agents may not do, where that cost this case something."""
+    no_stack = {item.evidence.node for item in picture.live if item.stack is None}
+    has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
+    said: dict[str, list[str]] = {}
+    for node in picture.case.nodes:
+        limits = node.limits
+        if limits.python_stacks and node.node in no_stack:
+            said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
+        if limits.process and (has_missing or node.node in no_stack):
+            said.setdefault(clean(limits.process, 240), []).append(node.node)
+        if limits.ranks and has_missing:
+            said.setdefault(clean(limits.ranks, 240), []).append(node.node)
+    for sentence, nodes in said.items():
+        shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
+        more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
+        yield f"{shown}{more}: {sentence}"
+
+
+def _failed_dumps(picture: Picture) -> Iterable[str]:
+    failed: dict[tuple[str, str], list[int]] = {}
+    for item in picture.live:
+        dump = item.last_dump
+        if dump and dump.failure and item.stack is None:
+            key = (dump.failure.kind.value, dump.failure.help_text)
+            failed.setdefault(key, []).append(item.rank)
+    for (kind, help_text), ranks in failed.items():
+        help_words = f": {clean(help_text, 240)}" if help_text else ""
+        yield f"{name_ranks(ranks)}: no stack ({kind.replace('_', ' ')}){help_words}"
+
+
+def _no_dumps(picture: Picture) -> Iterable[str]:
+    yield from _sentence(
+        [
+            item
+            for item in picture.live
+            if item.stack is None and not (item.last_dump and item.last_dump.failure)
+        ],
+        "no stack has come in",
+    )
+
+
+def _single_dumps(picture: Picture) -> Iterable[str]:
+    yield from _sentence(
+        [item for item in picture.live if item.stack and item.shape is Shape.UNKNOWN],
+        "only one dump, so stuck and slow look the same",
+    )
+
+
+def _event_loops(picture: Picture) -> Iterable[str]:
+    idle = [item for item in picture.live if item.reading and item.reading.what in EVENT_LOOP]
+    yield from _sentence(idle, "an event loop with nothing to run: no stack shows what tasks await")
+
+
+def _failed_records(picture: Picture) -> Iterable[str]:
+    failed: dict[str, list[int]] = {}
+    for item in picture.live:
+        found = item.last_dump.collectives if item.last_dump else None
+        if found and found.failure:
+            failed.setdefault(found.failure, []).append(item.rank)
+    for sentence, ranks in failed.items():
+        yield f"{name_ranks(ranks)}: no collective records: {clean(sentence, 240)}"
+
+
+def _no_pages(picture: Picture) -> Iterable[str]:
+    yield from _sentence(
+        [item for item in picture.live if item.evidence.beat is None],
+        "no heartbeat page, so the step is not known",
+    )
+
+
+def _rivals(picture: Picture) -> Iterable[str]:
+    for item in picture.case.ranks:
+        if item.rivals:
+            others = clean(", ".join(item.rivals), 120)
+            yield f"rank {item.rank} is claimed by other processes too: {others}"
+
+
+def _sentence(positions: list[Position], words: str) -> Iterable[str]:
+    if positions:
+        yield f"{name_ranks(item.rank for item in positions)}: {words}"

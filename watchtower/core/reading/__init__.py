@@ -1,0 +1,1 @@
+"""What one dump shows, without case or job: stacks, threads, kernel waits, endings, movement."""

@@ -1,0 +1,132 @@
+"""How one rank ended, as its node and its page tell it: which kind of death that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.frames import last_component
+from watchtower.core.reading.patterns import part, whole
+from watchtower.core.text import clean
+from watchtower.wire.report import Ending, EndingKind
+
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+"""signal(7), x86 and ARM."""
+
+
+SAME_MOMENT_S = 0.5
+"""Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
+
+UNKNOWN_END = "exited (exit status unknown)"
+
+
+class DeathKind(Enum):
+    """How a rank ended, by what that says about whose fault it is."""
+
+    OOM = "oom"
+    CRASH = "crash"
+    OWN_EXCEPTION = "own_exception"
+    EXIT_CODE = "exit_code"
+    KILLED = "killed"
+    EXIT_ONE = "exit_one"
+    """Exit code 1 without a known exception: what Python leaves behind after any exception."""
+    VANISHED = "vanished"
+    """Its node could not tell how it ended."""
+    ABORTED = "aborted"
+    """SIGABRT: an assertion of its own, or a watchdog that gave up on the others."""
+    CONSEQUENTIAL = "consequential"
+    TERMINATED = "terminated"
+    CLEAN = "clean"
+
+
+_TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
+"""Sent by schedulers and launchers that end or warn a job."""
+
+
+def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
+    names, text = whole(entry["type"]), part(entry.get("text", ""), re.IGNORECASE)
+    return lambda name, message: names.matches(name) and text.matches(message)
+
+
+_TABLE = read_facts("consequential_errors")
+_CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
+_INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
+
+
+def classify_ending(ending: Ending | None) -> DeathKind:
+    """Name the kind of an ending; the exception counts before the code it left."""
+    if ending is None:
+        return DeathKind.VANISHED
+    if ending.oom_killed:
+        return DeathKind.OOM
+    if ending.exception_type:
+        return classify_exception(ending.exception_type, ending.exception_text)
+    signal = signal_name(ending)
+    if signal:
+        return _classify_signal(signal)
+    if ending.kind is not EndingKind.EXIT:
+        return DeathKind.VANISHED
+    if ending.code is None:  # its page says that it finished; old kernels tell no code
+        return DeathKind.CLEAN
+    return {0: DeathKind.CLEAN, 1: DeathKind.EXIT_ONE}.get(ending.code, DeathKind.EXIT_CODE)
+
+
+def signal_name(ending: Ending) -> str:
+    """Name the signal that ended a process, also as the exit code 128 + n of a shell around it."""
+    if ending.code is None:
+        return ""
+    if ending.kind is EndingKind.SIGNAL:
+        return SIGNAL_NAMES.get(ending.code, f"signal {ending.code}")
+    return SIGNAL_NAMES.get(ending.code - 128, "") if ending.kind is EndingKind.EXIT else ""
+
+
+def describe_ending(ended: Ending | None) -> str:
+    """Return how a process ended: "ended by SIGTERM", "exited with code 3", "raised ValueError"."""
+    if ended is None:
+        return UNKNOWN_END
+    if ended.oom_killed:
+        return "killed by the kernel for lack of memory (OOM)"
+    if ended.exception_type:
+        return f"raised {clean(last_component(ended.exception_type), 80)}"
+    if signal := signal_name(ended):
+        return f"ended by {signal}"
+    return UNKNOWN_END if ended.code is None else f"exited with code {ended.code}"
+
+
+@lru_cache(maxsize=65536)
+def classify_exception(exception_type: str, text: str) -> DeathKind:
+    """Name the kind of an exception, by its class, whatever its modules, and by its message."""
+    name = last_component(exception_type)
+    if any(matches(name, text) for matches in _INTERRUPTS):
+        return DeathKind.TERMINATED
+    if any(matches(name, text) for matches in _CONSEQUENTIAL):
+        return DeathKind.CONSEQUENTIAL
+    return DeathKind.OWN_EXCEPTION
+
+
+def _classify_signal(name: str) -> DeathKind:
+    if name in _TERMINATING:
+        return DeathKind.TERMINATED
+    return {"SIGKILL": DeathKind.KILLED, "SIGABRT": DeathKind.ABORTED}.get(name, DeathKind.CRASH)

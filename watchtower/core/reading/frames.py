@@ -1,0 +1,250 @@
+"""Reads Python frames and stacks: what a rank is doing, and where in the user's own code.
+
+The table of names is data (`facts/frame_classes.toml`); this module holds only the order in which
+frames of one stack overrule each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.patterns import TextPattern, part, whole
+from watchtower.wire.stacks import Frame
+
+
+class FrameClass(Enum):
+    """What a frame says about the rank it belongs to."""
+
+    INIT = "init"
+    COLLECTIVE = "collective"
+    DATALOADER = "dataloader"
+    CHECKPOINT = "checkpoint"
+    COMPILE = "compile"
+    DEVICE = "device"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    LOCK = "lock"
+    NETWORK = "network"
+    CHILD = "child"
+    """Waits for a program it has started."""
+    THREAD = "thread"
+    """Waits for a thread it has started."""
+    USER = "user"
+    NONE = "none"
+
+
+PURPOSES = frozenset(
+    {
+        FrameClass.INIT,
+        FrameClass.COLLECTIVE,
+        FrameClass.DATALOADER,
+        FrameClass.CHECKPOINT,
+        FrameClass.COMPILE,
+    }
+)
+"""Classes that say what a call is for: they overrule whatever it calls in turn, so that a socket
+read inside all_reduce is a collective. Between two of them the inner one counts."""
+
+WAITING_CLASSES = frozenset({FrameClass.COLLECTIVE, FrameClass.INIT})
+"""A rank in one of these waits for other ranks, whatever else is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePattern:
+    """One entry of the table."""
+
+    frame_class: FrameClass
+    function: TextPattern | None
+    owner: TextPattern | None
+    file: TextPattern | None
+    library: bool | None
+    by_name: bool
+    """The user's own choice of a name is all that speaks for the class."""
+    calls_back: bool
+    """It is a library that runs the user's code for this very purpose."""
+
+    def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
+        """Tell whether each condition given by the entry holds."""
+        return (
+            (self.library is None or self.library == library)
+            and (self.function is None or self.function.matches(function))
+            and (self.owner is None or self.owner.matches(owner))
+            and (self.file is None or self.file.matches(file))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackReading:
+    """What one stack says."""
+
+    frame_class: FrameClass
+    what: str
+    """Function that gave the class, such as "all_reduce"."""
+    what_at: str
+    """Its position, such as "ring.py:120"."""
+    function: str
+    """Deepest function of the user's own code, or the best there is in a library-only stack."""
+    at: str
+    """Its position, such as "data.py:88"."""
+    by_name: bool = False
+    """The class rests on names that the user chose."""
+    by_library: bool = False
+    """The class rests on the file of a known library."""
+
+    @property
+    def where(self) -> str:
+        """Position and function as a verdict shows them: "data.py:88 in __next__"."""
+        return f"{self.at} in {self.function}"
+
+
+def _read_pattern(entry: dict[str, Any]) -> FramePattern:
+    def read(key: str, make: Callable[[str, int], TextPattern]) -> TextPattern | None:
+        return make(entry[key], re.IGNORECASE) if key in entry else None
+
+    return FramePattern(
+        frame_class=FrameClass(entry["class"]),
+        function=read("function", whole),
+        owner=read("owner", whole),
+        file=read("file", part),
+        library=entry.get("library"),
+        by_name=entry.get("by_name", False),
+        calls_back=entry.get("calls_back", False),
+    )
+
+
+PATTERNS = tuple(_read_pattern(entry) for entry in read_facts("frame_classes")["frame"])
+
+
+def last_component(function: str) -> str:
+    """Give the bare name: `outer.<locals>.ShardReader.__next__` is `__next__`."""
+    return function.rpartition(".")[2]
+
+
+def name_line(frame: Frame) -> str:
+    """Give file and line as people write them: "data.py:88"."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+@lru_cache(maxsize=65536)
+def find_pattern(function: str, file: str, library: bool) -> FramePattern | None:
+    """Find the first entry of the table that knows a frame; its line does not matter."""
+    outer, _, name = function.rpartition(".")
+    owner = last_component(outer)
+    return next((p for p in PATTERNS if p.matches(owner, name, file, library)), None)
+
+
+def _pattern_of(frame: Frame) -> FramePattern | None:
+    return find_pattern(frame.function, frame.file, frame.library)
+
+
+def classify_frame(frame: Frame) -> FrameClass:
+    """Name the class of a frame."""
+    pattern = _pattern_of(frame)
+    if pattern is not None:
+        return pattern.frame_class
+    return FrameClass.NONE if frame.library else FrameClass.USER
+
+
+def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
+    """Read a stack, innermost frame first; null when it has no frames."""
+    if not frames:
+        return None
+    classes = [classify_frame(frame) for frame in frames]
+    purposes = _find_purposes(frames, classes)
+    index = _settle_set_up(classes, purposes) if purposes else _find_known(classes)
+    meant = _find_called(frames, classes, purposes, index)
+    shown = next((frame for frame in frames if not frame.library), frames[index])
+    alike = [frame for frame, item in zip(frames, classes, strict=True) if item is classes[index]]
+    return StackReading(
+        frame_class=classes[index],
+        what=last_component(meant.function),
+        what_at=name_line(meant),
+        function=last_component(shown.function),
+        at=name_line(shown),
+        by_name=all(pattern.by_name for frame in alike if (pattern := _pattern_of(frame))),
+        by_library=any(frame.library and _is_known_by_file(frame) for frame in alike),
+    )
+
+
+def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list[int]:
+    """Find the frames that say what the stack is for, innermost first.
+
+    A library that runs the user's own code does not say what that code does: a function called
+    `run_with_checkpoint` may run a whole training step. And its collective that pickles a user's
+    object or is interrupted by a signal handler has not begun to wait, nor has any call around it.
+    Only a library that is there to run the user's code (`calls_back`) still says what for.
+    """
+    found: list[int] = []
+    has_own = is_called_back = False
+    for index, (frame, item) in enumerate(zip(frames, classes, strict=True)):
+        if item in PURPOSES:
+            if has_own and frame.library and not _calls_back(frame):
+                is_called_back = True
+            elif item not in WAITING_CLASSES or not is_called_back:
+                found.append(index)
+        has_own = has_own or (not frame.library and bool(frame.file))
+    return found
+
+
+def _calls_back(frame: Frame) -> bool:
+    pattern = _pattern_of(frame)
+    return pattern is not None and pattern.calls_back
+
+
+def _is_known_by_file(frame: Frame) -> bool:
+    pattern = _pattern_of(frame)
+    return pattern is not None and pattern.file is not None
+
+
+def _find_known(classes: list[FrameClass]) -> int:
+    """Find the innermost call that is known at all."""
+    known = [
+        index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
+    ]
+    # A lock or a condition is how one waits for a thread.
+    called = (index for index in known if classes[index] is not FrameClass.LOCK)
+    outer = next(called, None)
+    if outer is not None and classes[outer] is FrameClass.THREAD:
+        return outer
+    return known[0] if known else 0
+
+
+def _settle_set_up(classes: list[FrameClass], purposes: list[int]) -> int:
+    """Let the innermost count, and the outer one where set-up and collective are nested.
+
+    Set-up ends in a barrier of its own, and a collective may connect to its peers when it is first
+    used.
+    """
+    if classes[purposes[0]] not in WAITING_CLASSES:
+        return purposes[0]
+    waits = [index for index in purposes if classes[index] in WAITING_CLASSES]
+    return next(index for index in waits if classes[index] is classes[waits[-1]])
+
+
+def _find_called(
+    frames: tuple[Frame, ...], classes: list[FrameClass], purposes: list[int], index: int
+) -> Frame:
+    """Find the call a reader knows: of set-up the outermost, of others the outermost in one file.
+
+    A ring's barrier may be made of its all_reduce, and init_process_group of many small steps.
+    """
+    wanted, called = classes[index], frames[index]
+    if wanted not in WAITING_CLASSES:
+        return called
+    for outer in purposes:
+        is_alike = classes[outer] is wanted and outer > index
+        if is_alike and (wanted is FrameClass.INIT or frames[outer].file == called.file):
+            called = frames[outer]
+    return called
+
+
+def describe_place(frames: tuple[Frame, ...]) -> str | None:
+    """Give where a stack is, as a verdict shows it: "data.py:88 in __next__"; null when empty."""
+    reading = read_stack(frames)
+    return None if reading is None else reading.where

@@ -1,0 +1,82 @@
+"""Reads what a thread waits for in the kernel. The table of names is data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.patterns import TextPattern, whole
+from watchtower.core.text import clean
+from watchtower.wire.dumps import KernelWait
+from watchtower.wire.report import ProcessState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReading:
+    """What a thread waits for."""
+
+    wait_class: str
+    """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""
+    says: str
+    """Completes "rank 3 is ...", such as "blocked in read() on /mnt/shards/0042.tar"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaitPattern:
+    wait_class: str
+    wchan: TextPattern | None
+    syscalls: frozenset[str]
+    says: str
+
+
+_TABLE = read_facts("kernel_waits")
+_WAITS = tuple(
+    _WaitPattern(
+        wait_class=entry["class"],
+        wchan=whole(entry["wchan"]) if "wchan" in entry else None,
+        syscalls=frozenset(entry.get("syscalls", ())),
+        says=entry["says"],
+    )
+    for entry in _TABLE["wait"]
+)
+_TARGETS = tuple((whole(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
+ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
+
+FROZEN = "frozen"
+"""Class of a task that its cgroup holds."""
+
+_NARROWED = frozenset({"file", "pipe", "network", "poll"})
+"""Classes of calls that take any descriptor: what it points at decides."""
+
+
+@lru_cache(maxsize=4096)
+def classify_wait(wait: KernelWait) -> WaitReading:
+    """Say what the thread waits for, as far as the kernel told."""
+    if wait.frozen:
+        return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")
+    pattern = _find_pattern(wait)
+    if pattern is None:
+        return WaitReading(wait_class="", says="")
+    call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
+    says = pattern.says.format(call=call)
+    if not wait.target:
+        return WaitReading(wait_class=pattern.wait_class, says=says)
+    return WaitReading(
+        wait_class=_narrow(pattern.wait_class, wait.target),
+        says=f"{says} on {clean(wait.target, 120)}",
+    )
+
+
+def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
+    for pattern in _WAITS:
+        if pattern.wchan is not None and pattern.wchan.matches(wait.wchan):
+            return pattern
+    return next((pattern for pattern in _WAITS if wait.syscall in pattern.syscalls), None)
+
+
+def _narrow(wait_class: str, target: str) -> str:
+    if wait_class not in _NARROWED:
+        return wait_class
+    return next((name for pattern, name in _TARGETS if pattern.matches(target)), wait_class)

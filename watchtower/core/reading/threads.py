@@ -1,0 +1,156 @@
+"""Which thread of a process trains, and its stack read: most often the main one, but not always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from watchtower.core.reading.frames import (
+    WAITING_CLASSES,
+    FrameClass,
+    StackReading,
+    last_component,
+    read_stack,
+)
+from watchtower.core.reading.kernel import ASLEEP
+from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.stacks import Frame, Stack
+
+Function = tuple[str, str]
+"""A function of the user's own code and its file; on which line does not matter."""
+
+DONE_ELSEWHERE = frozenset({FrameClass.LOCK, FrameClass.THREAD})
+"""Classes of a thread that itself waits for another one."""
+
+
+HIDING = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})
+"""Classes in which a rank that sleeps waits for others, and one that runs works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStack:
+    """A stack of the case, read once for all ranks that share it."""
+
+    stack: Stack
+    reading: StackReading | None
+    own: tuple[Frame, ...]
+    """Frames of the user's own code."""
+
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of its innermost frame that has one; NONE where the stack could not be read."""
+        return self.reading.frame_class if self.reading else FrameClass.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommThreads:
+    """Threads that make a job's collectives while its main threads wait for them."""
+
+    places: frozenset[tuple[Function, ...]]
+    """Where main threads wait."""
+    roots: frozenset[Function]
+    """Outermost functions of the threads."""
+
+
+def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
+    """Read every stack of a case, by digest."""
+    return {
+        stack.digest: KnownStack(
+            stack=stack,
+            reading=read_stack(stack.frames),
+            own=tuple(frame for frame in stack.frames if not frame.library),
+        )
+        for stack in stacks
+    }
+
+
+def find_thread(
+    dump: RankDump, stacks: Mapping[str, KnownStack], comm_threads: CommThreads | None = None
+) -> ThreadDump | None:
+    """Choose the thread that trains: the main one, unless it only waits for another one.
+
+    Some programs train in a thread that main joins. And while main is in backward, hooks run in
+    threads of autograd, which begin right in the user's function and not in `threading`. Who waits
+    at a lock may wait for any thread: for one of `comm_threads` where others do so at this place.
+    """
+    if len(dump.threads) == 1:
+        return dump.threads[0]
+    main = next((thread for thread in dump.threads if thread.main), None)
+    if main is None:
+        return dump.threads[0] if dump.threads else None
+    others = [other for other in dump.threads if _runs_user_code(other, stacks)]
+    if not _runs_user_code(main, stacks):
+        return next(iter(others), main)
+    frame_class = class_of(main, stacks)
+    others = [other for other in others if other is not main]
+    if frame_class is FrameClass.THREAD:
+        waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
+        return next(waiting, None) or next(iter(others), main)
+    if frame_class is FrameClass.LOCK and comm_threads:
+        return _find_comm_thread(main, others, stacks, comm_threads) or main
+    if frame_class is FrameClass.BACKWARD:
+        return next((other for other in others if _is_hook(other, stacks)), main)
+    return main
+
+
+def _find_comm_thread(
+    main: ThreadDump,
+    others: Iterable[ThreadDump],
+    stacks: Mapping[str, KnownStack],
+    comm_threads: CommThreads,
+) -> ThreadDump | None:
+    """Find the thread that main waits for where main threads wait for those that communicate."""
+    if functions_of(stacks[main.digest]) not in comm_threads.places:
+        return None
+    making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
+    return next((t for t in making if class_of(t, stacks) not in DONE_ELSEWHERE), None)
+
+
+def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Tell whether a thread other than the one that trains waits in a collective."""
+    return any(
+        class_of(other, stacks) in WAITING_CLASSES
+        for other in dump.threads
+        if other.name != trains.name or other.digest != trains.digest
+    )
+
+
+def functions_of(known: KnownStack) -> tuple[Function, ...]:
+    """Give the user's own functions of a stack, innermost first."""
+    return tuple((frame.function, frame.file) for frame in known.own)
+
+
+def root_of(known: KnownStack) -> Function | None:
+    """Give the outermost of the user's own functions, null where there is none."""
+    return (known.own[-1].function, known.own[-1].file) if known.own else None
+
+
+def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
+    """Give the class of a thread's stack, NONE without one."""
+    known = stacks.get(thread.digest)
+    return known.frame_class if known else FrameClass.NONE
+
+
+def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    return thread.digest in stacks and bool(stacks[thread.digest].own)
+
+
+def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Tell whether Python did not start the thread."""
+    root = stacks[thread.digest].stack.frames[-1]
+    return not last_component(root.function).startswith("_bootstrap")
+
+
+def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None:
+    """Return whether a dump found its rank waiting for the others; null when it has no stack.
+
+    One sample cannot tell stuck from slow; many of them show which rank waits least.
+    """
+    thread = find_thread(dump, stacks)
+    known = stacks.get(thread.digest) if thread else None
+    if thread is None or known is None or known.reading is None:
+        return None
+    frame_class = known.reading.frame_class
+    if frame_class in HIDING:
+        return dump.kernel.state in ASLEEP and not thread.active
+    return frame_class in WAITING_CLASSES

@@ -1,0 +1,97 @@
+"""What a rank waits for besides other ranks, by reviewed calls and kernel waits: words and advice.
+
+It names no cause: that a queue is empty says what to look at, not whose fault it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.frames import last_component
+from watchtower.core.reading.kernel import WaitReading
+from watchtower.core.reading.patterns import TextPattern, part, whole
+from watchtower.wire.dumps import KernelWait
+from watchtower.wire.stacks import Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPlace:
+    """One entry of the table."""
+
+    says: str
+    """Completes "it ...", empty when the kernel's own words say it."""
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Called:
+    file: TextPattern
+    function: TextPattern
+    place: WaitPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocked:
+    wait_class: str
+    syscalls: frozenset[str]
+    place: WaitPlace
+
+
+def _read_place(entry: dict[str, Any]) -> WaitPlace:
+    return WaitPlace(says=entry["says"], advice=entry["advice"])
+
+
+_TABLE = read_facts("wait_places")
+_CALLED = tuple(
+    _Called(
+        file=part(entry["file"]),
+        function=whole(entry["function"]),
+        place=_read_place(entry),
+    )
+    for entry in _TABLE["frame"]
+)
+_BLOCKED = tuple(
+    _Blocked(
+        wait_class=entry["class"],
+        syscalls=frozenset(entry.get("syscalls", ())),
+        place=_read_place(entry),
+    )
+    for entry in _TABLE["call"]
+)
+
+
+def find_wait_place(
+    frames: tuple[Frame, ...], wait: WaitReading, kernel: KernelWait
+) -> WaitPlace | None:
+    """Return what a sleeping thread waits for; null when the tables do not know it."""
+    if called := find_called(frames):
+        return called
+    fits = (item for item in _BLOCKED if item.wait_class == wait.wait_class)
+    return next(
+        (item.place for item in fits if not item.syscalls or kernel.syscall in item.syscalls), None
+    )
+
+
+def find_called(frames: tuple[Frame, ...]) -> WaitPlace | None:
+    """Find what a stack waits for by the calls that the user's own code makes in it."""
+    called = [found for frame in called_by_user(frames) if (found := _find(frame))]
+    return called[-1] if called else None
+
+
+def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
+    """Give the frames below the user's innermost one, innermost first."""
+    for frame in frames:
+        if not frame.library:
+            return
+        yield frame
+
+
+def _find(frame: Frame) -> WaitPlace | None:
+    name = last_component(frame.function)
+    for item in _CALLED:
+        if item.function.matches(name) and item.file.matches(frame.file):
+            return item.place
+    return None
