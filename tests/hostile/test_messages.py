@@ -300,7 +300,8 @@ def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
     client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
     jobs = client.get("/api/v1/jobs").json()["items"]
-    args = Namespace(json=False, watch=False, job=None, limit=5, incident="i")
+    args = Namespace(json=False, watch=False, job=None, limit=5, incident="i", drills=False)
+    args.exit_code = False
     evil = "\x1b[2J\x9b31m\u202e`x`\r\x07"
     frames = [{"function": evil, "file": evil, "line": 1}]
 
@@ -308,10 +309,19 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         """Answers as something that only looks like a tower."""
 
         jobs = staticmethod(lambda: jobs)
+        list_jobs = staticmethod(lambda drills: {"items": jobs})
+        agents = staticmethod(
+            lambda: {"items": [{"node": evil}], "connected": 1, "silent": 0, "rank_count": 0}
+        )
+        list_incidents = staticmethod(lambda job, limit, drills: {"items": []})
         verdict = staticmethod(lambda job: {"job": evil, "incident": evil})
         verdict_text = staticmethod(lambda job: evil)
         incident = staticmethod(
-            lambda one: {"id": evil, "stacks": [{"ranks": evil, "frames": frames}]}
+            lambda one: {
+                "id": evil,
+                "opened_at": evil,
+                "stacks": [{"ranks": evil, "frames": frames}],
+            }
         )
         incident_text = verdict_text
         incidents = staticmethod(
@@ -319,7 +329,7 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         )
         mutes = staticmethod(lambda: [{"job": evil, "until": evil, "reason": evil}])
 
-    for show in (asking.show_jobs, asking.show_incident):
+    for show in (asking.show_jobs, asking.show_incident, asking.show_incidents):
         for args.json in (False, True):
             show(NoTower, args)
     args.job = evil

@@ -120,7 +120,7 @@ class TowerClient:
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
-        return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "stacks")
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "opened_at", "stacks")
 
     def incident_text(self, incident: str, shape: str = "text") -> str:
         """One incident's verdict as text, markdown or slack."""
