@@ -150,7 +150,7 @@ def test_the_outcome_says_right_or_what_would_have_been():
     sight = a_sight(fault_at=0.0, named_at=7.0, hung_at=17.0, verdict=HUNG)
     right = outcome_lines(a_result(sight, right_rank=True, right_cause=True))
     wrong = outcome_lines(a_result(sight, right_rank=False, right_cause=True, reasons=("no",)))
-    assert right[0] == "fault to verdict: 7.0 s, to the incident that pages: 17.0 s"
+    assert right[0] == "fault to verdict: 7.0 s, to the incident: 17.0 s"
     assert right[1] == "RIGHT: the fault was in rank 3, cause dataloader_stall."
     assert wrong[1] == "WRONG: no"
 

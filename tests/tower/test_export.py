@@ -68,9 +68,9 @@ def test_a_replay_that_concludes_something_else_is_a_finding(file, exported, cap
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"case": None}, "its evidence was gone"),
+        ({"case": None}, "has no evidence"),
         ({"format": "watchtower-incident-9"}, "written by a newer watchtower"),
-        ({"verdict": 1}, "is no export of watchtower"),
+        ({"verdict": 1}, "is not an export of watchtower"),
     ],
 )
 def test_a_file_that_cannot_be_replayed_is_told(file, exported, capsys, change, said):

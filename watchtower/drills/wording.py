@@ -96,7 +96,7 @@ def outcome_lines(result: Result) -> list[str]:
     if sight.fault_to_verdict_s is not None:
         line = f"fault to verdict: {sight.fault_to_verdict_s:.1f} s"
         if sight.fault_to_hung_s is not None:
-            line += f", to the incident that pages: {sight.fault_to_hung_s:.1f} s"
+            line += f", to the incident: {sight.fault_to_hung_s:.1f} s"
         lines.append(line)
     if judgement.is_right:
         lines.append("RIGHT: " + _what_is_right(result))
