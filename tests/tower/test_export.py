@@ -83,4 +83,4 @@ def test_what_is_no_json_is_told(tmp_path, capsys):
     (tmp_path / "x").write_bytes(b"\xff{")
     assert main(["replay", str(tmp_path / "x")]) == 2
     assert main(["replay", str(tmp_path / "absent")]) == 2
-    assert "is no export" in capsys.readouterr().err
+    assert "is not an export" in capsys.readouterr().err
