@@ -195,7 +195,7 @@ def test_http_against_tls_is_told(place, ask):
     status, _, err = ask("jobs", url=plain)
     assert status == 3
     assert "is its address https://" in err
-    with pytest.raises(TowerError, match="does it want https://"):
+    with pytest.raises(TowerError, match="is its address https://"):
         post(place, place.agent_token, url=plain)
 
 
