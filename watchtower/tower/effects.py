@@ -133,7 +133,7 @@ class Effects:
     async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
-        earlier = live.earlier
+        earlier = live.diagnoses.earlier
         try:
             result = await run_diagnosis(self._runner, live.name, owner, take, earlier, again=again)
         finally:
