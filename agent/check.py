@@ -53,6 +53,8 @@ def check(settings: config.Settings) -> int:
 
 def find_all(settings: config.Settings) -> Iterator[Finding]:
     """Check everything that the agent needs."""
+    if settings.settings_file:
+        yield Finding(what="settings", said=f"of the service, from {settings.settings_file}")
     proc = Proc(settings.root)
     py_spy = settings.py_spy or find_py_spy()
     gaps = find_gaps(proc, py_spy)

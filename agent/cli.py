@@ -1,4 +1,4 @@
-"""The command line: parses, and says what is wrong with it in words."""
+"""The command line of the agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agent import __version__, config
+from agent import __version__, config, env_file
 from watchtower.access.tls import CA_VARIABLE, TlsError, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
 from watchtower.access.tower_address import (
@@ -17,9 +17,15 @@ from watchtower.access.tower_address import (
     check_token_is_safe,
     check_tower_url,
 )
+from watchtower.arguments import Parser
 from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
+CREDENTIALS = "/run/credentials/"
+CREDENTIAL_HINT = (
+    "; systemd makes this file while the service runs, for root and the service: give the file of "
+    "LoadCredential= with --token-file"
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 STATE_VARIABLE = "STATE_DIRECTORY"
 """Set by systemd where a unit has StateDirectory=; several are parted by colons."""
@@ -52,6 +58,10 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     """Return the settings; exits with status 2 and a sentence when something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
+    file = ""
+    if given.command == "check":
+        file, options = find_service_options(parser, given)
+        given = parser.parse_args(["check", *options, *arguments[arguments.index("check") + 1 :]])
     if given.tower is None:
         parser.error(
             f"the address of the tower is missing: give --tower URL, or set {URL_VARIABLE}"
@@ -61,8 +71,11 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         if given.tower.startswith("https://"):
             trust(given.ca_file)
         check_token_is_safe(given.tower, token, insecure=given.insecure)
-    except (TokenError, TlsError, AddressError) as error:
+    except AddressError as error:
         parser.error(str(error))
+    except (TokenError, TlsError) as error:
+        is_credential = given.token_file.startswith(CREDENTIALS)
+        parser.error(f"{error}{CREDENTIAL_HINT if is_credential else ''}")
     if len(given.match) > config.MAX_MATCHES:
         parser.error(f"argument --match: {len(given.match)} given, allowed: {config.MAX_MATCHES}")
     return config.Settings(
@@ -80,30 +93,77 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         log_level=given.log_level,
         spool_dir=given.spool_dir,
         check_only=given.command == "check",
+        settings_file=file,
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def find_service_options(
+    parser: argparse.ArgumentParser, given: argparse.Namespace
+) -> tuple[str, list[str]]:
+    """Return the environment file of the service and its options, for a check of that service.
+
+    The default file is left out if it does not exist, or if --tower is given.
+    """
+    path = given.env_file or ("" if given.is_tower_given else env_file.DEFAULT_PATH)
+    if not path:
+        return "", []
+    try:
+        return path, env_file.read_options(path)
+    except FileNotFoundError:
+        if given.env_file:
+            parser.error(f"argument --env-file: {path} does not exist")
+    except env_file.EnvFileError as error:
+        parser.error(str(error))
+    return "", []
+
+
+def build_parser() -> Parser:
     """Return the parser of `watchtower-agent`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="watchtower-agent",
-        description="Watches the training ranks of this node and reports to a watchtower.",
+        description="Watches the training ranks of this node and reports to a tower.",
+        epilog="exit codes: 0 done; 1 `check` found something that is limited; 2 wrong usage",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="watch until told to stop")
+    run = commands.add_parser("run", help="watch until SIGTERM")
     add_options(run)
-    add_options(commands.add_parser("check", help="say what it could not do here; exit 1 if so"))
+    text = "check what an agent can do on this node; exit with 1 if something is limited"
+    check = commands.add_parser("check", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    add_options(check)
+    check.add_argument(
+        "--env-file",
+        metavar="FILE",
+        help=f"settings of the service to check (default: {env_file.DEFAULT_PATH}, if it exists "
+        "and --tower is not given)",
+    )
+    for command in (run, check):
+        command.set_defaults(parser=command, is_tower_given=False)
     return parser
 
 
+class _Given(argparse.Action):
+    """Stores the address, and that it was given on the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value."""
+        namespace.tower, namespace.is_tower_given = values, True
+
+
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options. A check takes those of a run, so that it covers what the run will do."""
+    """Add the options of a run. A check has the same ones, so that it checks the same thing."""
     add = command.add_argument
     add(
         "--tower",
         default=os.environ.get(URL_VARIABLE) or None,
         type=tower_url,
+        action=_Given,
         metavar="URL",
         help=f"address of the tower; default: ${URL_VARIABLE}",
     )

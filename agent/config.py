@@ -9,6 +9,9 @@ from watchtower.access.tokens import ClientToken
 DEFAULT_INTERVAL_S = 1.0
 """One report a second: the tower's suspect deadline starts at 5 s."""
 
+LONGEST_ASKED_INTERVAL_S = 10.0
+"""Whatever a tower asks for, the agent reports at least this often, if it is set to."""
+
 MIN_INTERVAL_S = 0.1
 MAX_INTERVAL_S = 60.0
 """Slower than a minute the tower would take the node for lost."""
@@ -43,4 +46,6 @@ class Settings:
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""
     check_only: bool = False
+    settings_file: str = ""
+    """Environment file of the service that a check read; empty without one."""
     """Say what could not be done, and do nothing."""

@@ -122,6 +122,7 @@ class Agent:
             ended=self._on_dump_ended,
         )
         self._trouble = ""
+        self._interval_s = settings.interval_s
         self._agent_id = uuid.uuid4().hex
         self._replies: deque[ReportReply] = deque(maxlen=8)
         self._ended_dumps: deque[DumpRequest] = deque()
@@ -168,9 +169,9 @@ class Agent:
         while not self._stopping.is_set():
             now = time.monotonic()
             if now >= tick_at:
-                ticked_at, tick_at = now, tick_at + self._settings.interval_s
+                ticked_at, tick_at = now, tick_at + self._interval_s
                 if tick_at <= now:  # late: no ticks to catch up with
-                    tick_at = now + self._settings.interval_s
+                    tick_at = now + self._interval_s
                 has_looked = self._guard(self._tick)
             wake_at = tick_at
             # An agent that can no longer check or act is not alive: the watchdog may restart it.
@@ -203,8 +204,9 @@ class Agent:
             version=PROTOCOL_VERSION,
             node=self._settings.node,
             agent_id=self._agent_id,
-            interval_s=self._settings.interval_s,
+            interval_s=self._interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
+            jobs=self._discovery.job_labels(),
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
@@ -224,6 +226,8 @@ class Agent:
             (self._samples if ended.sample else self._ledger).end(ended.job, now)
         while self._replies:
             reply = self._replies.popleft()
+            asked_s = min(reply.report_interval_s, config.LONGEST_ASKED_INTERVAL_S)
+            self._interval_s = max(self._settings.interval_s, asked_s)
             self._deadlines.replace(reply.deadlines)
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many wait", order.id)

@@ -1,10 +1,11 @@
 """A whole fleet over real HTTP: how long until a hang of thousands of ranks has its right cause?
 
 Agents are simulated in processes of their own, each node over its own connection and address. They
-report once a second while an imagined job steps, then one rank hangs and every node dumps its eight
-ranks: once spread over the jitter that the tower asks for, once all at the same moment. Printed:
-time from suspicion to the right cause and to hung, refused dumps, how long replies took inside the
-tower, how late its loop ran, memory of all its processes, and CPU time of tower and simulators.
+report as often as the tower asks for while an imagined job steps. Then one rank hangs and every
+node dumps its eight ranks: once spread over the jitter that the tower asks for, once all at the
+same moment. Printed: time from suspicion to the right cause and to hung, refused dumps, how long
+replies took inside the tower, how late its loop ran, memory of all its processes, and CPU time of
+tower and simulators.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -52,8 +54,11 @@ DEADLINE_S = 5.0
 ROUNDS_APART_S = 1.0
 WATCH_S = 60.0
 """After the hang."""
+ASK_EVERY_S = 0.2
+"""Between two requests for the verdict."""
 STEP, AGE_S = 7_777_777, 123.25
 """Words in the template of a report that are replaced."""
+REPORTS_EVERY = b'"interval_s":%.1f,"ranks"'
 SIMULATORS = 2
 DECODE = msgspec.json.Decoder(ReportReply).decode
 
@@ -99,7 +104,7 @@ class Agent:
             self._connection[1].close()
 
     async def _report_on(self) -> None:
-        second = 0
+        second, interval_s = 0, 1.0
         offset = random.Random(self.node.number).random()
         while (at := self._began + second + offset) < self._hangs_at + WATCH_S:
             await asyncio.sleep(at - time.monotonic())
@@ -110,13 +115,17 @@ class Agent:
             advanced = step < int(self._hangs_at - self._began) or age_s < 1.0
             body = self.node.report.replace(b"%d" % STEP, b"%d" % step)
             body = body.replace(b"%g" % AGE_S, b"%.3f" % age_s)
+            body = body.replace(
+                b'"interval_s":1.0,"ranks"', b'"interval_s":%g,"ranks"' % interval_s
+            )
             if not advanced:
                 body = body.replace(b'"advanced":1', b'"advanced":0')
             status, reply, _ = await self._post("/ingest/v1/report", body)
-            if status == 200 and second == int(WARM_S) - 2:
-                deadlines = DECODE(reply).deadlines
-                self._jitter_s = max((each.jitter_s for each in deadlines), default=0.0)
-            second += 1
+            if status == 200 and (second < 4 or self._hangs_at - 4 < now < self._hangs_at):
+                said = DECODE(reply)
+                interval_s = max(1.0, said.report_interval_s)
+                self._jitter_s = max((each.jitter_s for each in said.deadlines), default=0.0)
+            second += math.ceil(interval_s)
 
     async def _dump(self, number: int) -> None:
         await asyncio.sleep(self._hangs_at - time.monotonic())
@@ -230,9 +239,11 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
     before = cpu_s(pid)
     time.sleep(max(0.0, hangs_at - time.monotonic()))
     seen.steady_cores = (cpu_s(pid) - before) / (WARM_S / 2)
+    measured_at = 0.0
     while time.monotonic() < hangs_at + WATCH_S and seen.hung_s is None:
-        time.sleep(0.1)
-        seen.peak_mb = max(seen.peak_mb, pss_mb(pid))
+        time.sleep(ASK_EVERY_S)
+        if time.monotonic() - measured_at > 1.0:  # it holds up the process for some milliseconds
+            seen.peak_mb, measured_at = max(seen.peak_mb, pss_mb(pid)), time.monotonic()
         verdict, at_s = ask(url), time.monotonic() - hangs_at
         status, suspects = verdict["status"], verdict["suspects"]
         assert isinstance(suspects, list)

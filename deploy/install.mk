@@ -21,13 +21,13 @@ install-agent: ## install the agent as a systemd service (as root; DESTDIR= to t
 	@$(call install_daemon,agent,agent.env)
 	@install -D -m 644 deploy/systemd/watchtower-agent.sysusers \
 		'$(DESTDIR)$(SYSUSERSDIR)/watchtower-agent.conf'
-	@echo "installed. Say in $(SYSCONFDIR)/agent.env where the tower is, then:"
+	@echo "installed. Write the address of the tower into $(SYSCONFDIR)/agent.env. Then:"
 	@echo "  systemd-sysusers && systemctl daemon-reload"
 	@echo "  systemctl enable --now watchtower-agent"
 
 install-tower: ## install the tower as a systemd service (as root; DESTDIR= to try it)
 	@$(call install_daemon,tower,tower.toml)
-	@echo "installed, to listen on loopback; $(SYSCONFDIR)/tower.toml is its configuration. Then:"
+	@echo "installed. The tower listens on loopback; its settings are in $(SYSCONFDIR)/tower.toml. Then:"
 	@echo "  systemctl daemon-reload"
 	@echo "  systemctl enable --now watchtower-tower"
 
@@ -47,7 +47,7 @@ define install_daemon
 	test -x '$(VENV_DIR)/bin/python' || $(SERVICE_PYTHON) -m venv '$(VENV_DIR)'; \
 	'$(VENV_DIR)/bin/python' -m pip install --quiet --disable-pip-version-check \
 		--root-user-action=ignore -c constraints.txt ./heartbeat '.[$(1)]'; \
-	sed -i '1s|^#!$(DESTDIR)/|#!/|' '$(VENV_DIR)'/bin/watchtower*; \
+	$(if $(DESTDIR),'$(VENV_DIR)/bin/python' deploy/relocatable.py '$(VENV_DIR)'/bin/watchtower*;) \
 	install -d '$(DESTDIR)$(SYSCONFDIR)' '$(UNITS)'; \
 	sed 's|/opt/watchtower/|$(PREFIX)/|; s|/etc/watchtower/|$(SYSCONFDIR)/|' \
 		deploy/systemd/watchtower-$(1).service > '$(UNITS)/watchtower-$(1).service'; \

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -21,6 +22,7 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.api import problems
+from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.front import Front
@@ -46,6 +48,12 @@ log = logging.getLogger("watchtower")
 
 TICK_S = 0.5
 """Twice per report interval: adds at most half a second to any decision."""
+
+SWITCH_S = 0.0005
+"""A thread that computes, such as the one that prepares a diagnosis, gives up the interpreter
+after this long when the event loop waits for it. Python's own 5 ms would come with each turn of the
+loop.
+"""
 
 STOP_S = 1
 """Open connections get this long when the tower stops; with the store it stays under 3 s."""
@@ -92,7 +100,7 @@ def make_app(
     app.add_middleware(RawJobPaths)
     problems.install(app)
     app.router.routes += [metrics_route(tower, refusals, public_url), *reference_routes(app)]
-    for routes in (job_routes, mute_routes, incident_routes, health_routes):
+    for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest_routes(tower, refusals), app, guard)
 
@@ -132,6 +140,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", doubt)
         server = _make_server(config, tower, book, certificate, connections)
         put_off_full_collections()
+        sys.setswitchinterval(SWITCH_S)
         # The server raises it once more when it has stopped; the store is still to be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])

@@ -14,73 +14,105 @@ from watchtower import __version__
 from watchtower.access.tls import CA_VARIABLE, TlsError
 from watchtower.access.tokens import (
     FILE_VARIABLE,
+    VARIABLE,
     TokenError,
     find_client_token,
     make_token,
     write_token,
 )
-from watchtower.access.tower_address import DEFAULT_PORT
+from watchtower.access.tower_address import (
+    DEFAULT_PORT,
+    URL_VARIABLE,
+    AddressError,
+    check_tower_url,
+)
+from watchtower.arguments import Parser
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
+from watchtower.commands.completing import SHELLS, list_commands, write_script
+from watchtower.commands.exit_codes import DONE, INTERRUPTED, MEANINGS, UNUSABLE, exit_code_of
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 from watchtower.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
+Commands = argparse._SubParsersAction  # of Parser
+
+INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Puts the longest name of a command and its description on one line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status (0 done, 1 a finding or refusal, 2 not usable)."""
+    """Run one command; returns its exit code (`commands.exit_codes`)."""
     args = make_parser().parse_args(argv)
     run: Run = args.run
     try:
         return run(args)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not try to write the rest at exit.
+        # The reader of our output has closed it; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return DONE
     except (ClientError, ConfigError, TokenError, TlsError, OSError) as error:
         print(f"watchtower: {error}", file=sys.stderr)
-        return 2
+        return exit_code_of(error)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Describe every command."""
-    parser = argparse.ArgumentParser(
+    codes = "\n".join(f"  {code:<4} {text}" for code, text in MEANINGS.items())
+    parser = Parser(
         prog="watchtower",
-        description="Names the rank that hung a distributed training job, where and why.",
+        description="Shows which rank hung a distributed training job, where and why.",
+        epilog=f"exit codes:\n{codes}\n\n`watchtower help COMMAND` describes a command.",
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="version", version=f"watchtower {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_serve(commands.add_parser("serve", help="run the tower"))
-    _add_jobs(commands.add_parser("jobs", help="list the jobs agents report"))
-    _add_why(commands.add_parser("why", help="say who hung a job, where and why"))
-    _add_incidents(commands.add_parser("incidents", help="list incidents, newest first"))
-    _add_incident(commands.add_parser("incident", help="show one incident with its stacks"))
-    _add_export(commands.add_parser("export", help="write an incident with its evidence to a file"))
-    _add_replay(commands.add_parser("replay", help="diagnose an exported incident again"))
-    _add_mute(commands.add_parser("mute", help="let a job page nobody for a while"))
-    _add_unmute(commands.add_parser("unmute", help="let a job page again"))
-    _add_ack(commands.add_parser("ack", help="say that somebody looks after an incident"))
-    _add_token(commands.add_parser("token", help="make a token that nobody guesses"))
-    _add_drill(commands)
+
+    def add(name: str, text: str) -> Parser:
+        command: Parser = commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}."
+        )
+        command.set_defaults(parser=command)
+        return command
+
+    _add_serve(add("serve", "run the tower"))
+    _add_jobs(add("jobs", "list the jobs that agents report"))
+    _add_why(add("why", "show which rank hung a job, where and why"))
+    _add_incidents(add("incidents", "list incidents, newest first"))
+    _add_incident(add("incident", "show one incident with its stacks"))
+    _add_export(add("export", "write an incident with its evidence to a file"))
+    _add_replay(add("replay", "diagnose an exported incident again"))
+    _add_mute(add("mute", "silence the alerts of a job for a while"))
+    _add_unmute(add("unmute", "end the silence of a job"))
+    _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
+    _add_token(add("token", "make a random token"))
+    _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
+    _add_completion(add("completion", "print a completion script for a shell"), parser)
+    _add_help(add("help", "describe a command"), parser, commands)
     return parser
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
+def _add_serve(parser: Parser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML settings")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, help=f"port, 0 picks a free one (default {DEFAULT_PORT})"
+        "--port", type=int, help=f"port to listen on, 0 for a free one (default {DEFAULT_PORT})"
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="where incidents are kept")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of the incidents")
     parser.add_argument(
         "--insecure",
         action="store_true",
         default=None,
-        help="allow another address than loopback although nothing is protected by tokens",
+        help="allow an address other than loopback without tokens",
     )
     for scope in ("agent", "reader", "operator"):
         parser.add_argument(
@@ -107,45 +139,62 @@ def _serve(args: argparse.Namespace) -> int:
         serve(config)
     except StoreError as error:
         print(f"watchtower: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return UNUSABLE
+    return DONE
 
 
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    _add_asking(parser)
+def _add_jobs(parser: Parser) -> None:
+    _add_drills(parser)
+    _add_tower(parser)
+    _add_json(parser)
+    _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_jobs(_client(args), args))
 
 
-def _add_why(parser: argparse.ArgumentParser) -> None:
+def _add_why(parser: Parser) -> None:
     parser.add_argument(
-        "job", nargs="?", help="name of the job; when left out, those in trouble, or the only one"
+        "job",
+        nargs="?",
+        help="name of the job, or its name or id in the scheduler; "
+        "default: every job in trouble, or the only job",
     )
-    _add_asking(parser)
+    _add_tower(parser)
+    _add_json(parser)
+    once = parser.add_mutually_exclusive_group()
+    _add_watch(once)
+    once.add_argument(
+        "--exit-code", action="store_true", help="exit with 1 if the job is in trouble"
+    )
     parser.set_defaults(run=lambda args: asking.show_verdict(_client(args), args))
 
 
-def _add_incidents(parser: argparse.ArgumentParser) -> None:
+def _add_incidents(parser: Parser) -> None:
     parser.add_argument("--job", help="only incidents of this job")
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
-    _add_asking(parser)
+    _add_drills(parser)
+    _add_tower(parser)
+    _add_json(parser)
+    _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_incidents(_client(args), args))
 
 
-def _add_incident(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("incident", help="id of the incident")
-    _add_asking(parser)
+def _add_incident(parser: Parser) -> None:
+    parser.add_argument("incident", help=INCIDENT_HELP)
+    _add_tower(parser)
+    _add_json(parser)
+    _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_incident(_client(args), args))
 
 
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("incident", help="id of the incident")
+def _add_export(parser: Parser) -> None:
+    parser.add_argument("incident", help=INCIDENT_HELP)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
     _add_tower(parser)
     parser.set_defaults(run=lambda args: asking.export(_client(args), args))
 
 
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="what `watchtower export` wrote")
+def _add_replay(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, help="file that `watchtower export` wrote")
     parser.add_argument("--json", action="store_true", help="print both verdicts as JSON")
 
     def run(args: argparse.Namespace) -> int:
@@ -156,7 +205,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_mute(parser: argparse.ArgumentParser) -> None:
+def _add_mute(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job; it need not run yet")
     parser.add_argument(
         "--for",
@@ -168,42 +217,76 @@ def _add_mute(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the job")
     _add_tower(parser)
+    _add_json(parser)
     parser.set_defaults(run=lambda args: muting.mute(_client(args), args))
 
 
-def _add_unmute(parser: argparse.ArgumentParser) -> None:
+def _add_unmute(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
     _add_tower(parser)
+    _add_json(parser)
     parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
 
 
-def _add_ack(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("incident", help="id of the incident")
-    parser.add_argument("--by", default="", metavar="NAME", help="who looks after it")
-    parser.add_argument("--note", default="", metavar="TEXT", help="kept with the incident")
+def _add_ack(parser: Parser) -> None:
+    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument(
+        "--by", metavar="NAME", help="the person who works on it (default: your user name)"
+    )
+    parser.add_argument("--note", default="", metavar="TEXT", help="shown with the incident")
     _add_tower(parser)
-    parser.set_defaults(run=lambda args: muting.ack(_client(args), args))
+    _add_json(parser)
+
+    def run(args: argparse.Namespace) -> int:
+        args.by = muting.user_name() if args.by is None else args.by
+        return muting.ack(_client(args), args)
+
+    parser.set_defaults(run=run)
 
 
-def _add_asking(parser: argparse.ArgumentParser) -> None:
-    _add_tower(parser)
+def _add_drills(parser: Parser) -> None:
+    parser.add_argument("--drills", action="store_true", help="also list jobs of drills")
+
+
+def _add_watch(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--watch", action="store_true", help="ask again every second, until Ctrl-C")
 
 
-def _add_tower(parser: argparse.ArgumentParser) -> None:
-    default = os.environ.get("WATCHTOWER_URL", f"http://127.0.0.1:{DEFAULT_PORT}")
-    parser.add_argument("--tower", default=default, metavar="URL", help=f"default {default}")
-    parser.add_argument("--token-file", default="", metavar="FILE", help=f"or ${FILE_VARIABLE}")
+def _add_json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the answer of the API, as JSON")
+
+
+def _add_tower(parser: Parser) -> None:
+    local = f"http://127.0.0.1:{DEFAULT_PORT}"
+    parser.add_argument(
+        "--tower",
+        default=os.environ.get(URL_VARIABLE) or local,
+        type=_tower_url,
+        metavar="URL",
+        help=f"address of the tower (default: ${URL_VARIABLE}, else {local})",
+    )
+    parser.add_argument(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help=f"file with a token (default: ${FILE_VARIABLE}; or a token in ${VARIABLE})",
+    )
     parser.add_argument(
         "--ca-file",
         default=os.environ.get(CA_VARIABLE, ""),
         metavar="FILE",
-        help=f"authorities to trust instead of the system's; or ${CA_VARIABLE}",
+        help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
     )
     parser.add_argument(
-        "--insecure", action="store_true", help="send the token over plain http:// all the same"
+        "--insecure", action="store_true", help="send the token over plain http:// anyway"
     )
-    parser.add_argument("--json", action="store_true", help="print what the API answers")
+
+
+def _tower_url(text: str) -> str:
+    try:
+        return check_tower_url(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _client(args: argparse.Namespace) -> TowerClient:
@@ -211,9 +294,12 @@ def _client(args: argparse.Namespace) -> TowerClient:
     return TowerClient(args.tower, token=token, ca_file=args.ca_file, insecure=args.insecure)
 
 
-def _add_token(parser: argparse.ArgumentParser) -> None:
+def _add_token(parser: Parser) -> None:
     parser.add_argument(
-        "file", nargs="?", help="add it to this file, made for its owner alone; else it is printed"
+        "file",
+        nargs="?",
+        help="file to add the token to; it is made readable by its owner only "
+        "(default: print the token)",
     )
     parser.set_defaults(run=_token)
 
@@ -224,12 +310,38 @@ def _token(args: argparse.Namespace) -> int:
         print(f"{args.file}: a new token is its last line")
     else:
         print(make_token())
-    return 0
+    return DONE
 
 
-def _add_drill(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("drill", help="hang a small job on purpose and watch the tower")
+def _add_drill(parser: Parser) -> None:
     from watchtower.drills import command
 
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
+
+
+def _add_completion(parser: Parser, whole: Parser) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="shell to print a script for")
+
+    def run(args: argparse.Namespace) -> int:
+        print(write_script(args.shell, whole.prog, list_commands(whole)), end="")
+        return DONE
+
+    parser.set_defaults(run=run)
+
+
+def _add_help(parser: Parser, whole: Parser, commands: Commands[Parser]) -> None:
+    parser.add_argument(
+        "topic",
+        nargs="?",
+        metavar="COMMAND",
+        choices=list(commands.choices),
+        help="the command to describe (default: list all commands)",
+    )
+
+    def run(args: argparse.Namespace) -> int:
+        chosen = commands.choices[args.topic] if args.topic else whole
+        chosen.print_help()
+        return DONE
+
+    parser.set_defaults(run=run)

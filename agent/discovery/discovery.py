@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.launchers import RankClaim, name_job
+from agent.discovery.launchers import RankClaim, label_job, name_job
 from agent.discovery.lineages import choose_ranks
 from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.rank_quota import LeftOut, keep_within_quota
 from agent.procfs import Proc
+from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.report import JobLabels
 
 CONSIDER_FOR_S = 0.25
 """Time per tick for processes never seen before: a whole node is considered in one tick, and ten
@@ -50,6 +52,7 @@ class Discovery:
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()
+        self._labels: dict[JobKey, JobLabels] = {}
 
     def tick(self, now: float) -> list[FoundRank]:
         """Check what is due; return all ranks known now."""
@@ -69,6 +72,7 @@ class Discovery:
             self._changed = False
             self._ranks, self.left_out = keep_within_quota(self._resolve(), self._rank_pids)
             self._rank_pids = {rank.pid for rank in self._ranks}
+            self._labels = self._label_jobs(self._ranks)
             self._mark()
         return self._ranks
 
@@ -156,15 +160,29 @@ class Discovery:
             found.append(rank)
         return found
 
+    def job_labels(self) -> tuple[JobLabels, ...]:
+        """Return the labels of the jobs on this node, of each job those of its lowest rank here."""
+        return tuple(each for each in self._labels.values() if each.known())
+
+    def _label_jobs(self, ranks: Iterable[FoundRank]) -> dict[JobKey, JobLabels]:
+        labels: dict[JobKey, JobLabels] = {}
+        for rank in sorted(ranks, key=lambda each: (each.claim.rank, each.pid)):
+            candidate = self._candidates.get(rank.pid)
+            if candidate is not None and rank.job not in labels:
+                labels[rank.job] = label_job(candidate.words, *rank.job)
+        return labels
+
     def _job_of(self, candidate: Candidate) -> JobKey:
         if candidate.view is not None and candidate.view.job:
-            return JobKey(candidate.view.job[:MAX_NAME], candidate.owner)
-        name = name_job(
-            candidate.words,
-            host=self._host,
-            launcher_started=self._launcher_of(candidate).start_time,
-        )
-        return JobKey(name, candidate.owner)
+            name = candidate.view.job[:MAX_NAME]
+        else:
+            name = name_job(
+                candidate.words,
+                host=self._host,
+                launcher_started=self._launcher_of(candidate).start_time,
+            )
+        is_drill = drills.VARIABLE in candidate.words and drills.VARIABLE not in self._match
+        return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner)
 
     def _launcher_of(self, candidate: Candidate) -> Process:
         """Return the process that started this rank and its siblings: above its own wrappers."""

@@ -13,8 +13,9 @@ from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from watchtower.printable import printable
-from watchtower.wire import programs
+from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
+from watchtower.wire.report import JobLabels
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
@@ -47,6 +48,10 @@ class Facts:
     modules: frozenset[str]
     wrappers: frozenset[str]
     job: tuple[JobRule, ...]
+    scheduler: Mapping[str, str]
+    """Variable with the id of a job, by scheduler."""
+    labels: Mapping[str, Sequence[str]]
+    """Variables with a label of a job, by label."""
 
 
 @cache
@@ -66,14 +71,18 @@ def load_facts() -> Facts:
             )
             for rule in table["job"]
         ),
+        scheduler=table["scheduler"],
+        labels=table["labels"],
     )
 
 
 @cache
 def naming_variables() -> tuple[str, ...]:
-    """Return the variables that `name_job` reads."""
-    names = {"MASTER_ADDR", "MASTER_PORT"}
-    for rule in load_facts().job:
+    """Return the variables that `name_job` and `label_job` use."""
+    facts = load_facts()
+    names = {"MASTER_ADDR", "MASTER_PORT", drills.VARIABLE, *facts.scheduler.values()}
+    names.update(*facts.labels.values())
+    for rule in facts.job:
         names.update(rule.parts)
         names.add(rule.optional)
     return tuple(sorted(names - {""}))
@@ -112,6 +121,26 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
         return printable(here, MAX_NAME)
     name = f"{address}:{environment.get('MASTER_PORT', '').strip()}"
     return printable(f"{name}@{here}" if is_loopback(address) else name, MAX_NAME)
+
+
+def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels:
+    """Return what an environment says of its job: cleaned and bounded text for people."""
+    facts = load_facts()
+    ids = ((name, environment.get(word, "").strip()) for name, word in facts.scheduler.items())
+    scheduler, ident = next(((name, ident) for name, ident in ids if ident), ("", ""))
+    found = {
+        label: next(filter(None, (environment.get(word, "").strip() for word in words)), "")
+        for label, words in facts.labels.items()
+    }
+    kind, _, namespace = owner.partition(":")
+    return JobLabels(
+        job=job,
+        owner=owner,
+        scheduler=scheduler,
+        scheduler_id=printable(ident, MAX_NAME),
+        namespace=namespace if kind == "namespace" else "",
+        **{label: printable(value, MAX_NAME) for label, value in found.items()},
+    )
 
 
 def is_loopback(address: str) -> bool:

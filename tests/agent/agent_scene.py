@@ -61,6 +61,7 @@ class RecordingTower:
         self.dumps: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.deadline_s: float | None = None
+        self.report_interval_s = 0.0
         self.orders: list[dict[str, Any]] = []
         self.dump_answers: list[tuple[int, bytes]] = []
         self.report_answers: list[tuple[int, bytes]] = []
@@ -127,7 +128,13 @@ class RecordingTower:
             for rank in report["ranks"]
             if self.deadline_s is not None
         ]
-        return {"version": 1, "tower_id": "t", "deadlines": deadlines, "orders": orders}
+        return {
+            "version": 1,
+            "tower_id": "t",
+            "deadlines": deadlines,
+            "orders": orders,
+            "report_interval_s": self.report_interval_s,
+        }
 
     def ranks(self) -> dict[int, dict[str, Any]]:
         """The newest report's ranks by number."""

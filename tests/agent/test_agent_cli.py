@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent import env_file
 from agent.cli import parse
 
 TOWER = ["run", "--tower", "http://tower:19660"]
@@ -132,3 +133,63 @@ def test_an_empty_token_file_is_an_error(
     with pytest.raises(SystemExit):
         parse([*TOWER, "--token-file", a_token_file(tmp_path, "\n")])
     assert "holds no token" in capsys.readouterr().err
+
+
+def test_a_check_reads_the_settings_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "agent.env"
+    file.write_text(
+        "# a comment\n; another\nWATCHTOWER_URL='https://tower.example'\n"
+        "WATCHTOWER_AGENT_OPTIONS=--node n7 \\\n  --match A=1\nnonsense\n"
+    )
+    monkeypatch.setattr(env_file, "DEFAULT_PATH", str(file))
+    monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
+    settings = parse(["check"])
+    assert (settings.tower, settings.node) == ("https://tower.example:19660", "n7")
+    assert (settings.match, settings.settings_file) == ((("A", "1"),), str(file))
+    assert parse(["check", "--node", "n8"]).node == "n8"
+    assert parse(["check", "--tower", "http://other"]).settings_file == ""
+    assert parse(["check", "--tower", "http://other", "--env-file", str(file)]).node == "n7"
+    assert parse(["run"]).tower == "http://mine:19660"
+
+
+def test_a_check_needs_no_settings_of_a_service(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(env_file, "DEFAULT_PATH", "/nowhere")
+    monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
+    assert parse(["check"]).settings_file == ""
+    with pytest.raises(SystemExit):
+        parse(["check", "--env-file", "/nowhere"])
+    assert "--env-file: /nowhere does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"WATCHTOWER_AGENT_OPTIONS=--node 'x", "No closing quotation"),
+        (b"\xff", "it is not UTF-8"),
+        (b"A=" + b"x" * env_file.MAX_BYTES, "not an environment file"),
+        (b"WATCHTOWER_AGENT_OPTIONS=--nod\xc3\xa9 x", "unknown option"),
+        (
+            b"WATCHTOWER_URL=http://t\nWATCHTOWER_AGENT_OPTIONS=--token-file /run/credentials/x/t",
+            "LoadCredential=",
+        ),
+    ],
+)
+def test_wrong_settings_of_a_service_are_refused(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "agent.env"
+    file.write_bytes(content)
+    with pytest.raises(SystemExit) as stopped:
+        parse(["check", "--env-file", str(file)])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["run", "--tower", "http://t", "--spool-dri", "x"])
+    assert "Did you mean '--spool-dir'?" in capsys.readouterr().err

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agent.discovery.launchers import claim_rank, is_launcher, is_loopback, is_wrapper, name_job
+from agent.discovery.launchers import (
+    claim_rank,
+    is_launcher,
+    is_loopback,
+    is_wrapper,
+    label_job,
+    name_job,
+    naming_variables,
+)
+from watchtower.wire.bounds import MAX_NAME
 
 
 def a_name(**environment: str) -> str:
@@ -110,3 +119,35 @@ def test_shells_are_wrappers() -> None:
     assert is_wrapper(["-bash"])
     assert not is_wrapper(["python", "train.py"])
     assert not is_wrapper([])
+
+
+def test_a_job_has_the_labels_of_its_scheduler() -> None:
+    environment = {
+        "SLURM_JOB_ID": "48213",
+        "SLURM_JOB_NAME": "llama-70b-pt",
+        "SLURM_JOB_USER": "alice",
+        "USER": "root",
+        "SLURM_JOB_PARTITION": "train",
+    }
+    labels = label_job(environment, "slurm-48213", "namespace:team-a")
+    assert labels.known() == {
+        "scheduler": "slurm",
+        "scheduler_id": "48213",
+        "name": "llama-70b-pt",
+        "user": "alice",
+        "partition": "train",
+        "namespace": "team-a",
+    }
+    assert (labels.job, labels.owner) == ("slurm-48213", "namespace:team-a")
+
+
+def test_the_words_of_labels_are_kept_of_an_environment() -> None:
+    wanted = {"SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "PBS_QUEUE", "USER", "WATCHTOWER_DRILL_NODE"}
+    assert wanted <= set(naming_variables())
+
+
+def test_labels_are_clean_and_bounded() -> None:
+    labels = label_job({"SLURM_JOB_NAME": "a\x1b[2J\u202e" + "b" * 10_000}, "j", "uid:0")
+    assert labels.name.isprintable()
+    assert len(labels.name) <= MAX_NAME
+    assert labels.known().keys() == {"name"}

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from watchtower.cli import make_parser
+from watchtower.commands.completing import list_commands
+from watchtower.commands.exit_codes import MEANINGS
 from watchtower.config import TowerConfig
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.core.policy import Policy
@@ -122,3 +124,56 @@ def test_facts_name_nothing_of_our_own_drills():
         text = path.read_text("utf-8")
         for module in modules:
             assert f"{module}.py" not in text, f"{path.name} names {module}.py"
+
+
+def test_the_exit_codes_of_the_page_are_those_of_the_commands():
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", read("docs/commands.md"), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == MEANINGS
+
+
+def test_the_page_has_the_options_that_commands_have():
+    page = read("docs/commands.md")
+    commands = {each.name: each for each in list_commands(make_parser())}
+    options = {
+        name: {option for each in command.options for option in each.names}
+        for name, command in commands.items()
+    }
+    asking = {name for name, known in options.items() if "--tower" in known}
+    said = page[: page.index("have these options")]
+    assert set(re.findall(r"`(\w+)`", said)) == asking
+    for option in ("--tower", "--token-file", "--ca-file", "--insecure"):
+        assert f"`{option}" in page
+        assert {name for name, known in options.items() if option in known} >= asking
+    watching = re.search(r"`--watch` \(of (.+)\)", page)
+    assert {name for name, known in options.items() if "--watch" in known} == set(
+        re.findall(r"`(\w+)`", watching[1])
+    )
+    listing = re.search(r"`--drills` \(of (.+)\)", page)
+    assert {name for name, known in options.items() if "--drills" in known} == set(
+        re.findall(r"`(\w+)`", listing[1])
+    )
+    # `replay` and `drill` print JSON of their own.
+    assert {name for name, known in options.items() if "--json" in known} == (
+        asking - {"export"} | {"replay", "drill"}
+    )
+
+
+def test_the_readme_quotes_the_measured_seconds():
+    """The table of the README, against the medians of the accuracy page."""
+    page = read("docs/accuracy.md")
+
+    def median(fault: str) -> str:
+        row = re.search(rf"^\| {fault} \| torch \|(?:[^|]*\|){{4}} ([\d.]+) \|", page, re.MULTILINE)
+        return row[1] if row else ""
+
+    faults = ["dataloader_sleep", "sigstop", "conditional_collective", "tp_dp_cascade", "d_state"]
+    suffix = "unbeaten" if "sigstop_unbeaten" in page else "no_heartbeat"
+    wanted = [(median(fault), median(f"{fault}_{suffix}")) for fault in faults]
+    assert re.findall(r"\| ([\d.]+) s \| ([\d.]+) s \|", read("README.md")) == wanted
+
+
+def test_no_text_for_users_promises_that_somebody_is_paged():
+    pages = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+    helps = make_parser().format_help()
+    for text in (helps, *map(read, pages)):
+        assert not re.search(r"\bpage[sd]? (?:somebody|nobody)\b|\bis paged\b", text)

@@ -65,6 +65,12 @@ def test_one_that_leaves_the_last_place_waits_for_all_others():
     assert (good.owner, good.leaves_last) == ("d", False)
 
 
+def test_of_one_place_there_is_no_last_one_to_leave():
+    places = FairPlaces(1)
+    ticket = places.ask("a", leaves_last=True)
+    assert places.hand_out(0.0) == [ticket]
+
+
 def test_what_was_used_long_ago_counts_little():
     places = FairPlaces(1)
     (ticket,) = (places.ask("a"), *places.hand_out(0.0))[1:]
@@ -93,12 +99,41 @@ def test_what_is_remembered_of_owners_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_USERS", 10)
     places = FairPlaces(1)
     for number in range(50):
-        places.ask(f"o{number}")
+        places.ask(f"o{number}", founder=f"n{number}")
         (ticket,) = places.hand_out(float(number))
         places.leave(ticket, number + 0.5)
     assert len(places._used) <= 10
+    assert len(places._used_by_founder) <= 10
     assert not places._waiting
     assert not places._held
+
+
+def test_a_node_that_invents_owners_has_no_more_turns_than_another_one():
+    places = FairPlaces(1)
+    for number in range(400):
+        places.ask(f"invented{number}", founder="n1")
+    served = []
+    for now in range(20):
+        if now == 10:
+            places.ask("victim", founder="n2")
+        (ticket,) = places.hand_out(2.0 * now)
+        served.append(ticket.owner)
+        places.leave(ticket, 2.0 * now + 2.0)
+    assert served[10] == "victim"
+
+
+def test_one_owner_that_uses_much_delays_no_other_owner_of_its_node_for_long():
+    places = FairPlaces(1)
+    for _ in range(50):
+        places.ask("greedy", founder="n1")
+        places.ask("elsewhere", founder="n2")
+    now = 0.0
+    for _ in range(40):
+        (ticket,) = places.hand_out(now)
+        now += 2.0
+        places.leave(ticket, now)
+    places.ask("victim", founder="n1")
+    assert owners(places.hand_out(now)) == ["victim"]
 
 
 @examples(100)

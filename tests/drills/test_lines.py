@@ -74,7 +74,7 @@ def test_status_verdict_dumps_and_incident_each_get_a_line():
     )
     words = [line.partition("] ")[2] for line in shown(observed)]
     assert words == [
-        "hung: an incident is open",
+        "hung: an incident is open, so alert rules fire",
         "verdict dataloader_stall: rank 3 (drill-a, pid 4711) at data.py:88 in __next__",
         "dumps 3 of 8",
         "incident 01J",

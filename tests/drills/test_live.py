@@ -32,7 +32,7 @@ def test_nothing_is_known_at_the_start():
 
 def test_the_suspect_is_marked_and_shown_among_many():
     verdict = {"suspects": [{"rank": 19}]}
-    text = drawn(draw_observed(an_observed_job(view={"ranks": RANKS}, verdict=verdict), []))
+    text = drawn(draw_observed(an_observed_job(view={"rank_states": RANKS}, verdict=verdict), []))
     [marked] = [line for line in text.splitlines() if "suspect" in line]
     assert marked.split()[0] == "19"
     assert "and 4 more" in text
@@ -41,7 +41,7 @@ def test_the_suspect_is_marked_and_shown_among_many():
 def test_markup_in_a_job_is_shown_as_it_is():
     ranks = [{"rank": 0, "node": "[bold]x[/bold]", "phase": "[link=http://x]y", "age_s": None}]
     text = drawn(
-        draw_observed(an_observed_job(view={"ranks": ranks}), [("1 s", "[red]note[/red]")])
+        draw_observed(an_observed_job(view={"rank_states": ranks}), [("1 s", "[red]note[/red]")])
     )
     assert "[bold]x[/bold]" in text
     assert "[red]note[/red]" in text

@@ -300,7 +300,9 @@ def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
     client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
     jobs = client.get("/api/v1/jobs").json()["items"]
-    args = Namespace(json=False, watch=False, job=None, limit=5, incident="i")
+    args = Namespace(
+        json=False, watch=False, job=None, limit=5, incident="i", drills=False, exit_code=False
+    )
     evil = "\x1b[2J\x9b31m\u202e`x`\r\x07"
     frames = [{"function": evil, "file": evil, "line": 1}]
 
@@ -308,10 +310,15 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         """Answers as something that only looks like a tower."""
 
         jobs = staticmethod(lambda: jobs)
+        list_jobs = staticmethod(lambda drills=False: {"items": jobs})
         verdict = staticmethod(lambda job: {"job": evil, "incident": evil})
         verdict_text = staticmethod(lambda job: evil)
         incident = staticmethod(
-            lambda one: {"id": evil, "stacks": [{"ranks": evil, "frames": frames}]}
+            lambda one: {
+                "id": evil,
+                "opened_at": evil,
+                "stacks": [{"ranks": evil, "frames": frames}],
+            }
         )
         incident_text = verdict_text
         incidents = staticmethod(

@@ -74,7 +74,7 @@ def time_outage(folder: Path, owners: list[str]) -> tuple[float, list[dict]]:
 
         # With the second round of dumps the kernel's word outweighs the stacks'.
         def are_right() -> bool:
-            return {(one["cause"], one["suspects"]) for one in incidents()} == {BLOCKED}
+            return {(one["cause"], one["suspect_ranks"]) for one in incidents()} == {BLOCKED}
 
         wait_for(are_right, "each job has its cause")
         return took_s, incidents()

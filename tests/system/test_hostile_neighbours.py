@@ -128,7 +128,7 @@ def test_another_user_s_processes_with_a_job_s_name_neither_stall_it_nor_hide_it
         wait_until(lambda: victim.step > 40, "the victim steps on")
         job = get(tower.url, "/api/v1/jobs/victim")
         assert (job["status"], job["owner"], job["rivals"]) == ("healthy", "uid:1000", [])
-        assert [(rank["rank"], rank["pid"]) for rank in job["ranks"]] == [
+        assert [(rank["rank"], rank["pid"]) for rank in job["rank_states"]] == [
             (rank, 1000 + rank) for rank in range(4)
         ]
         listed = {item["job"]: item["owner"] for item in get(tower.url, "/api/v1/jobs")["items"]}

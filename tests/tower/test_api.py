@@ -60,8 +60,8 @@ def test_a_report_is_answered_and_makes_a_job(client):
     view = client.get("/api/v1/jobs/llama-70b").json()
     assert view["generation"] == 1
     assert view["world_size"] == 512
-    assert [rank["rank"] for rank in view["ranks"]] == [37, 38]
-    assert view["ranks"][1]["ended"]["exception_type"] == "ValueError"
+    assert [rank["rank"] for rank in view["rank_states"]] == [37, 38]
+    assert view["rank_states"][1]["ended"]["exception_type"] == "ValueError"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def script(monkeypatch):
 
 
 def ask(runner: DiagnosisRunner, job: str, owner: str = ""):
-    return runner.run(job, owner or job, lambda: lambda: job)
+    return runner.run(job, owner or job, "", lambda: lambda: job)
 
 
 def test_a_diagnosis_that_costs_its_process_costs_no_other_job_anything():
@@ -133,7 +133,7 @@ def test_jobs_that_cost_processes_are_remembered_in_bounds(monkeypatch):
 def test_what_writing_a_request_raises_is_the_callers():
     async def story(runner, clock) -> None:
         with pytest.raises(ZeroDivisionError):
-            await runner.run("job", "owner", lambda: lambda: 1 // 0)
+            await runner.run("job", "owner", "", lambda: lambda: 1 // 0)
         assert await ask(runner, "job") == NOTHING
 
     run(story)
@@ -229,7 +229,7 @@ def test_diagnoses_far_behind_make_the_tower_not_ready(tell):
         await sim.step(3)
         gate = threading.Event()
         waiting = asyncio.create_task(
-            sim.tower.runner.run("other", "", lambda: lambda: gate.wait(30) / 0)
+            sim.tower.runner.run("other", "", "", lambda: lambda: gate.wait(30) / 0)
         )
         await asyncio.sleep(0)
         assert check_health(sim.tower).ready

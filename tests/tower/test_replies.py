@@ -19,6 +19,7 @@ from tests.diagnosers import InThread
 from tests.properties import examples
 from tests.tower.simulator import WorldClock
 from watchtower.core.detection.detector import Detector
+from watchtower.core.fleet import report_interval
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.tower import Tower
@@ -118,6 +119,16 @@ def test_a_step_that_really_took_long_is_believed(tower, world):
         reports.append((a_report(a_rank(JOB, 1, 0.0, beat=beat)), 1.0))
     report_all(tower, world, reports)
     assert tower.fleet.jobs[JOB].generation.pace("").typical_s == 40.0
+
+
+def test_agents_of_thousands_of_nodes_are_asked_to_report_less_often(tower, world, monkeypatch):
+    monkeypatch.setattr(report_interval, "MANY_NODES", 2)
+    reports = [
+        (Report(version=1, node=f"n{node}", agent_id="a", interval_s=1.0, ranks=()), 0.1)
+        for node in range(5)
+    ]
+    asked = [reply.report_interval_s for reply in report_all(tower, world, reports)]
+    assert asked == [0.0, 0.0, 2.0, 2.0, 2.0]
 
 
 class BrokenForOne(Detector):

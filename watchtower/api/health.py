@@ -1,4 +1,4 @@
-"""Is the tower alive, and can it decide?"""
+"""Routes that report whether the tower is alive, and whether it can decide."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from watchtower.api import examples
+from watchtower.api.parameters import answer
 from watchtower.api.security import MAY_READ
 from watchtower.tower.health import Health, check_health
 from watchtower.tower.tower import Tower
@@ -17,17 +19,23 @@ def health_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter()
 
-    @router.get("/healthz")
+    @router.get("/healthz", responses=answer(examples.ALIVE, "The process answers"))
     async def get_healthz() -> dict[str, str]:
-        """Say that the process answers."""
+        """Return that the process answers. Needs no token."""
         return {"status": "alive"}
 
-    @router.get("/readyz", responses={503: {"model": Health}})
+    able = answer(examples.HEALTH, "The tower can decide")
+    unable = {"model": Health, "description": "The tower cannot decide; `detail` has the reason"}
+
+    @router.get("/readyz", responses={**able, 503: unable})
     async def get_readyz(request: Request, response: Response) -> Health:
-        """Say whether the tower can decide; to readers also what its agents cannot do."""
+        """Return whether the tower can decide, and for readers what agents cannot do.
+
+        Needs no token. The names of nodes are shown only with a token of a reader.
+        """
         health = check_health(tower)
         if not request.scope.get(MAY_READ):
-            # Limits name nodes; who asks without a token learns only that there are some.
+            # Limits name nodes. A request without a token learns only that there are some.
             shown = ["a reader's token shows them"] if health.limits else []
             health = replace(health, limits=shown)
         response.status_code = 200 if health.ready else 503

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from watchtower.api.allowances import (
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
+from watchtower.tower.job_labels import note_labels
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
@@ -42,6 +44,11 @@ MAX_LENGTH_DIGITS = 18
 
 RETRY_AFTER_S = 5
 """What a client that is sent away for now is told."""
+
+BATCHES_AT_A_TIME = 16
+"""Batches of dumps that are let in together; reports come before the next ones. Each takes 0.3 ms.
+One at a time would be a turn of the event loop each, and a wait for the threads that hold the
+interpreter: 4,096 batches took 15 s."""
 
 _Message = TypeVar("_Message", Report, DumpBatch)
 
@@ -60,20 +67,32 @@ class RefusedError(Exception):
 
 
 class ReportsFirst:
-    """Lets one batch of dumps after the other in, and between two of them every report that is
-    there.
+    """Lets a few batches of dumps in at a time, and between them every report that is there.
 
     When thousands of nodes send dumps at one moment, their reports would wait behind all of them,
     and the nodes would seem silent.
     """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._task: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
         """Wait for the turn of a batch; what the caller does until its next `await` is the turn."""
-        async with self._lock:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        if self._task is None:
+            self._task = asyncio.create_task(self._let_in())
+        await turn
+
+    async def _let_in(self) -> None:
+        while self._waiting:
             await asyncio.sleep(0)
+            for _ in range(min(BATCHES_AT_A_TIME, len(self._waiting))):
+                turn = self._waiting.popleft()
+                if not turn.done():  # else its client has gone
+                    turn.set_result(None)
+        self._task = None
 
 
 class Intake:
@@ -153,6 +172,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         try:
             async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as (report, _):
                 reply = tower.take_report(report)
+                note_labels(tower, report)
         except RefusedError as error:
             return _answer(error)
         except FleetFullError as error:

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
 
+from watchtower.api import examples
 from watchtower.api.job_paths import JOBS
+from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import JobSummary, JobView, live_verdict, summarize_jobs, view_job
-from watchtower.wire.verdict import Verdict
+from watchtower.tower.views import (
+    JobSummary,
+    JobView,
+    VerdictView,
+    live_verdict,
+    summarize_jobs,
+    view_job,
+    view_verdict,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +35,33 @@ def job_routes(tower: Tower) -> APIRouter:
     """Routes of one tower. A job's name may hold slashes: longer paths are declared first."""
     router = APIRouter(prefix=JOBS)
 
-    @router.get("")
-    async def list_jobs() -> JobList:
-        """List the live jobs."""
-        return JobList(items=summarize_jobs(tower))
+    @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
+    async def list_jobs(drills: WithDrills = False) -> JobList:
+        """List the jobs that agents report."""
+        return JobList(items=summarize_jobs(tower, drills))
 
-    @router.get("/{job:job}/verdict", response_model=Verdict)
-    async def get_verdict(job: str, shape: Format = VerdictFormat.JSON) -> Verdict | Response:
-        """Say who hung the job, where and why: its current verdict, else its latest incident's."""
+    @router.get(
+        "/{job:job}/verdict",
+        response_model=VerdictView,
+        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+    )
+    async def get_verdict(
+        job: JobName, shape: Format = VerdictFormat.JSON
+    ) -> VerdictView | Response:
+        """Return which rank hung the job, where and why.
+
+        This is the current verdict of a live job. For a job that no agent reports, it is the
+        verdict of its latest incident.
+        """
         verdict = live_verdict(tower, job) or await history.last_verdict(tower, job)
         if verdict is None:
             raise HTTPException(404, _unknown(job))
-        return verdict if shape is VerdictFormat.JSON else write_verdict(verdict, shape)
+        is_json = shape is VerdictFormat.JSON
+        return view_verdict(verdict) if is_json else write_verdict(verdict, shape)
 
-    @router.get("/{job:job}")
-    async def get_job(job: str) -> JobView:
-        """Show a live job with its ranks, nodes and verdict."""
+    @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
+    async def get_job(job: JobName) -> JobView:
+        """Return a live job with its ranks, nodes and verdict."""
         view = view_job(tower, job)
         if view is None:
             raise HTTPException(404, _unknown(job))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,18 +15,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 
 _TITLES = {
     400: "Bad request",
     401: "Token needed",
-    403: "Not allowed with this token",
+    403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    409: "Ambiguous id",
     408: "Too slow",
     413: "Body too large",
     415: "Not JSON",
+    421: "Unknown name of the tower",
     422: "Invalid parameter",
     429: "Too much was refused",
     500: "Internal error",
@@ -35,12 +40,25 @@ _PROBLEM_SCHEMA = {
     "title": "Problem",
     "type": "object",
     "required": ["title", "status", "detail"],
+    "description": "An error (RFC 9457).",
     "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
+        "type": {"type": "string", "description": "Always about:blank."},
+        "title": {"type": "string", "description": "The kind of error."},
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "detail": {"type": "string", "description": "What happened, and what to do."},
+        "candidates": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "With status 409: incidents whose id begins with the given text.",
+        },
     },
+}
+
+_PROBLEM_EXAMPLE = {
+    "type": "about:blank",
+    "title": "Not found",
+    "status": 404,
+    "detail": "there is no job 'llama'; /api/v1/jobs lists those that agents report",
 }
 
 
@@ -53,14 +71,21 @@ _SCHEMES = {
 }
 
 
-def problem(status: int, detail: str) -> JSONResponse:
-    """Make a problem document; `detail` says what happened and what to do."""
-    body = {
+def problem(
+    status: int, detail: str, title: str = "", candidates: Sequence[str] = ()
+) -> JSONResponse:
+    """Make a problem document; `detail` says what happened and what to do.
+
+    `title` replaces the one of the status; `candidates` are ids that were perhaps meant.
+    """
+    body: dict[str, object] = {
         "type": "about:blank",
-        "title": _TITLES.get(status, "Error"),
+        "title": title or _TITLES.get(status) or HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
     }
+    if candidates:
+        body["candidates"] = list(candidates)
     return JSONResponse(body, status, media_type="application/problem+json")
 
 
@@ -82,6 +107,11 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
     return problem(422, str(error))
+
+
+async def _on_ambiguous_id(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, AmbiguousIdError)
+    return problem(409, str(error), candidates=error.candidates)
 
 
 async def _on_store_failure(_: Request, error: Exception) -> JSONResponse:
@@ -126,6 +156,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(RequestRefusedError, _on_refusal)
+    app.add_exception_handler(AmbiguousIdError, _on_ambiguous_id)
     app.add_exception_handler(StoreFailedError, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
 
@@ -143,11 +174,15 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Problem"] = _PROBLEM_SCHEMA
-    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    reference = {"$ref": "#/components/schemas/Problem"}
+    content = {"application/problem+json": {"schema": reference, "example": _PROBLEM_EXAMPLE}}
     schema["components"]["securitySchemes"] = _SCHEMES
     schema["security"] = [{"bearer": []}, {}]
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
-            operation["responses"]["4XX"] = {"description": "A problem", "content": content}
+            operation["responses"]["4XX"] = {
+                "description": "An error (RFC 9457)",
+                "content": content,
+            }
     return schema

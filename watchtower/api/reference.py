@@ -1,7 +1,8 @@
-"""/docs: the API on one plain page. No script, nothing loaded from elsewhere. / leads there."""
+"""/docs: the API on one plain page, without scripts or parts from elsewhere. / redirects there."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -16,7 +17,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 50em; margin: 2em auto; padding: 0 1em }
 code { font: 14px ui-monospace, monospace } h2 { font-size: 1em; margin: 1.6em 0 .2em }
-p, ul { margin: .2em 0 }
+p, ul { margin: .2em 0 } pre { font-size: 12px; overflow-x: auto }
 """
 
 _OUTSIDE = {
@@ -26,7 +27,7 @@ _OUTSIDE = {
 
 
 def reference_routes(app: FastAPI) -> list[Route]:
-    """The /docs route of an app, and the one for who types no more than its address."""
+    """The /docs route of an app, and the redirect from /."""
 
     async def get_reference(_: Request) -> Response:
         page = "".join(_write(app.openapi()))
@@ -42,18 +43,33 @@ def _write(document: dict[str, Any]) -> Iterator[str]:
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
     yield f"<style>{_STYLE}</style><h1>{title}</h1>"
-    yield "<p>Where the tower has tokens, send one: <code>Authorization: Bearer TOKEN</code>."
+    yield "<p>A tower with tokens needs one: <code>Authorization: Bearer TOKEN</code>. An error is"
+    yield " a problem document (RFC 9457): title, status, detail."
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            yield from _write_operation(f"{method.upper()} {path}", operation)
+            call = f"{method.upper()} {path}"
+            yield from _write_operation(call, operation, document["components"]["schemas"])
     for path, text in _OUTSIDE.items():
         yield f"<h2><code>GET {path}</code></h2><p>{text}"
 
 
-def _write_operation(call: str, operation: dict[str, Any]) -> Iterator[str]:
-    yield f"<h2><code>{escape(call)}</code></h2><p>{escape(operation.get('description', ''))}<ul>"
+def _write_operation(
+    call: str, operation: dict[str, Any], schemas: dict[str, Any]
+) -> Iterator[str]:
+    summary, description = operation.get("summary", ""), operation.get("description", "")
+    yield f"<h2><code>{escape(call)}</code> {escape(summary)}</h2><p>{escape(description)}<ul>"
     for parameter in operation.get("parameters", ()):
         about = [parameter["in"], parameter.get("description", "")]
         text = ", ".join(filter(None, about))
         yield f"<li><code>{escape(parameter['name'])}</code> ({escape(text)})"
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        body = schemas.get(content["schema"].get("$ref", "").rpartition("/")[2], {})
+        for name, field in body.get("properties", {}).items():
+            text = f"body, {field.get('description', '')}"
+            yield f"<li><code>{escape(name)}</code> ({escape(text)})"
     yield "</ul>"
+    for kind, content in operation["responses"].get("200", {}).get("content", {}).items():
+        if "example" in content:
+            example = json.dumps(content["example"], indent=1)
+            yield f"<details><summary>{escape(kind)}</summary>"
+            yield f"<pre>{escape(example)}</pre></details>"

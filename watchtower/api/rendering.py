@@ -1,4 +1,4 @@
-"""A verdict in the shape the reader asked for."""
+"""A verdict in the format that the request asks for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class VerdictFormat(StrEnum):
     SLACK = "slack"
 
 
-Format = Annotated[VerdictFormat, Query(alias="format", description="how the verdict is written")]
+Format = Annotated[
+    VerdictFormat,
+    Query(alias="format", description="How the verdict is written: for programs or for people."),
+]
 
 _RENDERERS = {
     VerdictFormat.TEXT: (render_text, "text/plain"),

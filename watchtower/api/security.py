@@ -138,7 +138,8 @@ class Guard:
     ) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
-        response = problem(403, f"this call needs a token for {wanted}, this one is for {known}")
+        detail = f"this call needs a token for {wanted}, this one is for {known}"
+        response = problem(403, detail, title="Not allowed with this token")
         response.headers["WWW-Authenticate"] = (
             'Bearer realm="watchtower", error="insufficient_scope"'
         )

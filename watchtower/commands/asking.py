@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from watchtower.commands.client import ClientError, TowerClient
+from watchtower.arguments import suggest
+from watchtower.commands.client import ClientError, NotFoundError, TowerClient
+from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
+from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
+from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.printing import as_json, clean, clean_lines, table
+from watchtower.commands.times import say_time
 from watchtower.core.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
@@ -26,126 +32,195 @@ URGENT_FIRST = (
     "ended",
 )
 
-IN_TROUBLE = ("hung", "suspect", "slow")
+IN_TROUBLE = ("hung", "suspect", "slow", "monitoring_lost")
 
 MAX_VERDICTS = 5
 """Shown at once; more jobs in trouble at a time have one reason, `watchtower jobs` lists them."""
 
 MAX_NAMED = 20
 
-WIDEST = 60
-"""Characters of a name in a table; one long name must not push all others off the screen."""
-
 CLEAR = "\x1b[H\x1b[2J"
 
 
 def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
     """List the live jobs."""
-    return _show(args, client.jobs, _jobs_text)
+
+    def text(answer: dict[str, Any]) -> str:
+        return _jobs_text(answer["items"]) if answer["items"] else explain_no_jobs(client)
+
+    _show(args, lambda: client.list_jobs(args.drills), text, paint_table)
+    return DONE
 
 
 def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
-    """Say who hung a job, where and why; without a name, of every job that is in trouble."""
+    """Describe which rank hung a job, where and why. Without a name: each job in trouble.
+
+    Returns 1 with --exit-code if one of them is in trouble.
+    """
 
     def ask() -> list[dict[str, Any]]:
-        return [client.verdict(job) for job in [args.job] if job] or _in_trouble(client)
+        return [_verdict_of(client, args.job)] if args.job else _in_trouble(client)
 
     def text(verdicts: list[dict[str, Any]]) -> str:
+        if not verdicts:
+            return _healthy_text(client.jobs())
         return "\n\n".join(_verdict_text(client, verdict) for verdict in verdicts)
 
-    return _show(args, ask, text, as_json=lambda verdicts: "\n".join(map(_json, verdicts)))
+    def write(verdicts: list[dict[str, Any]]) -> str:
+        return "\n".join(map(as_json, verdicts))
+
+    verdicts = _show(args, ask, text, paint_verdict, write=write)
+    return TROUBLE if args.exit_code and any(map(_is_trouble, verdicts)) else DONE
+
+
+def _is_trouble(verdict: dict[str, Any]) -> bool:
+    """Whether a job is in trouble, or ended in an incident."""
+    status = verdict["status"]
+    return status in IN_TROUBLE or (status == "ended" and bool(verdict.get("incident")))
+
+
+def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
+    try:
+        return client.verdict(job)
+    except NotFoundError as error:
+        jobs = client.jobs()
+        named = [str(one["job"]) for one in jobs if _is_called(one, job)]
+        if len(named) == 1:
+            return client.verdict(named[0])
+        if named:
+            shown = ", ".join(map(clean, named[:MAX_NAMED]))
+            raise ClientError(f"several jobs are called {job!r}: {shown}") from None
+        hint = suggest(job, (str(one["job"]) for one in jobs))
+        raise NotFoundError(f"{error}.{clean(hint)}" if hint else str(error)) from None
+
+
+def _is_called(job: dict[str, Any], text: str) -> bool:
+    """Whether a scheduler calls a job so, by name or by id."""
+    labels = job.get("labels") or {}
+    return text in (labels.get("name"), labels.get("scheduler_id"))
 
 
 def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
-    """Give the verdicts of jobs in trouble, the worst first, or of the only job there is."""
+    """Return the verdicts of jobs in trouble, the worst first, or of the only job there is."""
     jobs = sorted(client.jobs(), key=_urgency)
-    names = [str(job["job"]) for job in jobs if job["status"] in IN_TROUBLE] or [
-        str(job["job"]) for job in jobs
-    ]
-    if not names:
-        raise ClientError("no agent reports a job; `watchtower why JOB` also finds past ones")
-    if len(names) == len(jobs) > 1 and jobs[0]["status"] not in IN_TROUBLE:
-        shown = ", ".join(map(clean, names[:MAX_NAMED]))
-        raise ClientError(f"which job? none is hung, suspect or slow: {shown}")
-    return [client.verdict(name) for name in names[:MAX_VERDICTS]]
+    if not jobs:
+        raise NotFoundError(explain_no_jobs(client))
+    troubled = [job for job in jobs if job["status"] in IN_TROUBLE]
+    shown = troubled or (jobs if len(jobs) == 1 else [])
+    return [client.verdict(str(job["job"])) for job in shown[:MAX_VERDICTS]]
+
+
+def _healthy_text(jobs: list[dict[str, Any]]) -> str:
+    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
+    more = f" and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else ""
+    return (
+        f"None of {number_of(len(jobs), 'job')} is in trouble: {names}{more}. "
+        "Describe one of them: watchtower why JOB"
+    )
 
 
 def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:
-    job = str(verdict["job"])
+    job, now = str(verdict["job"]), time.time()
     lines = [client.verdict_text(job).rstrip()]
     if verdict.get("incident"):
         known = [one for one in client.incidents(job) if one["id"] == verdict["incident"]]
-        lines += [f"  {say_ack(one['ack'])}" for one in known if one.get("ack")]
-    lines += [f"  {_mute_text(mute)}" for mute in client.mutes() if mute["job"] == job]
+        lines += [f"  {say_ack(one['ack'], now)}" for one in known if one.get("ack")]
+    lines += [f"  {_silence_text(mute, now)}" for mute in client.mutes() if mute["job"] == job]
     return "\n".join(lines)
 
 
 def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
     """List incidents."""
-    return _show(args, lambda: client.incidents(args.job, args.limit), _incidents_text)
+
+    def text(answer: dict[str, Any]) -> str:
+        if not answer["items"]:
+            return explain_no_incidents(client, args.job)
+        return _incidents_text(answer["items"], time.time())
+
+    def ask() -> dict[str, Any]:
+        return client.list_incidents(args.job, args.limit, args.drills)
+
+    _show(args, ask, text, paint_table)
+    return DONE
 
 
 def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     """Show one incident: its verdict, then the distinct stacks, the rarest first."""
 
     def text(incident: dict[str, Any]) -> str:
+        now = time.time()
         verdict = client.incident_text(incident["id"]).rstrip()
-        said = [say_ack(incident["ack"])] if incident.get("ack") else []
-        history = _history_text(incident.get("verdicts") or [])
-        after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [])
-        parts = [verdict, *said, *history, *after, *map(_stack_text, incident["stacks"])]
-        return "\n\n".join(parts)
+        said = [say_ack(incident["ack"], now)] if incident.get("ack") else []
+        history = _history_text(incident.get("verdicts") or [], now)
+        after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
+        opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
+        parts = [verdict, opened, *said, *history, *after]
+        return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
-    return _show(args, lambda: client.incident(args.incident), text)
+    _show(args, lambda: client.incident(args.incident), text, paint_verdict)
+    return DONE
 
 
 def export(client: TowerClient, args: argparse.Namespace) -> int:
-    """Write down everything that an incident was concluded from."""
+    """Write an incident with everything that its verdict was made from."""
     bundle = client.export(args.incident)
     if args.output is None:
         print(bundle)
     else:
         args.output.write_text(bundle, "utf-8")
-        print(f"{args.output}: {len(bundle) / 1000:.0f} KB; `watchtower replay` diagnoses it again")
-    return 0
+        print(f"{args.output}: {len(bundle) / 1000:.0f} KB. Diagnose it again: watchtower replay")
+    return DONE
 
 
 def _show(
     args: argparse.Namespace,
     ask: Callable[[], Any],
     text: Callable[[Any], str],
-    as_json: Callable[[Any], str] | None = None,
-) -> int:
-    """Print an answer; with --watch again whenever it changes."""
-    shown = None
+    paint: Callable[[str], str],
+    write: Callable[[Any], str] = as_json,
+) -> Any:
+    """Print an answer and return it; with --watch again whenever it changes."""
+    shown, is_terminal = None, sys.stdout.isatty()
     while True:
         try:
             answer = ask()
-            page = (as_json or _json)(answer) if args.json else _clean_lines(text(answer))
+            page = write(answer) if args.json else clean_lines(text(answer))
+            # A time such as "3 min ago" changes by itself: only a terminal needs it again.
+            state = page if is_terminal or args.json else answer
         except ClientError:
             if not args.watch or shown is None:
                 raise
-            page = "the tower does not answer"
-        if page != shown:
-            if args.watch and not args.json and sys.stdout.isatty():
+            page = state = "the tower does not answer"
+        if state != shown:
+            if args.watch and not args.json and is_terminal:
                 print(CLEAR, end="")
-            print(page, flush=True)
-            shown = page
+            is_coloured = not args.json and wants_colour(sys.stdout, os.environ)
+            if page:
+                print(paint(page) if is_coloured else page, flush=True)
+            shown = state
         if not args.watch:
-            return 0
+            return answer
         time.sleep(AGAIN_S)
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
-    if not jobs:
-        return "no agent reports a job"
-    rows = [("JOB", "STATUS", "STEP", "RANKS", "GEN", "MUTED", "DETAIL")]
+    rows = [("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
-        until = (job["muted_until"] or "-")[:16].replace("T", " ")
-        cells = (job["job"], job["status"], step, job["world_size"], job["generation"], until)
+        until = say_time(job["muted_until"], time.time()) if job["muted_until"] else "-"
+        labels = job.get("labels") or {}
+        called = (labels.get("name") or "-", labels.get("user") or "-")
+        cells = (
+            job["job"],
+            *called,
+            job["status"],
+            step,
+            job["world_size"],
+            job["generation"],
+            until,
+        )
         rows.append((*map(str, cells), job["detail"]))
-    return _table(rows)
+    return table(rows)
 
 
 def _urgency(job: dict[str, Any]) -> int:
@@ -153,46 +228,46 @@ def _urgency(job: dict[str, Any]) -> int:
     return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
 
 
-def _incidents_text(incidents: list[dict[str, Any]]) -> str:
-    if not incidents:
-        return "no incidents"
-    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ACK", "RANKS")]
+def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
+    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ACKNOWLEDGED", "RANKS")]
     for one in incidents:
-        opened = one["opened_at"][:19].replace("T", " ")
-        cause, suspects = one["cause"] or "-", one["suspects"] or "-"
+        opened = say_time(one["opened_at"], now)
+        cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
         ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
-        rows.append((one["id"], opened, one["job"], one["status"], cause, ack, suspects))
-    return _table(rows)
+        rows.append((one["id"], opened, one["job"], one["status"], cause, ack, ranks))
+    return table(rows)
 
 
-def say_ack(ack: dict[str, Any]) -> str:
-    """Say who acknowledged an incident, when, and what they noted."""
+def say_ack(ack: dict[str, Any], now: float) -> str:
+    """Return who acknowledged an incident, when, and the note."""
     by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
-    return clean(f"acknowledged {ack['at']}{by}{note}")
+    return clean(f"acknowledged {say_time(ack['at'], now)}{by}{note}")
 
 
-def _mute_text(mute: dict[str, Any]) -> str:
+def _silence_text(mute: dict[str, Any], now: float) -> str:
     reason = mute["reason"] and f": {mute['reason']}"
-    return clean(f"pages nobody until {mute['until']}{reason}")
+    return clean(f"alerts are silenced until {say_time(mute['until'], now)}{reason}")
 
 
-def _history_text(entries: list[dict[str, Any]]) -> list[str]:
+def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     """List the verdicts of an incident, if there was more than one."""
     if len(entries) < 2:
         return []
     lines = ["verdicts:"]
     for entry in entries:
-        suspects = f" of ranks {entry['suspects']}" if entry["suspects"] else ""
-        lines.append(f"    {entry['at']} {entry['cause']}{suspects} ({entry['confidence']:.0%})")
+        ranks = f" of ranks {entry['suspect_ranks']}" if entry["suspect_ranks"] else ""
+        at = say_time(entry["at"], now)
+        lines.append(f"    {at} {entry['cause']}{ranks} ({entry['confidence']:.0%})")
     return ["\n".join(map(clean, lines))]
 
 
-def _aftermath_text(entries: list[dict[str, Any]]) -> list[str]:
+def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     """List what happened after the opening, if there is more than the verdict's text shows."""
     if len(entries) <= SHOWN_AFTERMATH:
         return []
     lines = [
-        f"    {entry['at']} ranks {entry['ranks'] or '-'}: {entry['text']}" for entry in entries
+        f"    {say_time(entry['at'], now)} ranks {entry['ranks'] or '-'}: {entry['text']}"
+        for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
 
@@ -202,29 +277,3 @@ def _stack_text(stack: dict[str, Any]) -> str:
     for frame in stack["frames"]:
         lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
     return "\n".join(map(clean, lines))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    cleaned = [[*map(_shorten, map(clean, row[:-1])), clean(row[-1])] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cleaned, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cleaned]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
-
-
-def _json(answer: object) -> str:
-    """Write JSON that a terminal takes for text: json.dumps escapes only ASCII's own controls."""
-    page = json.dumps(answer, ensure_ascii=False)
-    return page if page.isprintable() else json.dumps(answer)
-
-
-def _clean_lines(text: str) -> str:
-    return "\n".join(map(clean, text.split("\n")))
-
-
-def clean(text: str) -> str:
-    """Names come from training processes: no control character may reach a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(text))

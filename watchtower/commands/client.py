@@ -39,7 +39,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "muted_until", "detail")
-_INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspects", "ack")
+_INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 """Fields that lists of a tower have, and the JSON of another service has not."""
 
 
@@ -48,7 +48,11 @@ class ClientError(Exception):
 
 
 class NotFoundError(ClientError):
-    """The tower knows no such job or incident."""
+    """The tower has no such job, incident or silence."""
+
+
+class NoAnswerError(ClientError):
+    """No tower answers at the address, or the tower failed."""
 
 
 class TowerClient:
@@ -80,9 +84,17 @@ class TowerClient:
             ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
         )
 
+    def list_jobs(self, drills: bool = False) -> dict[str, Any]:
+        """The API's answer about live jobs."""
+        return self._list(f"/api/v1/jobs{'?drills=true' if drills else ''}", *_JOB)
+
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
-        return self._items("/api/v1/jobs", *_JOB)
+        return _items(self.list_jobs())
+
+    def agents(self) -> dict[str, Any]:
+        """The API's answer about connected agents."""
+        return self._json("/api/v1/agents", "items", "connected", "silent", "rank_count")
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""
@@ -96,14 +108,21 @@ class TowerClient:
         """A job's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/jobs/{_quoted(job)}/verdict?format={shape}")
 
+    def list_incidents(
+        self, job: str | None = None, limit: int = 100, drills: bool = False
+    ) -> dict[str, Any]:
+        """The API's answer about incidents, newest first."""
+        query = {"limit": str(limit)} | ({"job": job} if job else {})
+        query |= {"drills": "true"} if drills else {}
+        return self._list(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
+
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
-        query = {"limit": str(limit)} | ({"job": job} if job else {})
-        return self._items(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
+        return _items(self.list_incidents(job, limit))
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
-        return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "stacks")
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "opened_at", "stacks")
 
     def incident_text(self, incident: str, shape: str = "text") -> str:
         """One incident's verdict as text, markdown or slack."""
@@ -118,30 +137,31 @@ class TowerClient:
         return self._get("/metrics")
 
     def mutes(self) -> list[dict[str, Any]]:
-        """Muted jobs."""
-        return self._items("/api/v1/mutes", "job", "until", "reason")
+        """Jobs whose alerts are silenced."""
+        return _items(self._list("/api/v1/mutes", "job", "until", "reason"))
 
     def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
-        """Let a job page nobody for a while."""
+        """Silence the alerts of a job for a while."""
         said = {"for_s": for_s, "reason": reason}
         return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "until", method="POST", said=said)
 
     def unmute(self, job: str) -> dict[str, Any]:
-        """Let a job page again."""
+        """End the silence of a job."""
         return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", method="DELETE")
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
-        """Note who looks after an incident."""
+        """Acknowledge an incident."""
         said = {"by": by, "note": note}
         return self._json(
             f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", said=said
         )
 
-    def _items(self, path: str, *fields: str) -> list[dict[str, Any]]:
-        items = self._json(path, "items")["items"]
+    def _list(self, path: str, *fields: str) -> dict[str, Any]:
+        answer = self._json(path, "items")
+        items = answer["items"]
         if not isinstance(items, list) or not all(_has(item, fields) for item in items):
             raise self._no_tower()
-        return items
+        return answer
 
     def _json(
         self, path: str, *fields: str, method: str = "GET", said: object = None
@@ -156,7 +176,7 @@ class TowerClient:
         return cast(dict[str, Any], answer)
 
     def _no_tower(self) -> ClientError:
-        return ClientError(f"{self.url} does not answer like a watchtower tower")
+        return NoAnswerError(f"{self.url} does not answer like a watchtower tower")
 
     def _get(self, path: str) -> str:
         return self._ask(path, "GET", None)
@@ -168,7 +188,7 @@ class TowerClient:
         except RefusedError as error:
             raise _refused(error) from None
         except TowerError as error:
-            raise ClientError(self._no_answer(error)) from None
+            raise NoAnswerError(self._no_answer(error)) from None
         return answer.decode("utf-8", "replace")
 
     def _no_answer(self, error: TowerError) -> str:
@@ -185,6 +205,10 @@ class TowerClient:
         return f"cannot talk to the tower at {self.url}: {error.reason}"
 
 
+def _items(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return cast(list[dict[str, Any]], answer["items"])
+
+
 def _has(answer: object, fields: Sequence[str]) -> bool:
     return isinstance(answer, dict) and all(field in answer for field in fields)
 
@@ -195,6 +219,8 @@ def _refused(error: RefusedError) -> ClientError:
     said = error.detail or f"the tower answered {error.reason}"
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         said += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return NoAnswerError(said)
     return ClientError(said)
 
 

@@ -134,7 +134,7 @@ def _draw_ranks(observed: Observed) -> Table:
     table.add_column("last step", min_width=BAR_CELLS + 8)
     table.add_column("")
     accused = suspect_ranks(observed.verdict)
-    ranks = json_list((observed.view or {}).get("ranks"))
+    ranks = json_list((observed.view or {}).get("rank_states"))
     for rank in _chosen(ranks, accused):
         style = "bold red" if rank.get("rank") in accused else ""
         cells = [clean(rank.get(name, "")) for name in ("rank", "node", "pid", "step")]

@@ -17,7 +17,7 @@ EVIDENCE_SHOWN = 4
 STATUS_MEANS = {
     "healthy": "nothing is wrong",
     "suspect": "steps are overdue, evidence is being collected",
-    "hung": "an incident is open",
+    "hung": "an incident is open, so alert rules fire",
     "slow": "steps still come, much later than usual",
     "recovered": "steps come again",
     "ended": "every process of the job is gone",

@@ -104,7 +104,7 @@ class Watch:
         """
         for summary in self._client.jobs() or []:
             name = str(summary.get("job"))
-            ranks = json_list((self._client.job(name) or {}).get("ranks"))
+            ranks = json_list((self._client.job(name) or {}).get("rank_states"))
             if {rank.get("pid") for rank in ranks} == pids:
                 return name
         return None

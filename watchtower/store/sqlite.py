@@ -250,9 +250,16 @@ class SqliteStore:
 
         return self._thread.submit(check)
 
-    def incidents(self, job: str | None = None, limit: int = 100) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases."""
-        where, values = ("WHERE job = ?", (job,)) if job is not None else ("", ())
+    def incidents(
+        self, job: str | None = None, limit: int = 100, without: str = ""
+    ) -> Future[list[Incident]]:
+        """Read incidents, newest first, without their cases.
+
+        Jobs whose names begin with `without` are left out.
+        """
+        where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
+        if job is not None:
+            where, values = "WHERE job = ?", [job]
         query = (
             f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
         )
@@ -272,6 +279,12 @@ class SqliteStore:
             return rows.read_incident(row) if row else None
 
         return self._thread.submit(read)
+
+    def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
+        """Read id and job of incidents whose id begins so, the first ones by id."""
+        query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+        row = (prefix, f"{prefix}\U0010ffff", limit)
+        return self._thread.submit(lambda: self._db.execute(query, row).fetchall())
 
     def _write(self, work: Callable[[sqlite3.Connection], object]) -> Future[None]:
         def write(db: sqlite3.Connection) -> None:

@@ -33,6 +33,7 @@ async def run_diagnosis(
     runner: DiagnosisRunner,
     job: str,
     owner: str,
+    founder: str,
     take: Callable[[], CaseInputs],
     earlier: bytes | None,
     *,
@@ -52,7 +53,7 @@ async def run_diagnosis(
         return partial(_write, inputs, earlier)
 
     try:
-        answer = await runner.run(job, owner, freeze, again=again)
+        answer = await runner.run(job, owner, founder, freeze, again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return DiagnosisResult(diagnosis=answer.diagnosis, evidence=evidence)

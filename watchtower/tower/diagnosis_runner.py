@@ -114,9 +114,12 @@ class DiagnosisRunner:
         """When each one that waits, or is diagnosed, was asked for."""
         self._deaths: dict[str, _Deaths] = {}
 
-    async def run(self, job: str, owner: str, freeze: Freeze, *, again: bool = False) -> Answer:
+    async def run(
+        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
+    ) -> Answer:
         """Diagnose when it is the owner's turn. `freeze` is called then: while a job waits, it
         holds no dumps that the fleet has dropped. What it returns runs off the event loop.
+        `founder` is the node that reported the job first.
 
         `again`: the job has a diagnosis, so that the owner's jobs that have none go before it.
         Raises NotDiagnosedError, and what both functions raise.
@@ -126,7 +129,7 @@ class DiagnosisRunner:
         ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
-            async with self._turns.take(owner, again=again):
+            async with self._turns.take(owner, founder, again=again):
                 return await self._run(job, freeze)
         finally:
             del self._asked_at[ticket]

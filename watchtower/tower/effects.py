@@ -22,6 +22,7 @@ from watchtower.core.detection.effects import (
 )
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
@@ -123,19 +124,21 @@ class Effects:
         if live.may_be_over(gen, now):
             return
         live.is_diagnosing, live.is_asked_again = True, False
-        self.start(self._diagnose(live, gen, self._fleet.jobs[live.name].sharer))
+        self.start(self._diagnose(live, gen, self._fleet.jobs[live.name]))
 
     def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
         live.is_asked_again = False  # what came in while it waited is in
         return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
 
-    async def _diagnose(self, live: LiveJob, gen: Generation, owner: str) -> None:
+    async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
         earlier = live.diagnoses.earlier
         try:
-            result = await run_diagnosis(self._runner, live.name, owner, take, earlier, again=again)
+            result = await run_diagnosis(
+                self._runner, job.name, job.sharer, job.founder, take, earlier, again=again
+            )
         finally:
             live.is_diagnosing = False
         now = self._clock.now()

@@ -8,6 +8,7 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
+from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
 
 TICK_IS_LATE_S = 10.0
@@ -76,8 +77,9 @@ def _find_trouble(tower: Tower, now: float) -> str:
 
 def say_state(tower: Tower) -> str:
     """Say in one line what `systemctl status` should show."""
-    jobs, nodes = len(tower.live), len(tower.fleet.nodes)
-    hung = sorted(name for name, live in tower.live.items() if live.watch.status is Status.HUNG)
+    live_jobs = {name: live for name, live in tower.live.items() if not is_drill(name)}
+    jobs, nodes = len(live_jobs), len(tower.fleet.nodes)
+    hung = sorted(name for name, live in live_jobs.items() if live.watch.status is Status.HUNG)
     said = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
     return f"{said}; hung: {', '.join(hung)}" if hung else said
 

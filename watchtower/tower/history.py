@@ -12,7 +12,8 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import live_verdict
+from watchtower.tower.views import VerdictView, live_verdict, view_verdict
+from watchtower.wire.drills import PREFIX
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
 
@@ -26,8 +27,8 @@ class IncidentSummary:
     generation: int
     status: Status
     cause: Cause | None
-    suspects: str
-    """Rank set."""
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
     summary: str
     opened_at: str
     closed_at: str | None
@@ -45,6 +46,18 @@ class StackView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictEntryView:
+    """One verdict in the history of an incident."""
+
+    at: str
+    cause: Cause
+    confidence: float
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentDetail:
     """An incident with its verdict and what it was concluded from."""
 
@@ -55,15 +68,17 @@ class IncidentDetail:
     opened_at: str
     closed_at: str | None
     ack: AckView | None
-    verdict: Verdict
-    verdicts: list[VerdictEntry]
+    verdict: VerdictView
+    verdicts: list[VerdictEntryView]
     """Every verdict with its time, the first one first."""
     stacks: list[StackView]
 
 
-async def list_incidents(tower: Tower, job: str | None, limit: int) -> list[IncidentSummary]:
+async def list_incidents(
+    tower: Tower, job: str | None, limit: int, with_drills: bool = True
+) -> list[IncidentSummary]:
     """Read the newest incidents, of one job or of all."""
-    incidents = await _read_incidents(tower, job, limit)
+    incidents = await _read_incidents(tower, job, limit, with_drills)
     return [_summarize(incident) for incident in incidents]
 
 
@@ -72,10 +87,6 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
-    verdict = incident.verdict
-    live = live_verdict(tower, incident.job)
-    if live is not None and live.incident == incident.id:
-        verdict = live
     return IncidentDetail(
         id=incident.id,
         job=incident.job,
@@ -84,10 +95,22 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
-        verdict=verdict,
-        verdicts=list(incident.verdicts),
+        verdict=view_verdict(_verdict_of(tower, incident)),
+        verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
     )
+
+
+async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
+    """The verdict on one incident; None when there is none of that id."""
+    incident = await read_incident(tower, incident_id)
+    return _verdict_of(tower, incident) if incident else None
+
+
+def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
+    """Return the live verdict on an open incident, else the stored one."""
+    live = live_verdict(tower, incident.job)
+    return live if live is not None and live.incident == incident.id else incident.verdict
 
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
@@ -112,14 +135,22 @@ async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
     return unsaved or stored
 
 
-async def _read_incidents(tower: Tower, job: str | None, limit: int) -> list[Incident]:
+async def _read_incidents(
+    tower: Tower, job: str | None, limit: int, with_drills: bool = True
+) -> list[Incident]:
     """Read incidents, newest first; while the store fails there are some only in memory.
 
     Those are given when it cannot be read either. Raises StoreFailedError when there is none.
     """
-    unsaved = tower.store_writer.unsaved(job)
+    without = "" if with_drills else PREFIX
+    unsaved = [
+        one
+        for one in tower.store_writer.unsaved(job)
+        if not without or not one.job.startswith(without)
+    ]
     try:
-        stored = await tower.store_writer.read(tower.store_writer.store.incidents(job, limit))
+        found = tower.store_writer.store.incidents(job, limit, without)
+        stored = await tower.store_writer.read(found)
     except StoreFailedError:
         if not unsaved:
             raise
@@ -135,12 +166,22 @@ def _summarize(incident: Incident) -> IncidentSummary:
         generation=incident.generation,
         status=incident.status,
         cause=incident.verdict.cause,
-        suspects=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
+        suspect_ranks=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
         summary=incident.verdict.summary,
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         shared_cause=incident.verdict.shared_cause,
+    )
+
+
+def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
+    return VerdictEntryView(
+        at=entry.at,
+        cause=entry.cause,
+        confidence=entry.confidence,
+        suspect_ranks=entry.suspects,
+        summary=entry.summary,
     )
 
 

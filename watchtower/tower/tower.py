@@ -23,6 +23,7 @@ from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
+from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
@@ -55,6 +56,9 @@ FORGET_CROWDED_AFTER_S = 60.0
 
 JUDGE_WITHIN_S = 0.1
 """Dumps of thousands of nodes that arrive together are judged together."""
+
+JUDGE_SHARE = 0.2
+"""Most of the time that judging after dumps may take: a job of 16,384 ranks takes 60 ms."""
 
 
 class Tower:
@@ -96,6 +100,7 @@ class Tower:
         )
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
+        self._judging_took_s = 0.0
 
     async def close(self) -> None:
         """Leave running diagnoses, and write what waits to be written."""
@@ -119,6 +124,7 @@ class Tower:
             tower_id=self.id,
             deadlines=tuple(deadlines),
             orders=self.effects.orders.collect((report.node, report.agent_id), now),
+            report_interval_s=report_interval_s(len(self.fleet.nodes)),
         )
 
     def _begin_to_watch(self, name: str, error: Exception | None) -> None:
@@ -170,13 +176,17 @@ class Tower:
 
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
-            self._judging = asyncio.get_running_loop().call_later(JUDGE_WITHIN_S, self._judge_dirty)
+            loop = asyncio.get_running_loop()
+            wait_s = max(JUDGE_WITHIN_S, self._judging_took_s * (1 / JUDGE_SHARE - 1))
+            self._judging = loop.call_later(wait_s, self._judge_dirty)
         self._dirty.add(name)
 
     def _judge_dirty(self) -> None:
         names, self._dirty, self._judging = self._dirty, set(), None
+        began = self.clock.now()
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
+        self._judging_took_s = self.clock.now() - began
 
     def _tick_job(self, job: Job, now: float) -> None:
         self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))

@@ -22,12 +22,16 @@ class Turns:
         self._turns: dict[Ticket, asyncio.Future[None]] = {}
 
     @contextlib.asynccontextmanager
-    async def take(self, owner: str, *, again: bool = False) -> AsyncIterator[None]:
+    async def take(
+        self, owner: str, founder: str = "", *, again: bool = False
+    ) -> AsyncIterator[None]:
         """Wait for a place, and hold it for the length of the block.
+
+        `founder` is the node that reported the owner's job first.
 
         `again`: everything that this owner asks for the first time goes before it.
         """
-        ticket = self._places.ask(owner, order=(int(again),))
+        ticket = self._places.ask(owner, founder=founder, order=(int(again),))
         turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
         try:
             self._hand_out()

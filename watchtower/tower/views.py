@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from watchtower.core.detection.progress import ProgressView, view_progress
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, NodeRecord
+from watchtower.core.ranksets import format_ranks
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, view_silence
 from watchtower.tower.tower import Tower
+from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
-from watchtower.wire.verdict import Progress, SharedCause, Status, Verdict
+from watchtower.wire.verdict import Cause, Progress, SharedCause, Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
 """Ranks listed in one job view; larger jobs are asked for verdicts, not read rank by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeView:
+    """A finding that was not chosen."""
+
+    cause: Cause
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView(Verdict):
+    """A verdict as the API returns it: one field name has one type in all answers."""
+
+    alternatives: tuple[AlternativeView, ...] = ()  # type: ignore[assignment]
+
+
+def view_verdict(verdict: Verdict) -> VerdictView:
+    """Return a verdict as the API returns it."""
+    values: Mapping[str, Any] = {f.name: getattr(verdict, f.name) for f in fields(verdict)}
+    alternatives = tuple(
+        AlternativeView(
+            cause=other.cause,
+            suspect_ranks=format_ranks(other.suspects),
+            confidence=other.confidence,
+        )
+        for other in verdict.alternatives
+    )
+    return VerdictView(**{**values, "alternatives": alternatives})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """One agent."""
+
+    node: str
+    silent_for_s: float
+    rank_count: int
+    """Ranks that it watches."""
+    limits: list[str]
+    """What it cannot do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentList:
+    """Connected agents, by name of their node."""
+
+    items: list[AgentView]
+    connected: int
+    """All connected agents, also those that `limit` left out."""
+    silent: int
+    """Agents that stopped reporting."""
+    rank_count: int
+    """Ranks that connected agents watch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +116,9 @@ class JobSummary:
     """One line about a job."""
 
     job: str
+    labels: dict[str, str]
+    """What the environment of its ranks says: scheduler, scheduler_id, name, user, partition,
+    namespace. Labels that are not known are left out."""
     owner: str
     """"uid:1000", "namespace:team-a"; empty where the agents do not know it."""
     generation: int
@@ -69,7 +132,7 @@ class JobSummary:
     incident: str | None
     """The open incident, or the one that the job ended in or has just recovered from."""
     muted_until: str | None
-    """Its alerts are silenced until then."""
+    """Until then its alerts are silenced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +140,8 @@ class JobView:
     """Everything about a live job."""
 
     job: str
+    labels: dict[str, str]
+    """As in `JobSummary`."""
     owner: str
     generation: int
     status: Status
@@ -86,18 +151,42 @@ class JobView:
     typical_step_s: float
     progress: Progress | None
     progress_text: str
-    ranks: list[RankView]
+    rank_states: list[RankView]
     rivals: list[RankView]
     """Second processes that claim a rank of this job."""
     nodes: list[NodeView]
     dumps: DumpsView
     mute: SilenceView | None
-    verdict: Verdict
+    verdict: VerdictView
 
 
-def summarize_jobs(tower: Tower) -> list[JobSummary]:
+def list_agents(tower: Tower, limit: int) -> AgentList:
+    """Connected agents, at most `limit` of them, and how many there are."""
+    now, nodes = tower.clock.now(), tower.fleet.nodes
+    connected = sorted(
+        name for name, node in nodes.items() if not tower.detector.is_silent(node, now)
+    )
+    return AgentList(
+        items=[_view_agent(name, nodes[name], now) for name in connected[:limit]],
+        connected=len(connected),
+        silent=len(nodes) - len(connected),
+        rank_count=sum(len(nodes[name].ranks) for name in connected),
+    )
+
+
+def _view_agent(name: str, node: NodeRecord, now: float) -> AgentView:
+    return AgentView(
+        node=name,
+        silent_for_s=round(now - node.seen_at, 2),
+        rank_count=len(node.ranks),
+        limits=list(node.gaps.sentences()),
+    )
+
+
+def summarize_jobs(tower: Tower, with_drills: bool = False) -> list[JobSummary]:
     """One line for every live job, by name."""
-    return [_summarize(tower, tower.live[name]) for name in sorted(tower.live)]
+    names = sorted(name for name in tower.live if with_drills or not is_drill(name))
+    return [_summarize(tower, tower.live[name]) for name in names]
 
 
 def view_job(tower: Tower, name: str) -> JobView | None:
@@ -110,6 +199,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
         job=name,
+        labels=job.labels.known() if job.labels else {},
         owner=job.owner,
         generation=gen.number,
         status=live.watch.status,
@@ -119,12 +209,12 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         progress=verdict.progress,
         progress_text=verdict.progress_text,
         typical_step_s=round(gen.pace("").typical_s, 3),
-        ranks=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
+        rank_states=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
         mute=view_silence(mute) if mute else None,
-        verdict=verdict,
+        verdict=view_verdict(verdict),
     )
 
 
@@ -169,6 +259,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,
+        labels=job.labels.known() if job.labels else {},
         owner=job.owner,
         generation=gen.number,
         status=live.watch.status,

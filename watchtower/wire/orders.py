@@ -75,9 +75,12 @@ class ReportReply:
     """Random per tower run."""
     deadlines: tuple[Deadline, ...] = ()
     orders: tuple[Order, ...] = ()
+    report_interval_s: float = 0.0
+    """Seconds that the agent leaves at least between two reports; 0: as it is set."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("tower_id", self.tower_id)
+        check_age("report_interval_s", self.report_interval_s)
         check_count("deadlines", len(self.deadlines), MAX_DEADLINES)
         check_count("orders", len(self.orders), MAX_ORDERS)

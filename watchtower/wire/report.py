@@ -197,6 +197,40 @@ class RankVitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobLabels:
+    """What the environment of a job's ranks says of the job. Only people read it: it is untrusted,
+    and no decision depends on it. Empty where the environment says nothing."""
+
+    job: str
+    owner: str = ""
+    """As in `RankVitals`."""
+    scheduler: str = ""
+    """"slurm", "pbs", ..."""
+    scheduler_id: str = ""
+    """The id of the job in the scheduler."""
+    name: str = ""
+    """The name of the job in the scheduler."""
+    user: str = ""
+    partition: str = ""
+    """The partition or queue."""
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("job", self.job)
+        check_text("owner", self.owner)
+        for name in LABELS:
+            check_text(name, getattr(self, name))
+
+    def known(self) -> dict[str, str]:
+        """Return the labels that are not empty, by name."""
+        return {name: value for name in LABELS if (value := getattr(self, name))}
+
+
+LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGaps:
     """What this agent cannot do, as sentences for `/readyz` and a verdict's missing evidence."""
 
@@ -236,11 +270,14 @@ class Report:
     interval_s: float
     ranks: tuple[RankVitals, ...] = ()
     limits: AgentGaps = AgentGaps()
+    jobs: tuple[JobLabels, ...] = ()
+    """Jobs on this node of which labels are known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("node", self.node)
         check_text("agent_id", self.agent_id)
+        check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         if not self.node:
             raise ValueError("`node` is empty, a report needs the name of its node")

@@ -67,6 +67,20 @@ def test_a_process_with_a_rank_in_its_environment_is_found(start: Start, find: F
     assert rank.page is not None
 
 
+def test_a_job_of_a_drill_is_marked_by_every_agent_but_the_drill_s_own(
+    start: Start, mark: str
+) -> None:
+    node = "WATCHTOWER_DRILL_NODE"
+    start(RANK="0", WATCHTOWER_JOB="x", SLURM_JOB_NAME="pt", **{node: "stage/drill-a"})
+    discovery = a_discovery(mark)
+    (rank,) = found(discovery)
+    assert rank.job.name == "drill:x"
+    (labels,) = discovery.job_labels()
+    assert (labels.job, labels.owner, labels.name) == (*rank.job, "pt")
+    (rank,) = found(a_discovery(mark, **{node: "stage/drill-a"}))
+    assert rank.job.name == "x"
+
+
 def test_a_process_without_a_rank_is_none(start: Start, find: Find) -> None:
     start(WORLD_SIZE="8")
     assert find() == []

@@ -77,6 +77,17 @@ def test_steps_are_counted_between_reports(
     assert sum(advanced) == 40
 
 
+def test_it_reports_less_often_while_the_tower_asks_for_that(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run
+) -> None:
+    tower.report_interval_s = 0.5
+    run_agent(tower.url)
+    reported(tower)
+    wait_until(lambda: tower.reports[-1]["interval_s"] == 0.5, "it reports every half second")
+    tower.report_interval_s = 0.1
+    wait_until(lambda: tower.reports[-1]["interval_s"] == 0.2, "it reports as it is set to")
+
+
 def test_a_rank_that_stalls_is_dumped_twice_a_second_apart_with_its_peers(
     tower: RecordingTower, ranks: list[Victim], run_agent: Run
 ) -> None:

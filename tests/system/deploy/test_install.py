@@ -47,14 +47,35 @@ def test_a_daemon_is_installed_runs_and_leaves_again(tmp_path: Path):
     text = (tmp_path / "etc/systemd/system/watchtower-agent.service").read_text()
     program = re.search(r"^ExecStart=/(\S+)", text, re.MULTILINE)
     assert program
-    assert (tmp_path / program[1]).read_text().startswith("#!/opt/watchtower/bin/python")
-    python = tmp_path / "opt/watchtower/bin/python"
-    subprocess.run([python, "-P", "-m", "agent", "--version"], check=True, timeout=30, cwd="/")
+    assert run(tmp_path / program[1], "--version").startswith("watchtower-agent ")
+    tried = tmp_path / "agent.env"
+    tried.write_text("WATCHTOWER_URL=http://127.0.0.1:9\nWATCHTOWER_AGENT_OPTIONS=--node n7\n")
+    said = run(tmp_path / program[1], "check", "--env-file", str(tried), status=1)
+    assert f"settings: of the service, from {tried}" in said
+    assert "!!  tower: http://127.0.0.1:9 takes no reports" in said
+    tried.unlink()
+    # It also runs where it belongs, and if it is called by a link.
+    (tmp_path / "link").symlink_to(tmp_path / program[1])
+    assert run(tmp_path / "link", "--version").startswith("watchtower-agent ")
+    (tmp_path / "link").unlink()
+    (tmp_path / "opt").rename(tmp_path / "moved")
+    moved = tmp_path / program[1].replace("opt/", "moved/", 1)
+    assert run(moved, "--version").startswith("watchtower-agent ")
+    (tmp_path / "moved").rename(tmp_path / "opt")
     assert (tmp_path / "opt/watchtower/bin/py-spy").exists()
 
     make("uninstall-agent", f"DESTDIR={tmp_path}")
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"etc/watchtower/agent.env"}
+
+
+def run(program: Path, *words: str, status: int = 0) -> str:
+    """Run an installed program, away from the source folder."""
+    done = subprocess.run(
+        [program, *words], cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_environment_stays_while_the_other_daemon_uses_it(tmp_path: Path):

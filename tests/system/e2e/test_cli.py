@@ -58,15 +58,17 @@ def test_jobs_are_listed_as_a_table_and_as_json(ask):
     assert status == 0
     assert out.splitlines()[0].split() == [
         "JOB",
+        "NAME",
+        "USER",
         "STATUS",
         "STEP",
         "RANKS",
-        "GEN",
-        "MUTED",
+        "ATTEMPT",
+        "SILENCED",
         "DETAIL",
     ]
     assert "llama-70b" in out
-    assert json.loads(ask("jobs", "--json")[1])[0]["job"] == "llama-70b"
+    assert json.loads(ask("jobs", "--json")[1])["items"][0]["job"] == "llama-70b"
 
 
 def test_why_needs_no_name_when_there_is_one_job(ask):
@@ -74,41 +76,63 @@ def test_why_needs_no_name_when_there_is_one_job(ask):
     assert json.loads(ask("why", "llama-70b", "--json")[1])["job"] == "llama-70b"
 
 
-def test_what_is_not_there_is_said_with_status_2(ask):
-    status, out, err = ask("why", "nobody")
-    assert (status, out) == (2, "")
-    assert "there is no job 'nobody'" in err
-    assert ask("incident", "nothing")[0] == 2
+def test_json_is_the_answer_of_the_api(ask, tower):
+    calls = {
+        ("jobs",): "/api/v1/jobs",
+        ("why", "llama-70b"): "/api/v1/jobs/llama-70b/verdict",
+        ("incidents",): "/api/v1/incidents",
+    }
+    for words, path in calls.items():
+        with urllib.request.urlopen(tower[0] + path, timeout=10) as response:
+            answer = json.load(response)
+        assert json.loads(ask(*words, "--json")[1]).keys() == answer.keys()
+
+
+def test_what_is_not_there_is_status_4_with_a_suggestion(ask):
+    status, out, err = ask("why", "llama-7b")
+    assert (status, out) == (4, "")
+    assert "there is no job 'llama-7b'" in err
+    assert err.endswith("Did you mean 'llama-70b'?\n")
+    assert ask("incident", "nothing")[0] == 4
     assert "there is no incident 'nothing'" in ask("export", "nothing")[2]
 
 
 def test_no_incidents_is_an_answer(ask):
-    assert ask("incidents")[:2] == (0, "no incidents\n")
-    assert json.loads(ask("incidents", "--json")[1]) == []
+    said = "No incidents. 1 agent is connected (gpu-042) and watches 2 ranks.\n"
+    assert ask("incidents")[:2] == (0, said)
+    assert json.loads(ask("incidents", "--json")[1]) == {"items": []}
+
+
+def test_a_healthy_job_is_exit_code_0(ask):
+    assert ask("why", "--exit-code")[0] in (0, 1)  # by then its agent may be silent
 
 
 def test_a_job_is_muted_and_unmuted(ask):
     status, out, _ = ask("mute", "llama-70b", "--for", "1h30m", "--reason", "new switch")
     assert status == 0
-    assert out.startswith("llama-70b pages nobody until 20")
-    assert json.loads(ask("jobs", "--json")[1])[0]["muted_until"]
-    assert ask("unmute", "llama-70b")[:2] == (0, "llama-70b is not muted any more\n")
+    assert out.startswith("alerts of job llama-70b are silenced until 20")
+    assert "UTC (in 89 min)" in out or "UTC (in 90 min)" in out
+    assert json.loads(ask("jobs", "--json")[1])["items"][0]["muted_until"]
+    assert ask("unmute", "llama-70b")[:2] == (
+        0,
+        "alerts of job llama-70b are not silenced any more\n",
+    )
     assert "is not muted" in ask("unmute", "llama-70b")[2]
     assert ask("mute", "to-come", "--for", "2h")[1].endswith(
-        "; no agent reports it at present, those reported are llama-70b\n"
+        ". No agent reports this job now; agents report llama-70b\n"
     )
     assert "allowed is 1 to" in ask("mute", "to-come", "--for", "99d")[2]
-    assert ask("ack", "nothing")[0] == 2
+    assert ask("ack", "nothing")[0] == 4
 
 
 def test_a_duration_that_is_none_is_told(capsys):
     with pytest.raises(SystemExit):
         main(["mute", "llama", "--for", "soon"])
-    assert "`soon` is no duration such as 30m" in capsys.readouterr().err
+    assert "invalid duration 'soon': use 30m, 2h, 1h30m or 1d" in capsys.readouterr().err
 
 
 def test_a_tower_that_does_not_answer_is_told_with_what_to_do(capsys):
-    assert main(["jobs", "--tower", "http://127.0.0.1:9"]) == 2
+    assert main(["jobs", "--tower", "http://127.0.0.1:9"]) == 3
     assert "watchtower serve" in capsys.readouterr().err
 
 
@@ -128,7 +152,7 @@ def test_a_wrong_setting_stops_the_start(tmp_path, capsys):
 def test_watching_shows_an_answer_once_while_nothing_changes(tower):
     command = [sys.executable, "-P", "-m", "watchtower", "incidents", "--watch", "--tower"]
     with subprocess.Popen([*command, tower[0]], stdout=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout.readline() == "no incidents\n"
+        assert watching.stdout.readline().startswith("No incidents. ")
         watching.send_signal(signal.SIGINT)
         assert watching.wait(timeout=10) == 130
         assert watching.stdout.read() == ""

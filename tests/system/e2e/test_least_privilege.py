@@ -177,5 +177,5 @@ def sources(verdict: dict[str, Any]) -> set[str]:
 
 def ended(job: dict[str, Any], ranks: list[Child]) -> dict[str, Any] | None:
     ranks[CULPRIT].exit_code()  # reap, as launchers do
-    (one,) = [rank for rank in job["ranks"] if rank["rank"] == CULPRIT]
+    (one,) = [rank for rank in job["rank_states"] if rank["rank"] == CULPRIT]
     return one["ended"]

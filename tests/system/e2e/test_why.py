@@ -51,12 +51,13 @@ def test_without_a_name_those_in_trouble_are_shown(tmp_path: Path, say: Ask):
     config = tmp_path / "patient.toml"  # the jobs report once, and a busy machine is slow to ask
     config.write_text("[detection]\nsuspect_floor_s = 3600\n")
     with running_tower(tmp_path, "--config", str(config)) as tower:
-        assert "no agent reports a job" in say(tower.url, "why")[2]
-        report(tower, "bert", "llama")
         status, _, err = say(tower.url, "why")
-        assert (status, "which job? none is hung, suspect or slow: bert, llama" in err) == (2, True)
+        assert (status, "No jobs. No agent is connected." in err) == (4, True)
+        report(tower, "bert", "llama")
+        status, said, _ = say(tower.url, "why", "--exit-code")
+        assert (status, "None of 2 jobs is in trouble: bert, llama." in said) == (0, True)
         report(tower, "bert", "llama", dead="llama")
-        wait_until(lambda: say(tower.url, "why")[0] == 0, "llama is suspect")
+        wait_until(lambda: say(tower.url, "why", "--exit-code")[0] == 1, "llama is suspect")
         assert say(tower.url, "why")[1].startswith("llama: ")
         assert json.loads(say(tower.url, "why", "--json")[1])["job"] == "llama"
         assert say(tower.url, "why", "bert")[1].startswith("bert: healthy")
@@ -69,7 +70,7 @@ def test_who_is_awake_already_is_told(tmp_path: Path, say: Ask):
 
         def incident() -> str:
             report(tower, "llama", dead="llama")
-            found = json.loads(say(tower.url, "incidents", "--json")[1])
+            found = json.loads(say(tower.url, "incidents", "--json")[1])["items"]
             return found[0]["id"] if found else ""
 
         wait_until(incident, "an incident is open")
@@ -82,7 +83,7 @@ def test_who_is_awake_already_is_told(tmp_path: Path, say: Ask):
         say(tower.url, "mute", "llama", "--for", "1h", "--reason", "new switch")
         said = say(tower.url, "why")[1]
         assert "by bob" in said
-        assert "pages nobody until 20" in said
+        assert "alerts are silenced until 20" in said
         assert said.endswith(": new switch\n")
 
 
@@ -119,7 +120,7 @@ def test_what_is_no_tower_is_said_to_be_none(foreign_server, say: Ask, answer: b
     commands = ("why", "why x", "jobs", "incidents", "incident x", "ack x", "mute x --for 1h")
     for words in commands:
         status, _, err = say(url, *words.split())
-        assert status == 2, words
+        assert status == 3, words
         assert "does not answer like a watchtower tower" in err, words
 
 

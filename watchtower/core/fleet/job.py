@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from watchtower.core.fleet.attempts import AttemptLimit
 from watchtower.core.fleet.generation import Generation, ProcessKey
 from watchtower.core.fleet.sizes import KEY_BYTES, PACE_BYTES, RANK_BYTES
+from watchtower.wire.report import JobLabels
 
 MIN_RETIRED = 1024
 RETIRED_PER_RANK = 64
@@ -31,6 +32,8 @@ class Job:
     """Whose it is; empty while no agent has said."""
     retired: dict[ProcessKey, float] = field(default_factory=dict)
     """Processes of earlier generations, and since when they are."""
+    labels: JobLabels | None = None
+    """What its first report with labels says of it, for people."""
     attempts: AttemptLimit = field(default_factory=AttemptLimit)
     """How many attempts may still begin."""
 
@@ -47,7 +50,7 @@ class Job:
     def drop(self, excess: int) -> None:
         """Drop so many bytes or somewhat more, the largest part first."""
         gen = self.generation
-        drops = (
+        drops: tuple[Callable[[], object], ...] = (
             lambda: gen.drop_dumps(excess),
             gen.drop_texts,
             gen.arrivals.clear,

@@ -1,0 +1,88 @@
+"""The command line: suggestions, help, completion, and what each command accepts."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from watchtower.arguments import MAX_COMPARED, suggest
+from watchtower.cli import main, make_parser
+from watchtower.commands.completing import SHELLS, list_commands, write_script
+from watchtower.commands.exit_codes import MEANINGS
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["jbos"], "unknown command 'jbos'. Did you mean 'jobs'?"),
+        (["inc"], "unknown command 'inc'."),
+        (["quux"], "unknown command 'quux'. See `watchtower --help`."),
+        (["why", "--exitcode"], "unknown option '--exitcode'. Did you mean '--exit-code'?"),
+        (["jobs", "--tow=x"], "invalid tower URL 'x'"),
+        (["jobs", "more"], "unknown argument 'more'. See `watchtower jobs --help`."),
+        (["help", "wyh"], "Did you mean 'why'?"),
+        (["completion", "bsh"], "use bash or zsh or fish. Did you mean 'bash'?"),
+        (["mute", "x", "--for", "2"], "invalid duration '2': use 30m, 2h, 1h30m or 1d"),
+        (["why", "--tower", "foo"], "invalid tower URL 'foo': must start with http:// or https://"),
+        (["why", "--watch", "--exit-code"], "not allowed with argument --watch"),
+    ],
+)
+def test_a_typing_error_gets_a_suggestion_and_status_2(words, said, capsys):
+    assert said in refused(capsys, *words)
+
+
+def test_a_wrong_address_in_the_environment_is_refused_too(monkeypatch, capsys):
+    monkeypatch.setenv("WATCHTOWER_URL", "tower:19660")
+    assert "invalid tower URL 'tower:19660'" in refused(capsys, "jobs")
+
+
+def test_a_long_word_is_not_compared():
+    assert suggest("j" * (MAX_COMPARED + 1), ["j" * (MAX_COMPARED + 1)]) == ""
+    assert suggest("JOBS", ["jobs"]) == " Did you mean 'jobs'?"
+
+
+def test_help_describes_each_command_and_the_exit_codes(capsys):
+    assert main(["help"]) == 0
+    page = capsys.readouterr().out
+    for code, meaning in MEANINGS.items():
+        assert f"  {code:<4} {meaning}" in page
+    for command in list_commands(make_parser()):
+        assert main(["help", command.name]) == 0
+        assert f"usage: watchtower {command.name}" in capsys.readouterr().out
+        assert command.help in page
+
+
+def test_commands_that_ask_a_tower_take_the_same_options():
+    commands = {each.name: each for each in list_commands(make_parser())}
+    asking = {"jobs", "why", "incidents", "incident", "export", "mute", "unmute", "ack"}
+    for name, command in commands.items():
+        names = {option for each in command.options for option in each.names}
+        assert ({"--tower", "--token-file", "--ca-file", "--insecure"} <= names) == (name in asking)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_script_has_every_command_and_option(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for command in list_commands(make_parser()):
+        assert command.name in script
+        for option in command.options:
+            assert all(name.lstrip("-") in script for name in option.names)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_text_of_a_help_breaks_a_script(shell):
+    parser = argparse.ArgumentParser(prog="x")
+    command = parser.add_subparsers().add_parser("y", help='it\'s `rm` $(rm) [a]: \\ "q"')
+    command.add_argument("--z", help="it's $HOME `rm` 5 %% [b]: c")
+    script = write_script(shell, "x", list_commands(parser))
+    for harmful in ("it's", "`rm`", "$(rm)", "$HOME", "[a]"):
+        assert harmful not in script

@@ -1,0 +1,84 @@
+"""What the commands print: times with a zone, colour on a terminal only, safe tables."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
+from watchtower.commands.printing import as_json, clean_lines, table
+from watchtower.commands.times import say_distance, say_time
+
+NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        ("2026-11-22T16:00:00.184Z", "2026-11-22 16:00:00 UTC (3 min ago)"),
+        ("2026-11-22T17:00:00+01:00", "2026-11-22 16:00:00 UTC (3 min ago)"),
+        ("2026-11-22T18:03:12Z", "2026-11-22 18:03:12 UTC (in 2 h)"),
+        ("2026-11-22T16:03:12", "2026-11-22 16:03:12 UTC (now)"),
+        ("soon", "soon"),
+    ],
+)
+def test_a_time_has_a_zone_and_a_distance(stamp, said):
+    assert say_time(stamp, NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "now"),
+        (-1, "now"),
+        (42, "42 s ago"),
+        (119, "119 s ago"),
+        (-300, "in 5 min"),
+        (7300, "2 h ago"),
+        (500_000, "5 days ago"),
+    ],
+)
+def test_a_distance_is_as_exact_as_a_reader_needs(seconds, said):
+    assert say_distance(seconds) == said
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "wanted"),
+    [
+        (Terminal(), {"TERM": "xterm"}, True),
+        (Terminal(), {"NO_COLOR": ""}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_colour_is_for_a_terminal_and_never_with_no_color(stream, environment, wanted):
+    assert wants_colour(stream, environment) is wanted
+
+
+def test_the_status_of_a_job_is_coloured_and_nothing_else():
+    page = table([("JOB", "STATUS", "DETAIL"), ("hung", "hung", "x"), ("b", "odd", "hung")])
+    lines = paint_table(page).split("\n")
+    assert lines[1] == "hung  \x1b[31mhung\x1b[0m    x"
+    assert lines[2] == page.split("\n")[2]
+
+
+def test_the_headline_and_the_suspects_of_a_verdict_are_coloured():
+    page = "llama: hung, dataloader_stall (99%)\nRank 3.\n  suspect: rank 3, n1\n\nb: healthy"
+    lines = paint_verdict(page).split("\n")
+    assert lines[0].startswith("\x1b[1;31mllama: hung")
+    assert lines[1] == "Rank 3."
+    assert lines[2] == "\x1b[31m  suspect: rank 3, n1\x1b[0m"
+    assert lines[4].startswith("\x1b[1;32mb: healthy")
+
+
+def test_no_text_of_a_process_reaches_the_terminal_as_a_command():
+    assert "\x1b" not in clean_lines("a\x1b[2J\nb")
+    assert "\x1b" not in table([("A", "B"), ("\x1b[2J", "\u202e")])
+    assert as_json({"a": "\u202e"}).isascii()

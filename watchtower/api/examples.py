@@ -1,0 +1,203 @@
+"""Examples of answers for /docs, made of the values that the routes return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from watchtower.tower.acks import AckView
+from watchtower.tower.health import Health
+from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.silences import SilenceView
+from watchtower.tower.views import (
+    AgentList,
+    AgentView,
+    DumpsView,
+    JobSummary,
+    JobView,
+    NodeView,
+    RankView,
+    view_verdict,
+)
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import (
+    Alternative,
+    Cause,
+    Evidence,
+    Progress,
+    SharedCause,
+    Status,
+    Suspect,
+    Verdict,
+)
+
+JOB, INCIDENT, NODE = "slurm-48213.0", "01KAPY3V7QH8M2T4W6Z9B1C5D7", "gpu-042"
+OPENED_AT = "2026-11-22T02:16:26.184Z"
+SUMMARY = (
+    "Rank 37 is stuck reading /mnt/shards/0042.tar. 511 ranks are waiting for it in all_reduce."
+)
+_LABELS = {
+    "scheduler": "slurm",
+    "scheduler_id": "48213",
+    "name": "llama-70b-pt",
+    "user": "alice",
+    "partition": "train",
+}
+_MOUNT = SharedCause(kind="mount", name="nfs1:/data")
+_ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
+_MUTE = SilenceView(
+    job=JOB, since="2026-11-22T02:00:00.000Z", until="2026-11-22T04:00:00.000Z", reason="new switch"
+)
+_VERDICT = Verdict(
+    job=JOB,
+    generation=2,
+    status=Status.HUNG,
+    summary=SUMMARY,
+    incident=INCIDENT,
+    cause=Cause.DATALOADER_STALL,
+    confidence=0.99,
+    suspects=(
+        Suspect(
+            rank=37,
+            node=NODE,
+            cause=Cause.DATALOADER_STALL,
+            why="it reads a file and no other rank does",
+            pid=4711,
+            where="data.py:88 in __next__",
+        ),
+    ),
+    waiting="0-36,38-511",
+    step=1233,
+    stalled_for_s=15.2,
+    evidence=(Evidence(source="stacks", text="unchanged in two dumps", ranks="0-511", weight=0.6),),
+    alternatives=(Alternative(cause=Cause.UNINTERRUPTIBLE_IO, suspects=(37,), confidence=0.01),),
+    next_steps=("Run `ls /mnt/shards` on gpu-042.",),
+    opened_at=OPENED_AT,
+    diagnosed_at="2026-11-22T02:16:17.900Z",
+    progress=Progress.NONE,
+    progress_text="no step for 15 s, 0.8 s is usual",
+    shared_cause=_MOUNT,
+)
+_RANK = RankView(
+    rank=37,
+    node=NODE,
+    pid=4711,
+    local_rank=5,
+    gpu=None,
+    step=1233,
+    age_s=15.2,
+    phase="",
+    state="S",
+    ended=None,
+)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)
+
+
+VERDICT = _plain(view_verdict(_VERDICT))
+AGENTS = _plain(
+    AgentList(
+        items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
+        connected=1,
+        silent=0,
+        rank_count=8,
+    )
+)
+JOBS = {
+    "items": [
+        _plain(
+            JobSummary(
+                job=JOB,
+                labels=_LABELS,
+                owner="uid:1000",
+                generation=2,
+                status=Status.HUNG,
+                detail=SUMMARY,
+                world_size=512,
+                step=1233,
+                progress=Progress.NONE,
+                progress_text=_VERDICT.progress_text,
+                incident=INCIDENT,
+                muted_until=None,
+            )
+        )
+    ]
+}
+JOB_VIEW = _plain(
+    JobView(
+        job=JOB,
+        labels=_LABELS,
+        owner="uid:1000",
+        generation=2,
+        status=Status.HUNG,
+        detail=SUMMARY,
+        world_size=512,
+        step=1233,
+        typical_step_s=0.8,
+        progress=Progress.NONE,
+        progress_text=_VERDICT.progress_text,
+        rank_states=[_RANK],
+        rivals=[],
+        nodes=[NodeView(node=NODE, silent_for_s=0.4, limits=[])],
+        dumps=DumpsView(have=512, want=512),
+        mute=None,
+        verdict=view_verdict(_VERDICT),
+    )
+)
+INCIDENTS = {
+    "items": [
+        _plain(
+            IncidentSummary(
+                id=INCIDENT,
+                job=JOB,
+                generation=2,
+                status=Status.HUNG,
+                cause=Cause.DATALOADER_STALL,
+                suspect_ranks="37",
+                summary=SUMMARY,
+                opened_at=OPENED_AT,
+                closed_at=None,
+                ack=_ACK,
+                shared_cause=_MOUNT,
+            )
+        )
+    ]
+}
+INCIDENT_DETAIL = _plain(
+    IncidentDetail(
+        id=INCIDENT,
+        job=JOB,
+        generation=2,
+        status=Status.HUNG,
+        opened_at=OPENED_AT,
+        closed_at=None,
+        ack=_ACK,
+        verdict=view_verdict(_VERDICT),
+        verdicts=[
+            VerdictEntryView(
+                at="2026-11-22T02:16:17.900Z",
+                cause=Cause.DATALOADER_STALL,
+                confidence=0.99,
+                suspect_ranks="37",
+                summary=SUMMARY,
+            )
+        ],
+        stacks=[
+            StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
+        ],
+    )
+)
+EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
+ACK = _plain(_ACK)
+MUTE = _plain(_MUTE)
+MUTES = {"items": [MUTE]}
+UNMUTED = {"job": JOB}
+ALIVE = {"status": "alive"}
+HEALTH = _plain(
+    Health(
+        ready=True, detail="able to decide", store="works", agents=64, agents_silent=0, limits=[]
+    )
+)

@@ -1,0 +1,28 @@
+"""Parameters that several routes have, and answers as /docs describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+
+JobName = Annotated[str, Path(description="Name of the job, as /api/v1/jobs lists it.")]
+
+IncidentId = Annotated[
+    str,
+    Path(
+        description="Id of the incident, or the beginning of it. If several incidents begin so, "
+        "the answer is 409 and names them."
+    ),
+]
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many items are returned at most.")]
+
+WithDrills = Annotated[
+    bool, Query(description="Whether jobs of drills, whose names begin with drill:, are listed.")
+]
+
+
+def answer(example: Any, description: str, media_type: str = "application/json") -> dict[Any, Any]:
+    """Return the `responses` of a route: its successful answer with an example."""
+    return {200: {"description": description, "content": {media_type: {"example": example}}}}

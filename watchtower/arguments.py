@@ -1,0 +1,56 @@
+"""An argument parser whose errors suggest what was meant; for the commands and the agent."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+MAX_COMPARED = 64
+"""Characters of a word that is compared with the known ones. A longer word is not compared."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'jobs'?", empty if no known word is close."""
+    if len(word) > MAX_COMPARED:
+        return ""
+    names = {name.lower(): name for name in known if len(name) <= MAX_COMPARED}
+    close = get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses as argparse does. A subparser is of the same class."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Return the arguments; exits with status 2 and a suggestion if one is not known."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            parser = getattr(found, "parser", self)
+            parser.refuse_unknown(unknown[0])
+        return found
+
+    def refuse_unknown(self, word: str) -> NoReturn:
+        """Exit because of an argument that is not known."""
+        name = word.partition("=")[0]
+        options = [option for action in self._actions for option in action.option_strings]
+        what = "option" if word.startswith("-") else "argument"
+        hint = suggest(name, [*options, "--help"]) if word.startswith("-") else ""
+        self.error(f"unknown {what} {name!r}.{hint or f' See `{self.prog} --help`.'}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Check a value that has to be one of a list. argparse calls this for each such value."""
+        choices = action.choices
+        if choices is None or value in choices:
+            return
+        known = [str(choice) for choice in choices]
+        hint = suggest(str(value), known)
+        if isinstance(action, argparse._SubParsersAction):
+            hint = hint or f" See `{self.prog} --help`."
+            self.error(f"unknown command {str(value)!r}.{hint}")
+        raise argparse.ArgumentError(
+            action, f"invalid value {str(value)!r}: use {' or '.join(known)}.{hint}"
+        )

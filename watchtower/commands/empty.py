@@ -1,0 +1,49 @@
+"""What an empty list means: which agents are connected, and what they see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from watchtower.commands.client import TowerClient
+
+MAX_NAMED = 5
+
+NO_RANK = 'See "No rank is found" in docs/install.md.'
+
+
+def explain_no_jobs(client: TowerClient) -> str:
+    """Return why there is no job: no agent is connected, or agents have found no ranks."""
+    return f"No jobs. {_describe_agents(client.agents())} {NO_RANK}"
+
+
+def explain_no_incidents(client: TowerClient, job: str | None) -> str:
+    """Return what the tower watches although there is no incident."""
+    of = f" of job {job}" if job else ""
+    return f"No incidents{of}. {_describe_agents(client.agents())}"
+
+
+def _describe_agents(answer: dict[str, Any]) -> str:
+    number, silent = int(answer["connected"]), int(answer["silent"])
+    lost = f" {number_of(silent, 'agent')} stopped reporting." if silent else ""
+    if not number:
+        return f"No agent is connected.{lost}"
+    names = _list_names([str(one["node"]) for one in answer["items"]], number)
+    is_one, ranks = number == 1, int(answer["rank_count"])
+    if ranks:
+        seen = f"{'watches' if is_one else 'watch'} {number_of(ranks, 'rank')}"
+    else:
+        seen = f"{'it has' if is_one else 'they have'} found no ranks"
+    verb = "is" if is_one else "are"
+    return f"{number_of(number, 'agent')} {verb} connected ({names}) and {seen}.{lost}"
+
+
+def number_of(number: int, noun: str) -> str:
+    """Return "1 agent" or "3 agents"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _list_names(names: Sequence[str], number: int) -> str:
+    shown = ", ".join(names[:MAX_NAMED])
+    more = number - min(len(names), MAX_NAMED)
+    return f"{shown} and {more} more" if more > 0 else shown

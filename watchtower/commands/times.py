@@ -1,0 +1,36 @@
+"""Times as people read them: in UTC, with the zone, and how long ago."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+
+def say_time(stamp: str, now: float) -> str:
+    """Return "2026-11-22 16:03:12 UTC (3 min ago)" for an RFC 3339 time.
+
+    `now` is in UNIX seconds. Text that is not a time is returned as it is.
+    """
+    try:
+        at = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({say_distance(now - at.timestamp())})"
+
+
+def say_distance(seconds: float) -> str:
+    """Return "3 min ago" for a positive number of seconds, "in 2 h" for a negative one."""
+    length = abs(round(seconds))
+    if length < 2:
+        return "now"
+    if length < 2 * MINUTE:
+        said = f"{length} s"
+    elif length < 2 * HOUR:
+        said = f"{length // MINUTE} min"
+    elif length < 2 * DAY:
+        said = f"{length // HOUR} h"
+    else:
+        said = f"{length // DAY} days"
+    return f"{said} ago" if seconds > 0 else f"in {said}"
