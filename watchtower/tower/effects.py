@@ -36,7 +36,7 @@ log = logging.getLogger("watchtower.tower")
 
 
 class Effects:
-    """Acts for a tower. What a diagnosis brings about is carried out here, too."""
+    """Carries out effects for a tower, those of a finished diagnosis included."""
 
     def __init__(
         self,
