@@ -21,7 +21,7 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 TABLES = ("detection", "tower", "retention", "drill")
 
 _KEY = re.compile(r"`\$\.(\w+)")
-"""Where msgspec says that it found what it does not take."""
+"""The key in an error of msgspec."""
 
 _KINDS = {
     bool: "true or false",

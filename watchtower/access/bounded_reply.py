@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Status line and headers. A tower sends 200 bytes, proxies add a few hundred."""
+MAX_HEAD_BYTES = 32 * 1024
+"""Status line and headers. A tower sends 200 bytes, proxies add a few hundred. It is less than the
+longest line that http.client reads, so that the error is always the same."""
 
 FRAMES = 8
 """A body may take this many times its own size on the wire, in frames of chunks."""

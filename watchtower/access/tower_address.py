@@ -1,4 +1,4 @@
-"""Where a tower is, and what is shown to it; checked before anything is sent."""
+"""The address of a tower and the token for it. Both are checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerAddress:
-    """Where the tower is, the token it knows us by, and whom we trust to be it."""
+    """The URL of a tower, the token to show, and the certificate authorities to trust."""
 
     url: str
     token: ClientToken = field(default_factory=ClientToken)

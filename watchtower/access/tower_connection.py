@@ -39,7 +39,7 @@ MAX_DETAIL = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLimits:
-    """How long a tower is waited for, and how much of its reply is read."""
+    """How long to wait for a tower, and how much of its reply to read."""
 
     connect_s: float
     """To connect, to send a request, and between two pieces of a reply."""
@@ -97,11 +97,11 @@ class TowerConnection:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str) -> bytes:
-        """Ask for something; TowerError says what went wrong."""
+        """Return what the tower answers to a GET. Raises TowerError."""
         return self.exchange("GET", path)
 
     def post(self, path: str, body: bytes) -> bytes:
-        """Send JSON and return what the tower answered; TowerError says what went wrong."""
+        """Send JSON and return what the tower answers. Raises TowerError."""
         return self.exchange("POST", path, body)
 
     def exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:

@@ -1,6 +1,6 @@
 """Asks a tower over HTTP, as any bot could. The standard library is enough for that.
 
-The connection is that of `watchtower.access`, with a person's patience.
+The connection is that of `watchtower.access`, with the limits of a command.
 """
 
 from __future__ import annotations
