@@ -1,7 +1,7 @@
 """Patterns of the facts: each is matched against a bounded part of a text that a process chose.
 
 A hostile process may give a frame any name. The text is cut here and nowhere else. Each pattern
-takes time in proportion to the length of the text: tests/core/reading/test_patterns.py times each.
+takes time in proportion to the length of the text: tests/core/test_patterns.py times every pattern.
 """
 
 from __future__ import annotations
