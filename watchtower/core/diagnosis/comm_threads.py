@@ -54,7 +54,7 @@ def find_comm_threads(
 def _roots_in_collectives(
     position: Position, stacks: Mapping[str, KnownStack]
 ) -> frozenset[Function]:
-    """Give the outermost functions of the user's threads that are in a collective."""
+    """Return the outermost functions of the user's threads that are in a collective."""
     dump = position.last_dump
     threads = dump.threads if dump else ()
     inside = (t for t in threads if not t.main and class_of(t, stacks) is FrameClass.COLLECTIVE)

@@ -124,7 +124,7 @@ def find_scattered(live: Sequence[Position]) -> frozenset[int]:
 
 
 def are_scattered(waiting: Sequence[Position]) -> bool:
-    """Tell whether ranks sleep in a futex at several lines of one function."""
+    """Return whether ranks sleep in a futex at several lines of one function."""
     read = [item.reading for item in waiting if item.reading and _may_wait_in_c(item)]
     return len({each.at for each in read}) > len({each.function for each in read})
 
@@ -140,6 +140,6 @@ def _is_elsewhere(position: Position) -> bool:
 
 
 def _functions_of(position: Position) -> tuple[tuple[str, str], ...]:
-    """Give the functions of a stack, whatever their lines."""
+    """Return the functions of a stack, whatever their lines."""
     frames = position.stack.frames if position.stack else ()
     return tuple((frame.function, frame.file) for frame in frames)
