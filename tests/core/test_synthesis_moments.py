@@ -17,7 +17,7 @@ from tests.synthesis.records import overwrite, remake, save_beside, silence
 from tests.synthesis.timeline import NEVER, Pace, pass_time
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.waiting.records import read_records
+from watchtower.core.diagnosis.waits.collective_logs import read_records
 
 SOME = examples(
     40,

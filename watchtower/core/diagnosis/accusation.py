@@ -21,8 +21,8 @@ from watchtower.core.diagnosis.evidence_wording import (
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.scattered import are_scattered
-from watchtower.core.diagnosis.waiting.doubts import find_awaited
+from watchtower.core.diagnosis.waits.scattered import are_scattered
+from watchtower.core.diagnosis.waits.sinks import find_awaited
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.wire.verdict import Cause, Evidence
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.waiting.graph import End
-from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.wording import (
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.wording import (
     RECORD_WEIGHT,
     UNSURE_WEIGHT,
     describe_group,

@@ -9,20 +9,20 @@ from dataclasses import replace
 from functools import cached_property
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.comm_threads import find_comm_threads
-from watchtower.core.diagnosis.crowd import find_crowd
 from watchtower.core.diagnosis.deaths.death import Death, find_deaths
-from watchtower.core.diagnosis.deaths.gave_up import find_gave_up
 from watchtower.core.diagnosis.deaths.launcher import find_ended_from_outside
 from watchtower.core.diagnosis.deaths.order import find_culprits
 from watchtower.core.diagnosis.position import Place, Position, take_position
-from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
-from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
-from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.records import read_records
-from watchtower.core.diagnosis.waiting.splits import Split, find_split
-from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
+from watchtower.core.diagnosis.waits.collective_logs import read_records
+from watchtower.core.diagnosis.waits.comm_threads import find_comm_threads
+from watchtower.core.diagnosis.waits.gave_up import find_gave_up
+from watchtower.core.diagnosis.waits.log_waits import graph_of, place_by_records
+from watchtower.core.diagnosis.waits.majority import find_crowd
+from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
+from watchtower.core.diagnosis.waits.mismatches import Split, find_split
+from watchtower.core.diagnosis.waits.odd_rank import Alone, find_alone
+from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.diagnosis.waits.sinks import Suspicion, weigh_suspicion
 from watchtower.core.reading.threads import index_stacks
 
 

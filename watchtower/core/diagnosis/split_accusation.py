@@ -16,9 +16,9 @@ from watchtower.core.diagnosis.evidence_wording import (
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.splits import Ground, Split, is_meeting
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.mismatches import Ground, Split, is_meeting
+from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT, UNSURE_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks

@@ -8,12 +8,12 @@ from watchtower.core.diagnosis.evidence_wording import accuse, stack_evidence, w
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.crossings import has_many_orders
-from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
+from watchtower.core.diagnosis.waits.callsites import site_of
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cut_ranks
+from watchtower.core.diagnosis.waits.divergent_rank import has_many_orders
+from watchtower.core.diagnosis.waits.graph import End, EndKind
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import format_ranks, name_ranks

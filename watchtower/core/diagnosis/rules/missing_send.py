@@ -5,9 +5,9 @@ from __future__ import annotations
 from watchtower.core.diagnosis.evidence_wording import accuse, name_rank, stack_evidence, where_of
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.waiting.splits import Ground
-from watchtower.core.diagnosis.waiting.transfers import MissingSend
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
+from watchtower.core.diagnosis.waits.messages import MissingSend
+from watchtower.core.diagnosis.waits.mismatches import Ground
+from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
 from watchtower.core.phrases import join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks

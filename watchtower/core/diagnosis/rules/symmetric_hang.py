@@ -13,11 +13,11 @@ from watchtower.core.diagnosis.evidence_wording import MAX_WAITS, name_wait, nam
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.graph import EndKind
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Records
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
+from watchtower.core.diagnosis.waits.callsites import site_of
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from watchtower.core.diagnosis.waiting.graph import End
-from watchtower.core.diagnosis.waiting.records import Group, Records
-from watchtower.core.diagnosis.waiting.tallies import (
+from watchtower.core.diagnosis.waits.call_counts import (
     Role,
     Tally,
     count_calls,
@@ -21,7 +19,9 @@ from watchtower.core.diagnosis.waiting.tallies import (
     find_crossing,
     role_of,
 )
-from watchtower.core.diagnosis.waiting.wording import describe_group
+from watchtower.core.diagnosis.waits.collective_logs import Group, Records
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.wording import describe_group
 from watchtower.core.phrases import join_words
 
 LEAST_CROSSED = 2

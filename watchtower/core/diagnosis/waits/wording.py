@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Group
+from watchtower.core.diagnosis.waits.collective_logs import Group
+from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.phrases import clean
 from watchtower.core.ranksets import name_ranks
 

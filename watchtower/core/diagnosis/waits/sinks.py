@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.graph import EndKind, WaitGraph
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Records
-from watchtower.core.diagnosis.waiting.refutation import find_refuted
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.progress import find_refuted
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 HIDES_ANY_CALL = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.waiting.alone import Alone, find_candidates
-from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.odd_rank import Alone, find_candidates
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.graph import WaitGraph
-from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.graph import WaitGraph
 from watchtower.core.reading.threads import CommThreads, KnownStack
 from watchtower.wire.report import lowest_step
 

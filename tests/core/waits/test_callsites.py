@@ -1,7 +1,7 @@
 """Where one call site lies, seen from another: by lines, and by loops where source was read."""
 
 from tests.core.builders import frames
-from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites
+from watchtower.core.diagnosis.waits.callsites import Order, compare_sites
 from watchtower.wire.stacks import Frame
 
 

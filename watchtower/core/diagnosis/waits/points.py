@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.waiting.records import Group, Records
+from watchtower.core.diagnosis.waits.collective_logs import Group, Records
 from watchtower.core.reading.collective_log import (
     Entered,
     find_open_call,

@@ -9,7 +9,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis.crowd import find_crowd
+from watchtower.core.diagnosis.waits.majority import find_crowd
 from watchtower.core.ranksets import format_ranks
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.scattered import find_scattered
+from watchtower.core.diagnosis.waits.scattered import find_scattered
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack

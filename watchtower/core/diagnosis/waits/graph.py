@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
-from watchtower.core.diagnosis.waiting.components import find_components
-from watchtower.core.diagnosis.waiting.points import WaitPoint, collective_points, transfer_points
-from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.components import find_components
+from watchtower.core.diagnosis.waits.points import WaitPoint, collective_points, transfer_points
 
 
 class EndKind(Enum):

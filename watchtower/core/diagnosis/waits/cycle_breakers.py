@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.diagnosis.waiting.graph import End
+from watchtower.core.diagnosis.waits.graph import End
 
 MAX_TRIES = 16
 """Ranks tried before a cycle is said to have no such rank; each that is none takes a whole circle

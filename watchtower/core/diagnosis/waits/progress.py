@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.points import WaitPoint
 
 
 def find_refuted(

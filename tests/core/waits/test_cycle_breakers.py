@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind
-from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cut_ranks
+from watchtower.core.diagnosis.waits.graph import End, EndKind
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
 
 def a_cycle(*waits: tuple[tuple[int, ...], tuple[int, ...]]) -> End:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.doubts import MAY_BE_FOR_RANKS, find_awaited
-from watchtower.core.diagnosis.waiting.graph import WaitGraph, build_wait_graph
-from watchtower.core.diagnosis.waiting.records import Records
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.graph import WaitGraph, build_wait_graph
+from watchtower.core.diagnosis.waits.sinks import MAY_BE_FOR_RANKS, find_awaited
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 BUSY_ELSEWHERE = frozenset(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.doubts import HIDES_ANY_CALL, MAY_BE_FOR_RANKS
+from watchtower.core.diagnosis.waits.sinks import HIDES_ANY_CALL, MAY_BE_FOR_RANKS
 
 Functions = tuple[tuple[str, str], ...]
 

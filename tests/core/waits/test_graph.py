@@ -2,8 +2,8 @@
 
 from tests.core.builders import ranks_in
 from tests.core.recording import a_recorded_case, calls, peer
-from watchtower.core.diagnosis.waiting.graph import EndKind, build_wait_graph
-from watchtower.core.diagnosis.waiting.records import read_records
+from watchtower.core.diagnosis.waits.collective_logs import read_records
+from watchtower.core.diagnosis.waits.graph import EndKind, build_wait_graph
 
 DONE = calls("all_reduce")
 INSIDE = calls("all_reduce all_reduce", open=1)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from tests.core.builders import IN_TORCH_ALL_REDUCE, a_rank, ranks_in
 from tests.core.recording import Groups, a_recorded_case, calls
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.waiting import records as module
-from watchtower.core.diagnosis.waiting.graph import build_wait_graph
-from watchtower.core.diagnosis.waiting.points import MAX_OPEN
-from watchtower.core.diagnosis.waiting.records import Records, read_records
+from watchtower.core.diagnosis.waits import collective_logs as module
+from watchtower.core.diagnosis.waits.collective_logs import Records, read_records
+from watchtower.core.diagnosis.waits.graph import build_wait_graph
+from watchtower.core.diagnosis.waits.points import MAX_OPEN
 
 INSIDE, OVER = calls("all_reduce all_reduce", open=1), calls("all_reduce")
 WORLD = {"w": range(4)}

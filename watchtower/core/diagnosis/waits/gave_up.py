@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.positions import Positions
+from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
 from watchtower.core.reading.frames import WAITING_CLASSES
 

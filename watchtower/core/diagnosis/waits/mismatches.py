@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.alone import Alone
-from watchtower.core.diagnosis.waiting.callsites import Order, compare_sites, site_of
-from watchtower.core.diagnosis.waiting.graph import EndKind
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.records import Records
-from watchtower.core.diagnosis.waiting.tallies import ask_siblings
-from watchtower.core.diagnosis.waiting.wording import describe_group, name_point
+from watchtower.core.diagnosis.waits.call_counts import ask_siblings
+from watchtower.core.diagnosis.waits.callsites import Order, compare_sites, site_of
+from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.diagnosis.waits.odd_rank import Alone
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.diagnosis.waits.wording import describe_group, name_point
 from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.wire.stacks import Frame

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.waiting.callsites import Order, Site, compare_sites, site_of
-from watchtower.core.diagnosis.waiting.crossings import find_crosser
-from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind, WaitGraph
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.tallies import find_off
+from watchtower.core.diagnosis.waits.call_counts import find_off
+from watchtower.core.diagnosis.waits.callsites import Order, Site, compare_sites, site_of
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cut_ranks
+from watchtower.core.diagnosis.waits.divergent_rank import find_crosser
+from watchtower.core.diagnosis.waits.graph import End, EndKind, WaitGraph
+from watchtower.core.diagnosis.waits.positions import Positions
 
 MAX_CANDIDATES = 8
 """Ranks told apart by their counts; a longer line of them is a pipeline, where counts differ."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from watchtower.core.diagnosis.waiting.graph import End
-from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.records import (
+from watchtower.core.diagnosis.waits.collective_logs import (
     Group,
     Records,
     name_kind,
 )
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.collective_log import CallKind, compared
 
 ONE_CALL = 1
