@@ -17,7 +17,7 @@ from tests.synthesis.records import overwrite, remake, save_beside, silence
 from tests.synthesis.timeline import NEVER, Pace, pass_time
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.waits.collective_logs import read_records
+from watchtower.core.diagnosis.waits.collective_logs import read_collective_logs
 
 SOME = examples(
     40,
@@ -149,7 +149,7 @@ def test_nor_of_one_whose_network_is_cut(name: str, way, seed: int):
 @given(seed=st.integers(0, 2**32), way=st.sampled_from(WAYS), cut=st.booleans())
 def test_who_has_called_all_that_others_wait_in_is_never_named(way, seed: int, cut: bool):
     case, _ = hang(random.Random(seed), way, cut=cut, staged=False)
-    records = read_records(case)
+    records = read_collective_logs(case)
     assume(records is not None)
     open_in: dict[str, int] = {}
     for digests in records.of_rank.values():

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.diagnosis.waits.cycle_breakers import find_cut_ranks
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
 from watchtower.core.diagnosis.waits.graph import End, EndKind
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
@@ -18,26 +18,26 @@ def a_cycle(*waits: tuple[tuple[int, ...], tuple[int, ...]]) -> End:
 
 
 def test_one_against_three_is_the_one():
-    assert find_cut_ranks(a_cycle(((0, 2, 3), (1,)), ((1,), (0, 2, 3)))) == (1,)
+    assert find_cycle_breakers(a_cycle(((0, 2, 3), (1,)), ((1,), (0, 2, 3)))) == (1,)
 
 
 def test_of_two_both_are():
-    assert find_cut_ranks(a_cycle(((0,), (1,)), ((1,), (0,)))) == (0, 1)
+    assert find_cycle_breakers(a_cycle(((0,), (1,)), ((1,), (0,)))) == (0, 1)
 
 
 def test_of_two_even_sides_nobody_is():
-    assert find_cut_ranks(a_cycle(((0, 1), (2, 3)), ((2, 3), (0, 1)))) == ()
+    assert find_cycle_breakers(a_cycle(((0, 1), (2, 3)), ((2, 3), (0, 1)))) == ()
 
 
 def test_a_ring_goes_through_everybody():
     ring = a_cycle(*(((rank,), ((rank + 1) % 40,)) for rank in range(40)))
-    assert find_cut_ranks(ring) == tuple(range(40))
+    assert find_cycle_breakers(ring) == tuple(range(40))
 
 
 def test_a_way_around_a_rank_takes_it_out():
     # From 0 to 3 through 1 and 2, or through 1 alone.
     cycle = a_cycle(((0,), (1,)), ((1,), (2, 3)), ((2,), (3,)), ((3,), (0,)))
-    assert find_cut_ranks(cycle) == (0, 1, 3)
+    assert find_cycle_breakers(cycle) == (0, 1, 3)
 
 
 @given(
@@ -62,4 +62,6 @@ def test_they_are_those_without_which_no_circle_is_left(size: int, drawn):
             left = stuck
 
     expected = tuple(rank for rank in range(size) if not has_circle(rank))
-    assert find_cut_ranks(a_cycle(*(((rank,), missing) for rank, missing in waits))) == expected
+    assert (
+        find_cycle_breakers(a_cycle(*(((rank,), missing) for rank, missing in waits))) == expected
+    )

@@ -2,7 +2,7 @@
 
 from tests.core.builders import ranks_in
 from tests.core.recording import a_recorded_case, calls, peer
-from watchtower.core.diagnosis.waits.collective_logs import read_records
+from watchtower.core.diagnosis.waits.collective_logs import read_collective_logs
 from watchtower.core.diagnosis.waits.graph import EndKind, build_wait_graph
 
 DONE = calls("all_reduce")
@@ -13,7 +13,7 @@ GRID = {"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]}
 
 def graph_of(groups, made, *, transfers=None, elsewhere=(), absent=(), count=4):
     case = a_recorded_case(ranks_in(count), groups, made, transfers)
-    records = read_records(case)
+    records = read_collective_logs(case)
     assert records is not None
     return build_wait_graph(records, elsewhere, absent)
 

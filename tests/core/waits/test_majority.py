@@ -9,7 +9,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis.waits.majority import find_crowd
+from watchtower.core.diagnosis.waits.majority import find_majority
 from watchtower.core.ranksets import format_ranks
 
 
@@ -111,10 +111,10 @@ def test_everybody_at_one_place_waits_for_nobody_known():
 
 def test_a_crowd_scattered_below_the_majority_branch_is_none():
     built = [a_rank(rank, f"leaf{rank} /job/x.py:{rank}") for rank in range(8)]
-    assert find_crowd(picture_of(built).live) == frozenset()
+    assert find_majority(picture_of(built).live) == frozenset()
 
 
 def test_a_majority_branch_of_moving_ranks_is_no_crowd():
     changing = [a_rank(rank, IN_HIDDEN_WAIT, before=IN_USER_CODE) for rank in range(4)]
     still = [a_rank(rank, f"s{rank} /job/x.py:1 < <module> main.py:80") for rank in range(4, 9)]
-    assert find_crowd(picture_of([*changing, *still]).live) == frozenset()
+    assert find_majority(picture_of([*changing, *still]).live) == frozenset()

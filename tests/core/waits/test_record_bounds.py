@@ -6,7 +6,7 @@ from tests.core.builders import IN_TORCH_ALL_REDUCE, a_rank, ranks_in
 from tests.core.recording import Groups, a_recorded_case, calls
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.waits import collective_logs as module
-from watchtower.core.diagnosis.waits.collective_logs import Records, read_records
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
 from watchtower.core.diagnosis.waits.graph import build_wait_graph
 from watchtower.core.diagnosis.waits.points import MAX_OPEN
 
@@ -14,8 +14,8 @@ INSIDE, OVER = calls("all_reduce all_reduce", open=1), calls("all_reduce")
 WORLD = {"w": range(4)}
 
 
-def read(case: Case) -> Records:
-    records = read_records(case)
+def read(case: Case) -> CollectiveLogs:
+    records = read_collective_logs(case)
     assert records is not None
     return records
 

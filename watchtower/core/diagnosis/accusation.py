@@ -21,8 +21,7 @@ from watchtower.core.diagnosis.evidence_wording import (
 from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.waits.scattered import are_scattered
-from watchtower.core.diagnosis.waits.sinks import find_awaited
+from watchtower.core.diagnosis.waits.majority import are_scattered
 from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
 from watchtower.wire.verdict import Cause, Evidence
 
@@ -105,7 +104,7 @@ def _why(position: Position, clause: str) -> str:
 
 def are_awaited(picture: Picture, suspects: Sequence[Position]) -> bool:
     """Tell whether records show of each of these that others wait for it, and for nobody else."""
-    sure = find_awaited(picture.graph)
+    sure = picture.graph.certain_sinks if picture.graph else frozenset[int]()
     return bool(suspects) and all(item.rank in sure for item in suspects)
 
 

@@ -9,7 +9,7 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waits.callsites import site_of
-from watchtower.core.diagnosis.waits.cycle_breakers import find_cut_ranks
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
 from watchtower.core.diagnosis.waits.divergent_rank import has_many_orders
 from watchtower.core.diagnosis.waits.graph import End, EndKind
 from watchtower.core.diagnosis.waits.points import WaitPoint
@@ -48,7 +48,7 @@ def find(picture: Picture) -> Finding | None:
     if not cycles or picture.missing_sends:
         return None
     # Members that gave no records are waited for, too, and may have come all the same: `certain`.
-    cut_ranks = find_cut_ranks(cycles[0])
+    cut_ranks = find_cycle_breakers(cycles[0])
     return _accuse(picture, cycles[0], cut_ranks or (), certain=cut_ranks is not None)
 
 

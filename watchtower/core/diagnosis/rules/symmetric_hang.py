@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.finding import Finding, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.callsites import site_of
-from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT, UNSURE_WEIGHT, name_point
@@ -126,7 +126,7 @@ def _may_differ_in_root(point: WaitPoint, left: Sequence[int]) -> bool:
     return point.operation in TAKEN_BY_ROOT
 
 
-def _find_left(records: Records, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
+def _find_left(records: CollectiveLogs, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
     """Find ranks for which a call is over that others are still in, and how many calls ago."""
     left: set[int] = set()
     ahead = 0

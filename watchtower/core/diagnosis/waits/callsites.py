@@ -25,14 +25,15 @@ class Order(Enum):
     """No loop lies around or between them."""
     SAME_LINE = "same line"
     LATER = "later"
-    """Further down; whether a loop lies between is not known, for want of the source."""
+    """Further down. Whether a loop lies between is unknown, because the source could not be
+    read."""
     EARLIER = "earlier"
     UNKNOWN = "unknown"
     """No function that both are in."""
 
 
 def site_of(position: Position) -> Site:
-    """Give the frames that lead to the call a rank waits in."""
+    """Return the frames that lead to the call a rank waits in."""
     if position.stack is None or position.reading is None:
         return ()
     frames = position.stack.frames
@@ -44,7 +45,7 @@ def site_of(position: Position) -> Site:
 
 
 def compare_sites(one: Site, other: Site) -> Order:
-    """Say where `one` lies, seen from `other`."""
+    """Return where `one` lies, seen from `other`."""
     fork = _find_fork(one, other)
     if fork is None:
         return Order.SAME_LINE if one and other and _is_same(one[0], other[0]) else Order.UNKNOWN
@@ -74,9 +75,9 @@ def _is_same(mine: Frame, theirs: Frame) -> bool:
 
 
 def _has_left(mine: Frame, theirs: Frame, below: Site, around: int) -> bool:
-    """Tell whether `mine` lies behind a loop that the other is in, there or in what it calls.
+    """Return whether `mine` lies behind a loop that the other is in, or that is in its callees.
 
-    In what it calls, a loop whose own lines make the collective call (over parameters or buckets)
+    In a callee, a loop whose own lines make the collective call (over parameters or buckets)
     is part of one step where a loop lies around both; the loop over steps calls functions.
     """
     if any(mine.line > line for line in set(theirs.loops) - set(mine.loops)):

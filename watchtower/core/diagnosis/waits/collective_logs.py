@@ -1,7 +1,7 @@
-"""Reads the collective records of a case: which rank has entered what, in which group.
+"""Collective logs of a case: which rank has called and entered what, in which group.
 
 Text and numbers come from training processes. Whatever does not fit together (a group whose members
-cannot be read, a rank that is no member of its own group) is left out, never believed.
+cannot be read, a rank that is not a member of its own group) is left out, never believed.
 """
 
 from __future__ import annotations
@@ -42,40 +42,45 @@ class Group:
     order: int
     library: str = ""
     shape: str = ""
-    """How its members lie, where groups of its name and size share ranks: numbers for names do not
-    tell those of one dimension from those of another. Empty where names do."""
+    """How its members lie, where groups of its name and size share ranks: a name that is a number
+    does not show the dimension of a group. Empty where the name shows it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """The newest records of every rank that gave some."""
+class CollectiveLogs:
+    """The newest collective logs of every rank that has some."""
 
     groups: Mapping[str, Group] = field(default_factory=dict)
-    logs: Mapping[str, GroupLog] = field(default_factory=dict)
-    """By digest."""
+    by_digest: Mapping[str, GroupLog] = field(default_factory=dict)
+    """Every log: ranks that have called the same share one."""
     of_rank: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Digests of the logs of each rank that gave records, with or without any."""
+    """Digests of the logs of each rank whose recorder answered; empty before its first call."""
     in_group: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """By group and digest of a log: the ranks that have this log."""
     transfers: Mapping[int, tuple[PeerTransfers, ...]] = field(default_factory=dict)
     advancing: frozenset[int] = frozenset()
-    """Ranks whose records changed between their last two dumps."""
+    """Ranks whose logs changed between their last two dumps."""
+
+    @property
+    def logs(self) -> Mapping[str, GroupLog]:
+        """Return `by_digest`."""
+        return self.by_digest
 
     def logs_of(self, rank: int) -> Iterator[GroupLog]:
-        """Give the logs of a rank, one for each group it has used."""
-        return (self.logs[digest] for digest in self.of_rank.get(rank, ()))
+        """Yield the logs of a rank, one for each group it has used."""
+        return (self.by_digest[digest] for digest in self.of_rank.get(rank, ()))
 
     def log_of(self, rank: int, group: str) -> GroupLog | None:
-        """Give the log of a rank in one group; null without any."""
+        """Return the log of a rank in one group; null without one."""
         return next((log for log in self.logs_of(rank) if log.group == group), None)
 
     def transfers_with(self, rank: int, peer: int) -> PeerTransfers | None:
-        """Give the sends and receives of a rank with a peer; null without any."""
+        """Return the sends and receives of a rank with a peer; null without any."""
         return next((row for row in self.transfers.get(rank, ()) if row.peer == peer), None)
 
 
-def read_records(case: Case) -> Records | None:
-    """Read the records of a case; null when no rank gave any."""
+def read_collective_logs(case: Case) -> CollectiveLogs | None:
+    """Read the logs of a case; null if no rank has any."""
     dumps = {item.rank: dump for item in case.ranks if (dump := last_with_logs(item.dumps))}
     if not dumps:
         return None
@@ -91,9 +96,9 @@ def read_records(case: Case) -> Records | None:
         of_rank[rank] = tuple(known.values())
         for name, digest in known.items():
             in_group[name][digest].append(rank)
-    return Records(
+    return CollectiveLogs(
         groups=groups,
-        logs={digest: log for digest, log in logs.items() if log.group in groups},
+        by_digest={digest: log for digest, log in logs.items() if log.group in groups},
         of_rank=of_rank,
         in_group={
             name: {digest: tuple(ranks) for digest, ranks in by_log.items()}
@@ -107,7 +112,7 @@ def read_records(case: Case) -> Records | None:
 
 
 def _pick_logs(dump: RankDump, logs: Mapping[str, GroupLog]) -> dict[str, str]:
-    """Give the digest of one log for each group of a rank: that with the highest number."""
+    """Return the digest of one log for each group of a rank: the one with the highest number."""
     assert dump.collectives is not None
     picked: dict[str, str] = {}
     for digest in dump.collectives.logs:
@@ -121,27 +126,27 @@ def _pick_logs(dump: RankDump, logs: Mapping[str, GroupLog]) -> dict[str, str]:
 
 
 def _read_groups(case: Case, uses: Mapping[str, int]) -> dict[str, Group]:
-    """Read the groups that ranks gave logs of, those with the most logs first, within the budget.
+    """Read the groups that ranks have logs of, those with the most logs first, within the budget.
 
-    A few characters name hundreds of thousands of ranks; a group that has members beyond the job,
-    or for which there is no more room, is left out.
+    A few characters name hundreds of thousands of ranks. A group is left out if it has members
+    beyond the job, or if the budget is used up.
     """
     size = max(case.world_size, len(case.ranks))
-    room = max(MEMBERS_PER_RANK * size, LEAST_MEMBERS)
+    budget = max(MEMBERS_PER_RANK * size, LEAST_MEMBERS)
     groups: dict[str, Group] = {}
     by_use = sorted(case.groups, key=lambda group: (-uses.get(group.id, 0), group.id))
     for group in by_use:
-        if not uses.get(group.id) or room <= 0:
+        if not uses.get(group.id) or budget <= 0:
             break
-        read = _read_group(group, min(size, room))
+        read = _read_group(group, min(size, budget))
         if read is not None and read.members and read.members[-1] < size:
             groups[group.id] = read
-            room -= len(read.members)
-    return _tell_shapes(groups)
+            budget -= len(read.members)
+    return _add_shapes(groups)
 
 
-def _tell_shapes(groups: Mapping[str, Group]) -> dict[str, Group]:
-    """Give groups a shape that only their members tell apart.
+def _add_shapes(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Add a shape to groups that differ in nothing but their members.
 
     A mesh of 2 x 2 ranks makes "1" of ranks 0-1 and "3" of ranks 0,2: a rank is in one group of
     each dimension, and groups of one dimension are the same but for where they begin.
@@ -168,7 +173,7 @@ def _shape_of(group: Group) -> str:
 
 
 def name_kind(group: Group) -> str:
-    """Give the name of a group without its numbers: "tp" of "tp3"."""
+    """Return the name of a group without its numbers: "tp" of "tp3"."""
     return _NUMBERS.sub("", group.name)
 
 

@@ -1,16 +1,19 @@
-"""Whether a job makes its collectives in communication threads that its main threads wait for.
+"""Source of waits: communication threads, in which a job makes its collectives.
 
-A program may hand its tensors to a thread that calls all_reduce, and wait for its event. All main
-threads then sleep at one place, that of the culprit too. One rank alone cannot tell this from a
-checkpoint's thread beside a main thread that hangs at a lock of its own; most ranks together can,
-as long as no main thread waits for other ranks itself.
+A program may hand its tensors to a thread that calls all_reduce, and wait for the event of that
+thread. All main threads then sleep at one place, that of the odd rank too. One rank alone looks
+like a checkpoint thread beside a main thread that hangs at a lock of its own. Most ranks together
+do not, as long as no main thread waits for other ranks itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.position import Place, Position, take_position
+from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.threads import (
     CommThreads,
@@ -20,6 +23,20 @@ from watchtower.core.reading.threads import (
     functions_of,
     root_of,
 )
+
+Known = TypeVar("Known", bound=Positions)
+
+
+def find_waits_in_comm_threads(positions: Known) -> Known:
+    """Place every rank anew by the stack of its communication thread, where the job has these."""
+    threads = find_comm_threads(positions.by_rank.values(), positions.stacks)
+    if threads is None:
+        return positions
+    case, stacks = positions.case, dict(positions.stacks)
+    by_rank = {item.rank: take_position(case, item, stacks, threads) for item in case.ranks}
+    inside = tuple(rank for rank, item in by_rank.items() if item.place is Place.INSIDE)
+    edge = Edge(WaitSource.COMM_THREAD, inside)
+    return replace(positions, by_rank=by_rank, comm_threads=threads, edges=(*positions.edges, edge))
 
 
 def find_comm_threads(
@@ -42,11 +59,11 @@ def find_comm_threads(
         if not own or item.place is not Place.ELSEWHERE:
             continue
         if not _may_wait_for_thread(item):
-            return None  # beside what it does, others may hang in that, too
+            return None  # the thread runs beside other work, in which other ranks may hang as well
         roots |= own
         places.add(_place_of(item, stacks))
-    crowd = [i for i in live if _may_wait_for_thread(i) and _place_of(i, stacks) in places]
-    if 2 * len(crowd) <= len(live):
+    there = [i for i in live if _may_wait_for_thread(i) and _place_of(i, stacks) in places]
+    if 2 * len(there) <= len(live):
         return None
     return CommThreads(places=frozenset(places), roots=frozenset(roots))
 
@@ -54,7 +71,7 @@ def find_comm_threads(
 def _roots_in_collectives(
     position: Position, stacks: Mapping[str, KnownStack]
 ) -> frozenset[Function]:
-    """Give the outermost functions of the user's threads that are in a collective."""
+    """Return the outermost functions of the user's threads that are in a collective."""
     dump = position.last_dump
     threads = dump.threads if dump else ()
     inside = (t for t in threads if not t.main and class_of(t, stacks) is FrameClass.COLLECTIVE)
@@ -62,8 +79,8 @@ def _roots_in_collectives(
 
 
 def _may_wait_for_thread(position: Position) -> bool:
-    is_handed = position.frame_class is FrameClass.LOCK and position.place is Place.ELSEWHERE
-    return is_handed and position.asleep and position.unchanged
+    is_at_lock = position.frame_class is FrameClass.LOCK and position.place is Place.ELSEWHERE
+    return is_at_lock and position.asleep and position.unchanged
 
 
 def _place_of(position: Position, stacks: Mapping[str, KnownStack]) -> tuple[Function, ...]:

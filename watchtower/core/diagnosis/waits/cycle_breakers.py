@@ -1,8 +1,8 @@
-"""Finds the ranks that every circle of a cycle goes through.
+"""Finds the breakers of a cycle: the ranks without any one of which no ranks would wait in a cycle.
 
-Ranks whose calls fit together never wait for each other in a circle: whoever is behind, in any
-order of groups, waits for nobody. So if one rank alone calls something else, every circle goes
-through it, and without it the others would all wait in a line that ends with it.
+Ranks whose calls fit together never wait for each other in a cycle: the rank that is furthest
+behind, in any order of groups, waits for no other. So if one rank alone calls something else, every
+cycle goes through it, and without it the others would all wait in a line that ends with it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from watchtower.core.diagnosis.waits.graph import End
 
 MAX_TRIES = 16
-"""Ranks tried before a cycle is said to have no such rank; each that is none takes a whole circle
-of others with it, so that real cycles take two or three."""
+"""Ranks tried before an end is said to have no breaker. Each rank that is not a breaker takes all
+ranks with it that are not in a cycle found without it, so real jobs take two or three tries."""
 
 
-def find_cut_ranks(end: End) -> tuple[int, ...] | None:
-    """Give the ranks of a cycle without any one of which there would be none. Takes linear time.
+def find_cycle_breakers(end: End) -> tuple[int, ...] | None:
+    """Return the ranks that every cycle of an end goes through. Takes linear time.
 
-    Null where there is no circle of ranks that are all known not to have come.
+    Null where no cycle has ranks that are all known not to have come.
     """
     offset = len(end.ranks)
     edges = _edges_of(end)
@@ -28,9 +28,9 @@ def find_cut_ranks(end: End) -> tuple[int, ...] | None:
         without = min(candidates, default=-1) if candidates is not None else -1
         order, left = _peel(edges, without)
         if not left:
-            return None if candidates is None else _cuts(end, edges, order, without)
-        circle = {node for node in _walk(edges, left) if node < offset}
-        candidates = circle if candidates is None else candidates & circle
+            return None if candidates is None else _find_all(end, edges, order, without)
+        cycle = {node for node in _walk(edges, left) if node < offset}
+        candidates = cycle if candidates is None else candidates & cycle
         if not candidates:
             break
     return ()
@@ -49,9 +49,9 @@ def _edges_of(end: End) -> list[list[int]]:
 
 
 def _peel(edges: Sequence[Sequence[int]], without: int) -> tuple[list[int], set[int]]:
-    """Take off, again and again, what leads nowhere.
+    """Remove the nodes from which no edge leads on, until every node has an edge left.
 
-    Gives the nodes in the order in which they went, and those that stay: in or before a circle.
+    Returns the nodes in the order of their removal, and those that stay: in a cycle, or before one.
     """
     into: list[list[int]] = [[] for _ in edges]
     open_edges = [0] * len(edges)
@@ -70,7 +70,7 @@ def _peel(edges: Sequence[Sequence[int]], without: int) -> tuple[list[int], set[
 
 
 def _walk(edges: Sequence[Sequence[int]], left: set[int]) -> list[int]:
-    """Follow edges inside of `left` until they close a circle."""
+    """Follow edges inside of `left` until they close a cycle; return its nodes."""
     node, met, path = min(left), dict[int, int](), list[int]()
     while node not in met:
         met[node] = len(path)
@@ -79,21 +79,22 @@ def _walk(edges: Sequence[Sequence[int]], left: set[int]) -> list[int]:
     return path[met[node] :]
 
 
-def _cuts(
+def _find_all(
     end: End, edges: Sequence[Sequence[int]], order: Sequence[int], known: int
 ) -> tuple[int, ...]:
-    """Give all ranks that every circle goes through, one of which is `known`.
+    """Return all ranks that every cycle goes through, one of which is `known`.
 
-    The others stand in a line in which each leads to earlier ones only. A circle is a way from the
-    known rank through the line and back to it; who cannot be jumped over is on every way.
+    The other nodes form a line in which each leads to earlier ones only. A cycle is a path from the
+    known rank through the line and back to it. A rank that no edge jumps over is on every such
+    path.
     """
     position = {node: at for at, node in enumerate(order) if node != known}
     position[known] = -1
-    cuts = [known]
+    breakers = [known]
     reach = min((position[target] for target in edges[known]), default=-1)
     for node in sorted((n for n in position if n != known), key=position.__getitem__, reverse=True):
         at = position[node]
         if reach >= at and node < len(end.ranks):
-            cuts.append(node)
+            breakers.append(node)
         reach = min([reach, *(position[target] for target in edges[node])])
-    return tuple(sorted(end.ranks[node] for node in cuts))
+    return tuple(sorted(end.ranks[node] for node in breakers))

@@ -1,9 +1,12 @@
-"""Ranks that had waited for a peer until they, or their launcher, gave up."""
+"""Source of waits: ranks that had waited for a peer until they, or their launcher, gave up."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
 from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
 from watchtower.core.reading.frames import WAITING_CLASSES
 
@@ -16,27 +19,34 @@ GIVING_UP = frozenset(
         DeathKind.TERMINATED,
     }
 )
-"""Ends of ranks that ran out of patience, or whose launcher did, whatever their last words are."""
+"""How a rank ends after its own timeout or its launcher's, whatever its last words are."""
+
+Known = TypeVar("Known", bound=Positions)
 
 
-def find_gave_up(positions: Positions) -> tuple[Position, ...]:
-    """List those that waited in this stall and do no more, while a rank that lives was elsewhere.
+def find_waits_given_up(positions: Known) -> Known:
+    """Add the ranks that waited in this stall and have ended, while a live rank was elsewhere.
 
-    A timeout ends those who wait, long before the one they wait for. Some of them stay for a while
-    without a stack, in the destructors of native code, and only their pages tell what they raised.
+    A timeout ends the ranks that wait, long before the one they wait for. Some of them stay for a
+    while without a stack, in the destructors of native code: then only the exception in their
+    heartbeat shows that they waited.
     """
     if not positions.at(Place.ELSEWHERE, Place.CANNOT_RUN):
-        return ()
+        return positions
     ended = [
         item
         for item in positions.ended
         if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
     ]
-    return (*ended, *filter(_raised_of_waiting, positions.at(Place.UNSEEN)))
+    raised = filter(_raised_of_waiting, positions.at(Place.UNSEEN))
+    ranks = tuple(item.rank for item in (*ended, *raised))
+    if not ranks:
+        return positions
+    return replace(positions, edges=(*positions.edges, Edge(WaitSource.GAVE_UP, ranks)))
 
 
 def _raised_of_waiting(position: Position) -> bool:
-    """Return whether the page of a rank without a stack tells of a broken or timed out wait."""
+    """Return whether a rank without a stack has reported a broken or timed out wait."""
     beat = position.evidence.beat
     if position.reading is not None or beat is None or not beat.exception_type:
         return False

@@ -1,10 +1,12 @@
-"""The wait-for graph: who waits for whom, through which group, and where the waiting ends.
+"""The wait-for graph: which rank waits for which, through which group, and where the waiting ends.
 
 Nodes are ranks and wait points (collective `number` of a group, the n-th message from one rank to
-another). A rank points to the wait points it is blocked in; a wait point to the ranks that have not
-come to it. Everybody who waits leads, over any number of groups, to an end: a component of the
-graph that points nowhere else. An end is a rank that does not wait (it keeps all of them waiting),
-a wait point that everybody has reached (nobody keeps them), or a cycle.
+another). A rank points to the wait points it is blocked in, a wait point to the ranks that have not
+come to it. Every rank that waits leads, over any number of groups, to an end: a component of the
+graph that points nowhere else. An end is a rank that does not wait (it holds up all of them), a
+wait point that all its ranks have reached (no rank holds them up), or a cycle.
+
+All these edges come from collective logs: only these name the call that a rank waits in.
 
 Time and memory are linear in ranks, groups and edges; nothing here recurses.
 """
@@ -12,12 +14,12 @@ Time and memory are linear in ranks, groups and edges; nothing here recurses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
-from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.components import find_components
 from watchtower.core.diagnosis.waits.points import WaitPoint, collective_points, transfer_points
 
@@ -26,7 +28,7 @@ class EndKind(Enum):
     """What the waiting ends in."""
 
     RANK = "rank"
-    """A rank that waits for nobody."""
+    """A rank that does not wait."""
     POINT = "point"
     """A wait point that all its ranks have reached."""
     CYCLE = "cycle"
@@ -45,7 +47,7 @@ class End:
     awaited_by: int
     """How many other ranks lead here."""
     certain: bool
-    """Some wait point that leads here knows for sure that the ranks have not come."""
+    """The logs show that these ranks have not come to some wait point that leads here."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,24 @@ class WaitGraph:
 
     @cached_property
     def sinks(self) -> frozenset[int]:
-        """Ranks that keep others waiting and wait for nobody."""
-        return frozenset(
-            rank for end in self.ends if end.kind is EndKind.RANK for rank in end.ranks
-        )
+        """Ranks that hold up others and do not wait."""
+        return self._in_ends(self._sink_ends)
+
+    @cached_property
+    def certain_sinks(self) -> frozenset[int]:
+        """Sinks of which the logs show that they have not come."""
+        return self._in_ends(end for end in self._sink_ends if end.certain)
+
+    @cached_property
+    def _sink_ends(self) -> tuple[End, ...]:
+        return tuple(end for end in self.ends if end.kind is EndKind.RANK)
+
+    @staticmethod
+    def _in_ends(ends: Iterable[End]) -> frozenset[int]:
+        return frozenset(rank for end in ends for rank in end.ranks)
 
     def path_to(self, end: End) -> tuple[tuple[int, WaitPoint], ...]:
-        """Give the longest of the shortest ways to an end: each rank and where it waits."""
+        """Return the longest of the shortest paths to an end: each rank and where it waits."""
         into = self._points_by_missing
         following: dict[int, tuple[int, WaitPoint]] = {}
         seen = set(end.ranks)
@@ -96,19 +109,19 @@ class WaitGraph:
 
 
 def build_wait_graph(
-    records: Records, elsewhere: Collection[int], absent: Collection[int]
+    logs: CollectiveLogs, elsewhere: Collection[int], absent: Collection[int]
 ) -> WaitGraph:
     """Build the graph.
 
     `elsewhere`: ranks whose stack shows that they are not in any call that waits, so that a call of
     theirs still under way in the background does not block them. `absent`: ranks that cannot enter
-    anything any more (dead, stopped, never started).
+    any call (dead, stopped, never started).
     """
     absent = frozenset(absent)
     free = absent.union(elsewhere)
     points = [
-        *collective_points(records, free, absent),
-        *transfer_points(records, free, absent),
+        *collective_points(logs, free, absent),
+        *transfer_points(logs, free, absent),
     ]
     blocked_in: dict[int, list[int]] = {}
     for index, point in enumerate(points):
@@ -122,7 +135,7 @@ def build_wait_graph(
 
 
 def _find_ends(graph: WaitGraph) -> tuple[End, ...]:
-    """Condense the graph; a component without a way out is an end."""
+    """Condense the graph; a component from which no edge leads out is an end."""
     names = sorted(graph.blocked_in.keys() | {r for p in graph.points for r in p.held_up_by})
     index_of = {rank: index for index, rank in enumerate(names)}
     offset = len(names)
@@ -148,7 +161,7 @@ def _describe_end(
     if not ranks:
         return End(EndKind.POINT, points[0].waiting, points, waiting, points[0].certain)
     if len(ranks) == 1 and not points:
-        # A point waits for those known to be missing, or else for those not known.
+        # A point waits for the ranks known to be missing, or else for those of which it is unknown.
         certain = any(graph.points[index].missing for index in _into(graph, ranks[0]))
         return End(EndKind.RANK, tuple(ranks), (), waiting, certain)
     certain = all(point.missing and point.certain for point in points)

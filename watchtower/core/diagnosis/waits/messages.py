@@ -1,7 +1,8 @@
-"""Finds the rank that has left out a message which another still waits for.
+"""Finds the rank that has left out a message which another rank still waits for.
 
 Both wait then, often for each other: the receiver for the message, the sender for an answer to it,
-or in a collective after it. The counts of blocking sends and receives tell who broke the exchange.
+or in a collective after it. The counts of blocking sends and receives show which of them broke the
+exchange.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.waits.callsites import Order
-from watchtower.core.diagnosis.waits.collective_logs import Records
-from watchtower.core.diagnosis.waits.odd_rank import Alone, find_candidates
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_candidates
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.ranksets import name_ranks
@@ -19,7 +20,7 @@ from watchtower.wire.collectives import PeerTransfers
 
 MAX_LEAD = 4
 """Messages that a stage may have taken more than it has passed on. One that has taken far more gets
-several for each that it sends: its counts say nothing of the message that is waited for."""
+several for each that it sends: its counts show nothing of the message that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +35,39 @@ class MissingSend:
     """What shows that the sender has gone on, as clauses about it."""
 
 
-def find_missing_sends(positions: Positions, alone: Alone | None) -> tuple[MissingSend, ...]:
-    """Look at each message that is waited for inside a cycle: is its sender past it?"""
-    if positions.graph is None or positions.records is None:
+def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[MissingSend, ...]:
+    """Find the messages that a rank of a cycle waits for and whose sender has gone on."""
+    logs = positions.collective_logs
+    if positions.graph is None or logs is None:
         return ()
-    if alone is not None and alone.order in (Order.LEFT_LOOP, Order.IN_LOOP):
-        return ()  # It sends nothing any more because its loop is over.
+    if odd_rank is not None and odd_rank.order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return ()  # it sends no more because its loop is over
     found = []
     for end, candidates in find_candidates(positions.graph):
         for point in end.points:
-            if not _may_be_left_out(positions.records, point, candidates):
+            if not _may_be_left_out(logs, point, candidates):
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
-            reasons = tuple(_find_reasons(positions, positions.records, end.points, point))
+            reasons = tuple(_find_reasons(positions, logs, end.points, point))
             if reasons:
                 found.append(MissingSend(sender, receiver, point.number, reasons))
     return tuple(found)
 
 
-def _may_be_left_out(records: Records, point: WaitPoint, candidates: Sequence[int]) -> bool:
-    """Tell whether a message is waited for that its sender may owe."""
+def _may_be_left_out(logs: CollectiveLogs, point: WaitPoint, candidates: Sequence[int]) -> bool:
+    """Return whether the sender of a message that is waited for may have left it out."""
     if point.kind is not PointKind.RECEIVE or not point.missing:
         return False
     sender, receiver = point.missing[0], point.waiting[0]
-    # Who asks for one message more than its exchange has is not kept by the sender.
-    asks_for_more = _is_ahead(records.transfers_with(receiver, sender))
+    # If the receiver asks for one message more than its exchange has, the sender owes it nothing.
+    asks_for_more = _is_ahead(logs.transfers_with(receiver, sender))
     return not asks_for_more and (not candidates or sender in candidates)
 
 
 def _is_ahead(row: PeerTransfers | None) -> bool:
-    """Tell whether a rank has begun more receives than an exchange by turns allows: who answers
-    comes to its next receive first, who opens has sent before.
+    """Return whether a rank has begun more receives than an exchange by turns allows.
+
+    A rank that answers comes to its next receive first. A rank that opens has sent before.
     """
     if row is None or not row.sends_begun:
         return False
@@ -72,13 +75,13 @@ def _is_ahead(row: PeerTransfers | None) -> bool:
 
 
 def _find_reasons(
-    positions: Positions, records: Records, points: tuple[WaitPoint, ...], point: WaitPoint
+    positions: Positions, logs: CollectiveLogs, points: tuple[WaitPoint, ...], point: WaitPoint
 ) -> Iterator[str]:
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
-    row = records.transfers_with(sender, receiver)
+    row = logs.transfers_with(sender, receiver)
     if row is not None and _is_ahead(row):
         yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
-    for other in records.transfers.get(sender, ()):
+    for other in logs.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             # One more than it has passed on: it may be in a collective between the two.
             if number < other.receives_done <= number + MAX_LEAD:

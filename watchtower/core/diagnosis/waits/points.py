@@ -1,7 +1,7 @@
-"""Wait points: the collectives and messages that ranks are blocked in, and who has not come there.
+"""Wait points: collectives and messages that ranks are blocked in, and the ranks that are missing.
 
-Whether somebody has come is known, not known, or known to be not so. What the counts of a rank
-cannot cover is not known: it then holds nobody up for certain.
+A rank has come to a point, has not come, or it is unknown. It is unknown where the counts of the
+rank cannot cover the call: then it is not certain that this rank holds up others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.waits.collective_logs import Group, Records
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Group
 from watchtower.core.reading.collective_log import (
     Entered,
     find_open_call,
@@ -24,8 +24,8 @@ UNCOUNTED = -1
 """How often a peer called is not known."""
 
 MAX_OPEN = 8
-"""Wait points of one group. Its ranks are in one or two numbers; only lies are in more, and each
-costs as much as the group has members."""
+"""Wait points of one group. Its ranks are in one or two calls. More calls are made up by a process,
+and each costs as much as the group has members."""
 
 
 class PointKind(Enum):
@@ -49,30 +49,30 @@ class WaitPoint:
     missing: tuple[int, ...]
     """Ranks that are known not to have entered."""
     unknown: tuple[int, ...]
-    """Ranks of which it is not known."""
+    """Ranks of which it is unknown whether they have."""
     group: Group | None = None
     """Null for messages between two ranks."""
     certain: bool = True
-    """Those who wait are known to have entered, not only to have called."""
+    """The ranks that wait are known to have entered, not only to have called."""
 
     @property
     def held_up_by(self) -> tuple[int, ...]:
-        """Ranks it waits for: those known to be missing, else those of which nothing is known."""
+        """Ranks it waits for: the missing ones; if there are none, the unknown ones."""
         return self.missing or self.unknown
 
 
 def collective_points(
-    records: Records, free: frozenset[int], absent: frozenset[int]
+    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int]
 ) -> Iterator[WaitPoint]:
-    """Make the points of all collectives that somebody is blocked in.
+    """Yield the points of all collectives that some rank is blocked in.
 
-    `free` ranks are blocked in nothing, `absent` ones enter nothing any more.
+    `free` ranks are not blocked in any call, `absent` ranks cannot enter any.
     """
-    for name, by_log in records.in_group.items():
-        group = records.groups[name]
+    for name, by_log in logs.in_group.items():
+        group = logs.groups[name]
         opened: dict[int, list[str]] = {}
         for digest in by_log:
-            number = find_open_call(records.logs[digest])
+            number = find_open_call(logs.by_digest[digest])
             if number is not None:
                 opened.setdefault(number, []).append(digest)
         silent: tuple[int, ...] | None = None
@@ -85,17 +85,17 @@ def collective_points(
             if silent is None:
                 heard = {rank for ranks in by_log.values() for rank in ranks}
                 silent = tuple(rank for rank in group.members if rank not in heard)
-            yield _collective_point(records, group, number, waiting, silent, absent)
+            yield _collective_point(logs, group, number, waiting, silent, absent)
 
 
 def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
-    """Give the numbers that ranks wait in, at most MAX_OPEN: where most do; ascending."""
+    """Return at most MAX_OPEN numbers, those that most ranks wait in, in ascending order."""
     numbers = [number for number, ranks in waits.items() if ranks]
     return sorted(sorted(numbers, key=lambda number: (-len(waits[number]), number))[:MAX_OPEN])
 
 
 def _collective_point(
-    records: Records,
+    logs: CollectiveLogs,
     group: Group,
     number: int,
     waiting: Sequence[int],
@@ -106,8 +106,8 @@ def _collective_point(
     unknown: list[int] = []
     there = frozenset(waiting)
     certain, operation = True, ""
-    for digest, ranks in records.in_group[group.id].items():
-        log = records.logs[digest]
+    for digest, ranks in logs.in_group[group.id].items():
+        log = logs.by_digest[digest]
         entered = has_entered(log, number)
         if ranks[0] in there or there.intersection(ranks):
             operation = operation or record_of(log, number).operation
@@ -131,48 +131,48 @@ def _collective_point(
 
 
 def transfer_points(
-    records: Records, free: frozenset[int], absent: frozenset[int]
+    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int]
 ) -> Iterator[WaitPoint]:
-    """Make the points of all messages that somebody is blocked in; ranks as above."""
-    for rank, rows in records.transfers.items():
+    """Yield the points of all messages that some rank is blocked in; ranks as above."""
+    for rank, rows in logs.transfers.items():
         if rank in free:
             continue
         for row in rows:
             if row.peer < 0:
                 continue
             if row.receives_begun > row.receives_done:
-                came = _count_sends(records, row, rank)
+                came = _count_sends(logs, row, rank)
                 yield _transfer_point(
                     PointKind.RECEIVE, "recv", rank, row.peer, row.receives_begun, came, absent
                 )
             if row.sends_begun > row.sends_done:
-                came = _count_receives(records, row, rank)
+                came = _count_receives(logs, row, rank)
                 yield _transfer_point(
                     PointKind.SEND, "send", rank, row.peer, row.sends_begun, came, absent
                 )
 
 
-def _count_sends(records: Records, row: PeerTransfers, rank: int) -> int:
+def _count_sends(logs: CollectiveLogs, row: PeerTransfers, rank: int) -> int:
     """Count the sends of a row's peer to `rank`; UNCOUNTED when its counts cannot be all of them.
 
-    Only blocking calls are counted. Who has received more than the other says it sent got it by
-    another kind of send, and so will the next one.
+    Only blocking calls are counted. A rank that has received more than its peer counts as sent was
+    served by another kind of send, and its next message may come that way too.
     """
-    rows = records.transfers.get(row.peer, ())
-    theirs = records.transfers_with(row.peer, rank)
+    rows = logs.transfers.get(row.peer, ())
+    theirs = logs.transfers_with(row.peer, rank)
     if not any(each.sends_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
         return UNCOUNTED
     count = theirs.sends_begun if theirs else 0
     return UNCOUNTED if count < row.receives_done else count
 
 
-def _count_receives(records: Records, row: PeerTransfers, rank: int) -> int:
+def _count_receives(logs: CollectiveLogs, row: PeerTransfers, rank: int) -> int:
     """Count the receives of a row's peer from `rank`, UNCOUNTED as for sends.
 
-    A receive from whoever sends first may be one from `rank`.
+    A receive from any peer may be one from `rank`.
     """
-    rows = records.transfers.get(row.peer, ())
-    theirs = records.transfers_with(row.peer, rank)
+    rows = logs.transfers.get(row.peer, ())
+    theirs = logs.transfers_with(row.peer, rank)
     if any(each.peer == ANY_PEER and each.receives_begun for each in rows):
         return UNCOUNTED
     if not any(each.receives_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
@@ -190,7 +190,7 @@ def _transfer_point(
     came: int,
     absent: frozenset[int],
 ) -> WaitPoint:
-    """Make the point of one message; `came` counts the peer's calls."""
+    """Return the point of one message; `came` counts the calls of the peer."""
     known = came != UNCOUNTED or peer in absent
     return WaitPoint(
         kind=kind,

@@ -1,17 +1,41 @@
-"""All ranks of a case in their positions, and who waits for whom, before anything is concluded."""
+"""All ranks of a case in their positions, with the waits that the sources have shown so far."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waits.collective_logs import Records
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import WaitGraph
 from watchtower.core.reading.threads import CommThreads, KnownStack
 from watchtower.wire.report import lowest_step
+
+
+class WaitSource(Enum):
+    """What shows that a rank waits for other ranks."""
+
+    STACK = "stack"
+    COMM_THREAD = "communication thread"
+    COLLECTIVE_LOG = "collective log"
+    SCATTERED = "most ranks wait in one function"
+    MAJORITY = "most ranks stay at one place"
+    GAVE_UP = "gave up"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Ranks that wait for others, and the source that shows it.
+
+    The ranks that they wait for are in the graph, if a collective log names the call. Else they may
+    wait for any rank that does not wait.
+    """
+
+    source: WaitSource
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -20,14 +44,22 @@ class Positions:
 
     case: Case
     by_rank: Mapping[int, Position]
-    records: Records | None = None
-    """Collective logs, where some rank gave any."""
+    collective_logs: CollectiveLogs | None = None
+    """Null if no rank has any."""
     graph: WaitGraph | None = None
-    """Who waits for whom by those logs."""
+    """Which rank waits for which by those logs."""
     comm_threads: CommThreads | None = None
     """Threads that make the collectives, where main threads only wait for them."""
     stacks: Mapping[str, KnownStack] = field(default_factory=dict, compare=False, repr=False)
     """Every stack of the case by digest: of other threads and of children, too."""
+    edges: tuple[Edge, ...] = ()
+    """What each source has shown. A later source may correct an earlier one: whether a rank waits
+    is in its position."""
+
+    @property
+    def records(self) -> CollectiveLogs | None:
+        """Return `collective_logs`."""
+        return self.collective_logs
 
     def at(self, *places: Place) -> tuple[Position, ...]:
         """Return the positions at these places, in ascending order of rank."""
@@ -53,6 +85,12 @@ class Positions:
         return tuple(item for item in self.by_rank.values() if item.waits)
 
     @cached_property
+    def gave_up(self) -> tuple[Position, ...]:
+        """Ranks that waited in this stall until they, or their launcher, gave up."""
+        found = (edge.ranks for edge in self.edges if edge.source is WaitSource.GAVE_UP)
+        return tuple(self.by_rank[rank] for ranks in found for rank in ranks)
+
+    @cached_property
     def ended(self) -> tuple[Position, ...]:
         """Ranks whose process has ended."""
         return tuple(item for item in self.at(Place.ABSENT) if not item.is_missing)
@@ -64,7 +102,7 @@ class Positions:
 
     @cached_property
     def unseen(self) -> tuple[Position, ...]:
-        """Ranks of which it is not known, never to be called innocent."""
+        """Ranks of which it is not known whether they wait. They are never innocent."""
         return self.at(Place.UNSEEN)
 
     @cached_property
@@ -74,6 +112,11 @@ class Positions:
         return None if step < 0 else step
 
     def waiting_without(self, ranks: Iterable[int]) -> tuple[Position, ...]:
-        """Ranks that wait, leaving these out."""
+        """Return the ranks that wait, without these."""
         accused = set(ranks)
         return tuple(item for item in self.waiting if item.rank not in accused)
+
+    def sources_of(self, waiting: Collection[Position]) -> frozenset[WaitSource]:
+        """Return the sources which show that some of these ranks wait, or waited."""
+        ranks = {item.rank for item in waiting}
+        return frozenset(edge.source for edge in self.edges if not ranks.isdisjoint(edge.ranks))

@@ -8,17 +8,17 @@ from watchtower.core.phrases import clean
 from watchtower.core.ranksets import name_ranks
 
 RECORD_WEIGHT = 0.85
-"""Records count what was entered; only what the library keeps in private may be wrong."""
+"""Collective logs count what was entered; only the private state of the library may be wrong."""
 
 UNSURE_WEIGHT = 0.5
-"""The library says that a call was made, not that it has begun; or some members gave no records."""
+"""The library logs that a call was made, not that it has begun; or some members have no logs."""
 
 MAX_MEMBERS = 6
 """Members of a group named one by one where it has no name of its own."""
 
 
 def describe_group(group: Group) -> str:
-    """Say "group tensor_parallel (ranks 2-3)"."""
+    """Return "group tensor_parallel (ranks 2-3)"."""
     ranks = name_ranks(group.members) if len(group.members) <= MAX_MEMBERS else ""
     size = ranks or f"{len(group.members)} ranks"
     name = clean(group.name, 40)
@@ -26,7 +26,7 @@ def describe_group(group: Group) -> str:
 
 
 def name_point(point: WaitPoint) -> str:
-    """Say "all_reduce number 41 of group tensor_parallel (ranks 2-3)", or "recv number 41"."""
+    """Return "all_reduce number 41 of group tensor_parallel (ranks 2-3)", or "recv number 41"."""
     operation = clean(point.operation, 60) or "collective"
     where = "" if point.group is None else f" of {describe_group(point.group)}"
     return f"{operation} number {point.number}{where}"
