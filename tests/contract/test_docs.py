@@ -10,11 +10,9 @@ import pytest
 
 from watchtower.cli import make_parser
 from watchtower.config import TowerConfig
-from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
 from watchtower.store.retention import Retention
-from watchtower.wire.verdict import Cause
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,14 +103,6 @@ def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
         lines = len(path.read_text("utf-8").splitlines())
         assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines: split it by meaning"
-
-
-def test_every_rule_has_a_file_of_its_name_and_a_cause_of_the_closed_list():
-    files = {path.stem for path in (ROOT / "watchtower/core/diagnosis/rules").glob("*.py")} - {
-        "__init__"
-    }
-    assert {name for name, _ in (*RULES, *SLOW_RULES)} == files
-    assert files <= {cause.value for cause in Cause}
 
 
 def test_facts_name_nothing_of_our_own_drills():

@@ -12,7 +12,6 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis.held_ranks import is_suspended
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.exits import DeathKind, classify_ending
@@ -296,7 +295,7 @@ def cancelled(case):
 
 
 def all_stopped(case):
-    return is_suspended(take_picture(case))
+    return take_picture(case).is_suspended
 
 
 class TestCancelled:

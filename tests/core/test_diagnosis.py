@@ -15,16 +15,17 @@ from tests.core.builders import (
     a_failure,
     a_missing_rank,
     a_rank,
+    picture_of,
     ranks_in,
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls
+from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.finding import Finding, Tier
+from watchtower.core.diagnosis.doubts import NO_HEARTBEATS
 from watchtower.core.diagnosis.rules import RULES
-from watchtower.core.diagnosis.weighing import UNBEATEN_CEILING
 from watchtower.wire.report import Movement
-from watchtower.wire.verdict import Cause, Evidence, Suspect
+from watchtower.wire.verdict import Cause
 
 SPINS = {"state": "R", "syscall": "", "active": True, "cpu": 0.98}
 
@@ -34,14 +35,13 @@ def said(*others, count=8, stack=IN_ALL_REDUCE, **values):
 
 
 def a_finding(cause=Cause.BUSY_LOOP, tier=Tier.STACKS, confidence=0.8, ranks=(3,)):
-    return Finding(
+    picture = picture_of(ranks_in(8))
+    return Accusation(
         cause=cause,
         tier=tier,
-        confidence=confidence,
-        suspects=tuple(Suspect(rank=rank, node="n", cause=cause, why="") for rank in ranks),
-        summary=f"{cause.value} of {ranks}",
-        evidence=(Evidence(source="x", text=cause.value, weight=confidence),),
-        next_steps=(f"look at {cause.value}", "and on"),
+        suspects=tuple(picture.by_rank[rank] for rank in ranks),
+        reasons=(Reason(Kind.SET_UP, confidence, ranks),),
+        advice=("restart",),
     )
 
 
@@ -52,8 +52,8 @@ def judged(*findings):
 
 class TestChoice:
     def test_a_stronger_tier_beats_more_confidence(self):
-        died = a_finding(Cause.PROCESS_DIED, Tier.CANNOT_ANSWER, 0.6)
-        assert judged(a_finding(confidence=0.95), died).cause is Cause.PROCESS_DIED
+        died = a_finding(Cause.PROCESS_STOPPED, Tier.CANNOT_ANSWER, 0.6)
+        assert judged(a_finding(confidence=0.95), died).cause is Cause.PROCESS_STOPPED
 
     def test_inside_a_tier_confidence_decides_then_the_order_of_rules(self):
         lock = a_finding(Cause.LOCK_DEADLOCK, confidence=0.8)
@@ -61,10 +61,10 @@ class TestChoice:
         assert judged(a_finding(confidence=0.8), lock).cause is Cause.BUSY_LOOP
 
     def test_a_strong_tier_that_is_unsure_does_not_hide_a_sure_finding(self):
-        died = a_finding(Cause.PROCESS_DIED, Tier.CANNOT_ANSWER, 0.4)
+        died = a_finding(Cause.PROCESS_STOPPED, Tier.CANNOT_ANSWER, 0.4)
         answer = judged(a_finding(), died)
         assert answer.cause is Cause.BUSY_LOOP
-        assert [item.cause for item in answer.alternatives] == [Cause.PROCESS_DIED]
+        assert [item.cause for item in answer.alternatives] == [Cause.PROCESS_STOPPED]
 
     def test_runners_up_about_other_ranks_are_alternatives(self):
         answer = judged(a_finding(), a_finding(Cause.LOCK_DEADLOCK, confidence=0.3, ranks=(5,)))
@@ -120,7 +120,7 @@ class TestUnknown:
             "all 8 ranks wait in all_reduce and none is behind; candidates: "
             "network_wait of rank 1 (40%), busy_loop of rank 3 (20%)"
         )
-        assert answer.next_steps == ("look at network_wait", "and on")
+        assert answer.next_steps == judged(a_finding(Cause.NETWORK_WAIT, ranks=(1,))).next_steps
 
     def test_everybody_in_the_collective_accuses_nobody(self):
         answer = said()
@@ -160,6 +160,13 @@ def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
     answer = diagnose(case, [("broken", broken), *RULES])
     assert answer.cause is Cause.DATALOADER_STALL
     assert answer.missing_evidence == ("rule broken failed (KeyError) and was left out",)
+
+
+def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
+    unfit = a_finding(Cause.EXITED_EARLY, Tier.CANNOT_ANSWER)
+    answer = judged(unfit, a_finding())
+    assert answer.cause is Cause.BUSY_LOOP
+    assert answer.missing_evidence[0].startswith("rule exited_early failed (TypeError)")
 
 
 class TestForTheIncident:
@@ -288,4 +295,4 @@ def test_a_verdict_on_a_job_without_any_page_is_less_sure():
     pageless = [replace(each, evidence=replace(each.evidence, beat=None)) for each in ranks]
     diagnosis = diagnose(a_case(pageless))
     assert diagnosis.cause is Cause.DATALOADER_STALL
-    assert diagnosis.confidence == UNBEATEN_CEILING < sure
+    assert diagnosis.confidence == NO_HEARTBEATS.ceiling < sure

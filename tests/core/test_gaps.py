@@ -10,7 +10,7 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.case import NodeEvidence
-from watchtower.core.diagnosis.gaps import MAX_GAPS, find_gaps
+from watchtower.core.diagnosis.writer.gaps import MAX_GAPS, find_gaps
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentLimits

@@ -67,7 +67,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.core.reading.kernel._WAITS",
         "watchtower.core.reading.kernel._TARGETS",
         "watchtower.core.reading.wait_places._CALLED",
-        "watchtower.core.diagnosis.workers.FROM_PROCESSES",
+        "watchtower.core.diagnosis.bystanders.FROM_PROCESSES",
         "watchtower.core.reading.exits._CONSEQUENTIAL",
         "watchtower.core.reading.exits._INTERRUPTS",
         "watchtower.core.reading.collective_log._SHAPE.sub",

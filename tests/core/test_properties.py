@@ -9,33 +9,19 @@ from hypothesis import strategies as st
 from tests.core import builders as b
 from tests.core.strategies import FAULTS, WAITS, cases, hung_cases
 from tests.properties import examples
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 from watchtower.core.ranksets import parse_ranks
 from watchtower.core.wording import MAX_LINES, render_markdown, render_slack, render_text
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.wire.verdict import Cause, Status
 
 slow = examples(200)
 
 
 def verdict_of(case):
-    said = diagnose(case)
-    return Verdict(
-        job=case.job,
-        generation=case.generation,
-        status=Status.SLOW if case.slowdown > 1 else Status.HUNG,
-        cause=said.cause,
-        confidence=said.confidence,
-        suspects=said.suspects,
-        waiting=said.waiting,
-        step=said.step,
-        stalled_for_s=said.stalled_for_s,
-        summary=said.summary,
-        evidence=said.evidence,
-        missing_evidence=said.missing_evidence,
-        alternatives=said.alternatives,
-        next_steps=said.next_steps,
-    )
+    status = Status.SLOW if case.slowdown > 1 else Status.HUNG
+    return diagnosed_verdict(case.job, case.generation, status, diagnose(case), 0.0)
 
 
 @slow

@@ -4,7 +4,6 @@ import pytest
 
 from tests.core.builders import a_case, a_rank, picture_of, ranks_in, with_rank
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.evidence_wording import advise_wait, find_place
 
 USER = " < refresh /job/main.py:31 < <module> /job/main.py:80"
 WAIT = "Condition.wait @threading.py:327"
@@ -14,7 +13,7 @@ def with_second(stack, **values):
     return with_rank(ranks_in(4), a_rank(2, stack + USER, **values))
 
 
-def standing_of(stack, **values):
+def position_of(stack, **values):
     return picture_of(with_second(stack, **values)).by_rank[2]
 
 
@@ -62,23 +61,24 @@ def test_a_debuggers_prompt_is_told():
     ],
 )
 def test_a_wait_in_the_kernel_says_where_to_look(syscall, target, advice):
-    position = standing_of("hold /job/main.py:4", syscall=syscall, target=target)
-    assert advice in advise_wait(position)
+    verdict = diagnose(a_case(with_second("hold /job/main.py:4", syscall=syscall, target=target)))
+    assert advice in verdict.next_steps[0]
 
 
 def test_what_the_users_frames_call_themselves_counts_for_nothing():
-    assert find_place(standing_of("get /job/queue.py:4", syscall="futex")) is None
+    assert position_of("get /job/queue.py:4", syscall="futex").wait_place is None
 
 
 def test_a_rank_that_runs_waits_for_nothing():
     stack = f"{WAIT} < Queue.get @queue.py:171"
-    assert find_place(standing_of(stack, syscall="futex", state="R")) is None
+    assert position_of(stack, syscall="futex", state="R").wait_place is None
 
 
 def test_a_target_cannot_break_out_of_the_advice():
-    position = standing_of("hold /job/main.py:4", syscall="flock", target="/a`{rank}\x1b[2J")
-    assert "/a'{rank}" in advise_wait(position)
-    assert "\x1b" not in advise_wait(position)
+    held = with_second("hold /job/main.py:4", syscall="flock", target="/a`{rank}\x1b[2J")
+    step = diagnose(a_case(held)).next_steps[0]
+    assert "/a'{rank}" in step
+    assert "\x1b" not in step
 
 
 def test_a_unix_socket_is_not_the_network():

@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.diagnosis.weighing import MAX_CONFIDENCE, weigh
-from watchtower.wire.verdict import Evidence
+from watchtower.core.diagnosis.accusation import MAX_CONFIDENCE, weigh
+from watchtower.core.diagnosis.doubts import LEADS, STACK_MISSING
 
 
-def some(source, weight):
-    return Evidence(source=source, text="", weight=weight)
+def some(family, weight):
+    return family, weight
 
 
 def test_two_families_are_surer_than_one():
@@ -18,11 +18,11 @@ def test_repeating_a_family_adds_nothing():
 
 
 def test_a_contradiction_halves():
-    assert weigh([some("stacks", 0.8)], contradictions=1) == 0.4
+    assert weigh([some("stacks", 0.8)], [LEADS]) == 0.4
 
 
 def test_a_ceiling_caps():
-    assert weigh([some("stacks", 0.9)], ceiling=0.85) == 0.85
+    assert weigh([some("stacks", 0.9)], [STACK_MISSING]) == STACK_MISSING.ceiling
 
 
 def test_no_evidence_is_no_confidence():

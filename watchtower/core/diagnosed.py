@@ -36,6 +36,8 @@ class Diagnosis:
     """At least one live rank waits in a collective that the suspects have not entered."""
     said_waiting: str = ""
     """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
+    doubts: tuple[str, ...] = ()
+    """Why the confidence is not higher, one clause each."""
     why_not: str = ""
     """Reason if the case was not diagnosed, else empty."""
     suspect_class: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 
 from watchtower.core.detection.aftermath import Loss, LossGroup
@@ -16,6 +16,11 @@ from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEn
 
 MAX_VERDICTS = 32
 """Entries in the history of one incident. The first one and the newest ones stay."""
+
+_OF_A_DIAGNOSIS = {each.name for each in fields(Diagnosis)} & {
+    each.name for each in fields(Verdict)
+}
+"""What a verdict takes over from its diagnosis: the fields of the same name."""
 
 _OVER = {
     Status.RECOVERED: "recovered",
@@ -31,23 +36,15 @@ def diagnosed_verdict(
     job: str, generation: int, status: Status, diagnosis: Diagnosis, diagnosed_at: float
 ) -> Verdict:
     """Write the verdict of a diagnosis; the incident is added when there is one."""
+    said = {name: getattr(diagnosis, name) for name in _OF_A_DIAGNOSIS}
+    said["confidence"] = round(diagnosis.confidence, 3)
+    said["stalled_for_s"] = round(diagnosis.stalled_for_s, 1)
     return Verdict(
         job=job,
         generation=generation,
         status=status,
-        cause=diagnosis.cause,
-        confidence=round(diagnosis.confidence, 3),
-        suspects=diagnosis.suspects,
-        waiting=diagnosis.waiting,
-        step=diagnosis.step,
-        stalled_for_s=round(diagnosis.stalled_for_s, 1),
-        summary=diagnosis.summary,
-        evidence=diagnosis.evidence,
-        missing_evidence=diagnosis.missing_evidence,
-        alternatives=diagnosis.alternatives,
-        next_steps=diagnosis.next_steps,
         diagnosed_at=rfc3339(diagnosed_at),
-        shared_cause=diagnosis.shared_cause,
+        **said,
     )
 
 

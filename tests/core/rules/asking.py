@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from tests.core.builders import a_case, a_rank, picture_of, ranks_in, with_rank
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.rules import RULES
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+from watchtower.core.diagnosis.writer.accusations import write_accusation
+
+
+class Asked:
+    """What one rule decides, and how that reads."""
+
+    def __init__(self, accusation, written):
+        self.accusation, self.written = accusation, written
+        self.suspects, self.summary = written.suspects, written.summary
+        self.evidence, self.next_steps = written.evidence, written.next_steps
+
+    def __getattr__(self, name):
+        return getattr(self.accusation, name)
 
 
 def ask(name, built, **values):
-    """Give the finding of one rule."""
-    return dict(RULES)[name](picture_of(built, **values))
+    """Give the accusation of one rule, null without any."""
+    picture = picture_of(built, **values)
+    accusation = dict(RULES)[name](picture)
+    return accusation and Asked(accusation, write_accusation(picture, accusation))
 
 
 def abstains(name, built, **values):

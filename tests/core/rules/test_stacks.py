@@ -22,7 +22,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.rules.asking import abstains, answer, ask
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 
 IDLE = "Event.wait @threading.py:629 < run /job/monitor.py:8"
 IDLE_WORKER = (

@@ -15,8 +15,8 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls, peer
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE
 
 REPLICAS = {"dp0": [0, 2], "dp1": [1, 3]}
 """Two stages, twice: ranks 0 and 1 are one pipeline, 2 and 3 the other."""

@@ -5,9 +5,10 @@ from dataclasses import replace
 from tests.core.builders import (
     FETCHING,
     IN_TORCH_ALL_REDUCE,
+    Built,
     a_case,
+    a_dead_rank,
     a_rank,
-    an_ending,
     ranks_in,
     with_rank,
 )
@@ -23,7 +24,8 @@ IN_C = "train_step /home/ann/job/main.py:51 < <module> /home/ann/job/main.py:80"
 STAGE = "stage /home/ann/job/pipe.py:{} < <module> /home/ann/job/pipe.py:13"
 BOOT = "Communicator.run /home/ann/job/comm.py:13 < Thread._bootstrap @threading.py:1002"
 REDUCING = f"all_reduce @torch/distributed/distributed_c10d.py:3252 < {BOOT}"
-AWAITING = "Event.wait @threading.py:629 < synchronize /home/ann/job/main.py:17 < <module> main.py:19"
+MAIN = "synchronize /home/ann/job/main.py:17 < <module> main.py:19"
+AWAITING = f"Event.wait @threading.py:629 < {MAIN}"
 
 
 def sources_of(case):
@@ -61,6 +63,16 @@ def test_a_majority_in_one_function_is_presumed_to_wait():
         a_rank(2, f"slot /home/ann/job/s.py:7 < {STAGE.format(11)}", syscall="pselect6"),
     )
     assert sources_of(a_case(built)) == [("SCATTERED", (0, 1, 3))]
+
+
+def test_ranks_that_waited_and_ended_gave_up():
+    waited = a_rank(1, IN_TORCH_ALL_REDUCE)
+    dead = replace(a_dead_rank(1, code=1).evidence, dumps=waited.evidence.dumps)
+    case = a_case([a_rank(0, FETCHING), Built(dead, waited.stacks)])
+    picture = take_picture(case)
+    assert sources_of(case) == [("GAVE_UP", (1,))]
+    assert [item.rank for item in picture.gave_up] == [1]
+    assert not picture.waiting
 
 
 def test_sources_of_some_ranks_are_those_that_show_one_of_them():

@@ -1,174 +1,139 @@
-"""Builds the finding of a rule that compares stacks: the same weighing for every frame class."""
+"""An accusation: what one rule decides, as data. The writer makes sentences of it.
+
+Its confidence is computed from its reasons and doubts. The weight of a reason is a probability.
+Reasons are independent by family: inside a family only the strongest counts, families combine as
+noisy-or. A contradiction halves the result; each doubt caps it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from math import prod
+from typing import Any
 
-from watchtower.core.diagnosis.beside import say_thread, thread_evidence
-from watchtower.core.diagnosis.evidence_wording import (
-    accuse,
-    beat_evidence,
-    kernel_evidence,
-    name_rank,
-    peers_evidence,
-    say_likewise,
-    say_others,
-    say_place,
-    say_wait,
-    stack_evidence,
-    wait_evidence,
-)
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.waits.majority import are_scattered
-from watchtower.core.diagnosis.weighing import DOUBT_CEILING, MISSING_CEILING, weigh
-from watchtower.wire.verdict import Cause, Evidence
+from watchtower.core.diagnosis.doubts import Doubt
+from watchtower.core.diagnosis.position import Position
+from watchtower.wire.verdict import Cause
 
-KERNEL_WEIGHT = 0.4
-"""A main thread asleep in a call that fits the stack."""
+MIN_CONFIDENCE = 0.5
+"""Below it the verdict is `unknown`, with what was found as alternatives."""
 
-PRESUMED_CEILING = 0.75
-"""Ceiling while the others wait only by inference from where most of them sit."""
-
-SCATTERED_CEILING = 0.6
-"""The same, where they sit at several lines of one function: one of these may be a lock."""
-
-NOBODY_WAITS_CEILING = 0.55
-"""Ceiling while no rank is seen to wait: a data loader may still be the whole job's trouble."""
-
-GAVE_UP_CEILING = 0.8
-"""Ceiling while those that waited have ended: the rank may have gone on only to find them gone."""
-
-COMM_CEILING = 0.85
-"""Ceiling while the others wait in threads beside main: that main waits for these is inferred."""
-
-GLIMPSE_CEILING = 0.85
-"""Ceiling while no two looks show a suspect at one place: it may have been seen on its way. That
-the others wait, their records and their steps say the same of a job that merely is slow."""
-
-MAX_LEAD_STEPS = 1
-"""A rank may be one step ahead of those that wait (asynchronous collectives); one further ahead has
-left behind the collective they are in, which contradicts that they wait for it."""
+MAX_CONFIDENCE = 0.99
+"""Nothing seen from outside a process is certain."""
 
 MAX_QUOTED = 3
-"""Suspects whose evidence is quoted one by one; the others are in the rank sets."""
+"""Suspects whose reasons are given one by one; the others are in the rank sets."""
 
 
-def accuse_by_stack(
-    picture: Picture,
-    suspects: Sequence[Position],
-    *,
-    cause: Cause,
-    next_steps: Sequence[str],
-    tier: Tier = Tier.STACKS,
-    extra: Sequence[Evidence] = (),
-    says: Callable[[Position], str] = lambda _: "",
-    ceiling: float = 1.0,
-) -> Finding | None:
-    """Accuse ranks that are elsewhere while the others wait. Null without suspects.
+class Tier(IntEnum):
+    """How strong a kind of evidence is; lower wins, weights only count inside one tier."""
 
-    `says` adds a clause about the rank, `extra` evidence of the rule's own, `ceiling` its doubt.
-    """
-    if not suspects:
-        return None
-    evidence = [*peers_evidence(picture, suspects), *wait_evidence(picture, suspects), *extra]
-    for item in suspects[:MAX_QUOTED]:
-        evidence += stack_evidence(item)
-        evidence += kernel_evidence(item, KERNEL_WEIGHT if item.asleep else 0.0)
-        evidence += beat_evidence(picture, item)
-        evidence += thread_evidence(picture, item)
-    first = suspects[0]
-    clauses = {item.rank: f"{says(item)}{say_thread(picture, item)}" for item in suspects}
-    return Finding(
-        cause=cause,
-        tier=min(tier, Tier.WAIT_FOR) if are_awaited(picture, suspects) else tier,
-        confidence=weigh(
-            evidence,
-            contradictions=sum(leads(picture, item) for item in suspects[:1]),
-            ceiling=min(ceiling, find_ceiling(picture, suspects)),
-        ),
-        suspects=tuple(accuse(item, cause, _why(item, clauses[item.rank])) for item in suspects),
-        summary=(
-            f"{name_rank(first)} {_why(first, clauses[first.rank])}"
-            f"{say_likewise(suspects)}{say_others(picture, suspects)}"
-        ),
-        evidence=tuple(evidence),
-        next_steps=tuple(next_steps),
-    )
+    CANNOT_ANSWER = 1
+    """The process is gone, stopped, traced, in uninterruptible sleep; its node or GPU is lost."""
+    NEVER_CAME = 2
+    """Missing ranks, stuck before the first collective, misconfigured."""
+    WAIT_FOR = 3
+    """The wait-for graph over collective logs."""
+    MISMATCH = 4
+    """Same collective, another operation, size or dtype."""
+    STACKS = 5
+    """Stack classes compared within a group."""
+    PROGRESS = 6
+    """Lowest step, device signature."""
+    NOTHING = 9
+    """No rule had an answer."""
 
 
-def _why(position: Position, clause: str) -> str:
-    return f"{say_place(position)}{say_wait(position)}{clause}"
+class Kind(Enum):
+    """What a reason shows. The first word is its family, and the source of its evidence."""
+
+    STACK = "stacks", "where a rank is"
+    SAME_CALL = "stacks", "where all ranks wait"
+    WAIT_COUNTS = "stacks", "how often ranks were found waiting"
+    EVEN_COUNTS = "stacks", "no rank waits much less than the others"
+    KERNEL = "kernel", "what the kernel shows"
+    STEP = "heartbeat", "the last step"
+    PACE = "heartbeat", "how long a step takes"
+    PEERS = "peers", "where the others wait"
+    GAVE_UP = "peers", "where others waited until they gave up"
+    OTHER_LINE = "peers", "waits at different lines"
+    PATH = "records", "how the others come to wait"
+    CALLED_BESIDE = "records", "calls of communication threads"
+    OTHER_CALL = "records", "different calls as one number"
+    MESSAGE = "records", "a message that was not sent"
+    CYCLE = "records", "ranks that wait for each other"
+    ALL_ENTERED = "records", "a call that all have entered"
+    THREAD = "threads", "another thread"
+    LOCK = "threads", "a lock that is never released"
+    CHILD = "children", "a child it may wait for"
+    WORKER = "children", "a worker that does not deliver"
+    MOVEMENT = "movement", "CPU use and traffic"
+    SOCKET = "network", "a network call"
+    GIL = "gil", "the thread that holds the GIL"
+    ENDING = "ending", "how a rank ended"
+    LINGERS = "ending", "a program that is over"
+    AFTERMATH = "aftermath", "what became of the others"
+    HELD = "process", "a process that cannot run"
+    NOT_SEEN = "process", "ranks that were never seen"
+    NODE = "node", "a silent node"
+    SET_UP = "startup", "no rank has passed set-up"
+    ODD = "order", "counts that break the order"
+    AHEAD = "order", "a sender that has gone on"
+    LOOP = "source", "loops around the calls"
+
+    @property
+    def family(self) -> str:
+        """Family of the reason."""
+        family: str = self.value[0]
+        return family
 
 
-def are_awaited(picture: Picture, suspects: Sequence[Position]) -> bool:
-    """Tell whether records show of each of these that others wait for it, and for nobody else."""
-    sure = picture.graph.certain_sinks if picture.graph else frozenset[int]()
-    return bool(suspects) and all(item.rank in sure for item in suspects)
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One observation that speaks for an accusation."""
+
+    kind: Kind
+    weight: float
+    ranks: tuple[int, ...] = ()
+    about: Any = None
+    """What its sentence is made of; the type belongs to the kind, see `writer/evidence.py`."""
 
 
-def leads(picture: Picture, position: Position) -> bool:
-    """Tell whether a rank is further ahead than the others could be if they waited for it."""
-    steps = [item.step for item in picture.waiting_without([position.rank])]
-    known = [step for step in steps if step is not None]
-    return position.step is not None and bool(known) and position.step > max(known) + MAX_LEAD_STEPS
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accusation:
+    """One rule's answer."""
+
+    cause: Cause
+    tier: Tier
+    suspects: tuple[Position, ...] = ()
+    """None where no rank is to blame."""
+    reasons: tuple[Reason, ...]
+    doubts: tuple[Doubt, ...] = ()
+    advice: tuple[str, ...] = ()
+    """Entries of `writer/advice.toml`."""
+    about: Any = None
+    """What the summary is made of besides the suspects; the type belongs to the cause."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks of the suspects."""
+        return tuple(item.rank for item in self.suspects)
+
+    @property
+    def confidence(self) -> float:
+        """From 0 to `MAX_CONFIDENCE`, inside the tier."""
+        return weigh(((each.kind.family, each.weight) for each in self.reasons), self.doubts)
 
 
-def find_ceiling(picture: Picture, suspects: Sequence[Position]) -> float:
-    """Limit a confidence by what is not known and by how many are accused."""
-    if any(item.rank in picture.uncertain for item in suspects):
-        return DOUBT_CEILING
-    proven = are_awaited(picture, suspects)
-    if any(item.came_out for item in suspects) and not proven:
-        return DOUBT_CEILING  # who leaves a collective while others are in one gets on
-    if not picture.gave_up and _all_go_on(picture, suspects, proven=proven):
-        return DOUBT_CEILING
-    ceiling = MISSING_CEILING if picture.unseen and not proven else 1.0
-    if any(_is_glimpsed(item) for item in suspects):
-        ceiling = min(ceiling, GLIMPSE_CEILING)
-    waiting = picture.waiting_without(item.rank for item in suspects)
-    if not waiting:
-        left = picture.gave_up
-        return min(ceiling, GAVE_UP_CEILING if left else NOBODY_WAITS_CEILING)
-    if picture.comm_threads:
-        ceiling = min(ceiling, COMM_CEILING if proven else PRESUMED_CEILING)
-    if all(item.presumed for item in waiting):
-        ceiling = min(ceiling, SCATTERED_CEILING if are_scattered(waiting) else PRESUMED_CEILING)
-    return ceiling
-
-
-def _is_glimpsed(position: Position) -> bool:
-    return position.shape is Shape.UNKNOWN or _went_on(position)
-
-
-def _went_on(position: Position) -> bool:
-    return position.shape is Shape.CHANGED and not position.lingers
-
-
-def _all_go_on(picture: Picture, suspects: Sequence[Position], *, proven: bool) -> bool:
-    """Tell whether nobody is seen to be kept: not one rank that waits has stayed where it was.
-
-    Dumps are not taken at one moment. In a job that is slow every rank is at another place in its
-    second dump, and those that happen to be in a collective wait for nobody in particular.
-    """
-    records, waiting = picture.records, picture.waiting
-    moved = any(_went_on(item) for item in suspects)
-    advancing = records.advancing if records is not None else frozenset[int]()
-    is_kept = picture.graph is not None and bool(picture.graph.ends)
-    if (moved or not is_kept) and all(item.rank in advancing for item in picture.live):
-        return True
-    if proven or any(item.shape is not Shape.CHANGED for item in waiting):
-        return False
-    return moved or (bool(waiting) and any(item.shape is Shape.CHANGED for item in suspects))
-
-
-def doubt_crowds(picture: Picture, suspects: Sequence[Position]) -> float:
-    """Ceiling for causes that are rank by rank: many such suspects are more likely the norm.
-
-    If most ranks are "behind" and few wait, the few may be in a call the others never make.
-    """
-    if are_awaited(picture, suspects):
-        return 1.0
-    waiting = picture.waiting_without(item.rank for item in suspects) or picture.gave_up
-    return DOUBT_CEILING if len(suspects) > len(waiting) or not waiting else 1.0
+def weigh(weights: Iterable[tuple[str, float]], doubts: Iterable[Doubt] = ()) -> float:
+    """Return the confidence that these weights, each with its family, and doubts give."""
+    families: dict[str, float] = {}
+    for family, weight in weights:
+        families[family] = max(families.get(family, 0.0), weight)
+    combined, ceiling = 1 - prod(1 - weight for weight in families.values()), MAX_CONFIDENCE
+    for doubt in doubts:
+        combined *= 0.5 if doubt.halves else 1.0
+        ceiling = min(ceiling, doubt.ceiling)
+    return round(min(combined, ceiling), 2)

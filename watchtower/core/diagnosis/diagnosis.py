@@ -1,6 +1,6 @@
-"""Decides who hung the job, where and why, from one immutable case.
+"""Decides which rank hung the job, where and why, from one immutable case.
 
-Runs every rule, takes the best finding by tier and confidence, and tells the runners-up and what
+Runs every rule, takes the best accusation by tier and confidence, and adds the runners-up and what
 evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked alternatives.
 """
 
@@ -11,20 +11,31 @@ from dataclasses import replace
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.diagnosis.evidence_wording import bad_loss_evidence, say_waiting
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.gaps import find_gaps
-from watchtower.core.diagnosis.nofault import explain_without_fault, summarise_unknown
+from watchtower.core.diagnosis import doubts
+from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
+from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
-from watchtower.core.diagnosis.slowness import explain_slow_job
-from watchtower.core.diagnosis.unseen import advise_unseen, show_unseen
-from watchtower.core.diagnosis.weighing import MIN_CONFIDENCE, UNBEATEN_CEILING
-from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.diagnosis.writer.accusations import (
+    NotWrittenError,
+    Written,
+    write_accusation,
+    write_together,
+)
+from watchtower.core.diagnosis.writer.gaps import find_gaps
+from watchtower.core.diagnosis.writer.nothing_found import (
+    advise_by_hand,
+    explain_without_fault,
+    show_bad_losses,
+    show_ranks,
+    summarise_unknown,
+)
+from watchtower.core.diagnosis.writer.words import say_waiting
+from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.frames import FrameClass
-from watchtower.wire.verdict import Alternative, Cause, Evidence, Suspect
+from watchtower.wire.verdict import Alternative, Cause
 
 MAX_ALTERNATIVES = 4
 MAX_EVIDENCE = 24
@@ -32,110 +43,137 @@ MAX_EVIDENCE = 24
 
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
-    """Name the suspects of a case, or say that it does not tell."""
+    """Name the suspects of a case, or say that it does not show them."""
     picture = take_picture(case)
     is_slow = case.slowdown > 1
     if rules is None:
         rules = SLOW_RULES if is_slow else RULES
-    findings, broken = _run_rules(picture, rules)
+    found, broken = _run_rules(picture, rules)
     if all(item.beat is None for item in case.ranks):
-        findings = [_less_sure(finding) for finding in findings]
-    if is_slow and not any(finding.confidence >= MIN_CONFIDENCE for finding in findings):
-        findings.append(explain_slow_job(picture))
-    ranked = sorted(findings, key=lambda finding: (finding.tier, -finding.confidence))
-    sure = [finding for finding in ranked if finding.confidence >= MIN_CONFIDENCE]
-    missing = (*broken, *find_gaps(picture))
-    if not sure:
-        return _write_unknown(picture, ranked, missing)
-    best = _join_faults(sure)
-    accused = _positions_of(best.suspects, picture)
-    return replace(
-        _write(picture, best, accused),
-        missing_evidence=missing,
-        alternatives=_write_alternatives(ranked, best),
-    )
+        found = [replace(each, doubts=(*each.doubts, doubts.NO_HEARTBEATS)) for each in found]
+    if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
+        found.append(find_slow_job(picture))
+    while True:
+        try:
+            diagnosis = _judge(picture, found)
+        except NotWrittenError as error:
+            broken.append(_say_broken(error.cause.value, error))
+            found = [each for each in found if each.cause is not error.cause]
+        else:
+            return replace(diagnosis, missing_evidence=(*broken, *find_gaps(picture)))
+
+
+def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
+    """Choose among the accusations. Raises `NotWrittenError` if a chosen one has no sentences."""
+    ranked = sorted(found, key=lambda each: (each.tier, -each.confidence))
+    sure = [each for each in ranked if each.confidence >= MIN_CONFIDENCE]
+    return _accuse(picture, ranked, sure) if sure else _conclude_unknown(picture, ranked)
+
+
+def _say_broken(name: str, error: BaseException) -> str:
+    return f"rule {name} failed ({type(error.__cause__ or error).__name__}) and was left out"
 
 
 def _run_rules(
     picture: Picture, rules: Sequence[tuple[str, Rule]]
-) -> tuple[list[Finding], list[str]]:
-    findings: list[Finding] = []
+) -> tuple[list[Accusation], list[str]]:
+    found: list[Accusation] = []
     broken: list[str] = []
     for name, rule in rules:
         try:
-            finding = rule(picture)
+            accusation = rule(picture)
         except Exception as error:
-            broken.append(f"rule {name} failed ({type(error).__name__}) and was left out")
+            broken.append(_say_broken(name, error))
             continue
-        if finding is not None:
-            findings.append(finding)
-    return findings, broken
+        if accusation is not None:
+            found.append(accusation)
+    return found, broken
 
 
-def _less_sure(finding: Finding) -> Finding:
-    return replace(finding, confidence=min(finding.confidence, UNBEATEN_CEILING))
+def _accuse(
+    picture: Picture, ranked: Sequence[Accusation], sure: Sequence[Accusation]
+) -> Diagnosis:
+    chosen = _join_faults(sure)
+    accused = [item for each in chosen for item in each.suspects]
+    written = write_together(picture, chosen)
+    told = {(rank, each.cause) for each in chosen for rank in each.ranks}
+    return replace(
+        _conclude(picture, chosen[0].cause, written, accused),
+        confidence=chosen[0].confidence,
+        doubts=tuple(doubt.sentence for doubt in chosen[0].doubts),
+        alternatives=_list_alternatives(ranked, chosen[0].cause, told),
+    )
 
 
-def _join_faults(sure: Sequence[Finding]) -> Finding:
+def _join_faults(sure: Sequence[Accusation]) -> list[Accusation]:
     """Join independent faults of one tier: other ranks, each with a reason of its own.
 
     The cause is the strongest one's; each suspect keeps its own.
     """
     best = sure[0]
-    for finding in sure[1:]:
-        accused = {suspect.rank for suspect in best.suspects}
-        other = finding
-        if finding.cause is Cause.BEHIND_COLLECTIVE:
+    chosen, accused = [best], set(best.ranks)
+    for accusation in sure[1:]:
+        other = accusation
+        if other.cause is Cause.BEHIND_COLLECTIVE:
             # Without collective logs it is not known whether the others wait for them.
-            if finding.tier is not Tier.WAIT_FOR:
+            if other.tier is not Tier.WAIT_FOR:
                 continue
-            other = _without(accused, finding)
-        named = {suspect.rank for suspect in other.suspects}
-        if other.tier is not best.tier or not named or accused & named:
-            continue
-        best = replace(
-            best,
-            suspects=(*best.suspects, *other.suspects),
-            evidence=(*best.evidence, *other.evidence),
-            summary=f"{best.summary}; also {other.cause.value} of {name_ranks(named)}",
-            next_steps=(*best.next_steps, *other.next_steps[:1]),
-        )
-    return best
+            other = _without(accused, other)
+        if other.tier is best.tier and other.suspects and not accused.intersection(other.ranks):
+            chosen.append(other)
+            accused.update(other.ranks)
+    return chosen
 
 
-def _without(accused: Set[int], finding: Finding) -> Finding:
+def _without(accused: Set[int], accusation: Accusation) -> Accusation:
     """Leave out those for whom a finer reason was found."""
-    suspects = tuple(item for item in finding.suspects if item.rank not in accused)
-    kept = {format_ranks([item.rank]) for item in suspects}
+    suspects = tuple(item for item in accusation.suspects if item.rank not in accused)
+    kept = {(item.rank,) for item in suspects}
+    reasons = tuple(reason for reason in accusation.reasons if reason.ranks in kept)
+    return replace(accusation, suspects=suspects, reasons=reasons, advice=())
+
+
+def _conclude_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
+    likeliest = sorted(ranked, key=lambda each: -each.confidence)
+    explained = explain_without_fault(picture)
+    candidates = likeliest[0].suspects if likeliest else ()
+    written = Written((), explained or summarise_unknown(picture, likeliest), (), ())
+    if not explained:
+        first = write_accusation(picture, likeliest[0]) if likeliest else None
+        written = replace(
+            written,
+            evidence=first.evidence if first else show_ranks(picture),
+            next_steps=first.next_steps if first else advise_by_hand(picture),
+        )
     return replace(
-        finding,
-        suspects=suspects,
-        evidence=tuple(item for item in finding.evidence if item.ranks in kept),
-        next_steps=(),
+        _conclude(picture, Cause.UNKNOWN, written, candidates),
+        alternatives=() if explained else _list_alternatives(likeliest, Cause.UNKNOWN, set()),
     )
 
 
-def _write(picture: Picture, finding: Finding, accused: Sequence[Position]) -> Diagnosis:
+def _conclude(
+    picture: Picture, cause: Cause, written: Written, accused: Sequence[Position]
+) -> Diagnosis:
+    """Return what is known of the accused, or of the candidates, and of those that wait."""
     waiting = picture.waiting_without(item.rank for item in accused)
-    is_still = bool(finding.suspects) and all(item.is_motionless for item in accused)
-    seen = dict.fromkeys([*finding.evidence, *bad_loss_evidence(picture)])
-    evidence = sorted(seen, key=lambda item: -item.weight)
+    is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
+    evidence = dict.fromkeys([*written.evidence, *show_bad_losses(picture)])
     return Diagnosis(
-        cause=finding.cause,
-        confidence=finding.confidence,
-        suspects=finding.suspects,
-        summary=finding.summary,
+        cause=cause,
+        confidence=0.0,
+        suspects=written.suspects,
+        summary=written.summary,
         waiting=format_ranks(item.rank for item in waiting),
         step=picture.step,
         stalled_for_s=picture.case.stalled_for_s,
-        evidence=tuple(evidence[:MAX_EVIDENCE]),
-        next_steps=finding.next_steps,
+        evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
+        next_steps=written.next_steps,
         suspects_moving=any(item.moving or item.transfers for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
-        said_waiting=say_waiting(waiting, accused if finding.suspects else ()),
-        suspect_class=_name_class(finding, accused),
-        shared_cause=find_shared_cause(finding.suspects, accused or picture.live),
+        said_waiting=say_waiting(waiting, accused if written.suspects else ()),
+        suspect_class=_name_class(cause, accused),
+        shared_cause=find_shared_cause(written.suspects, accused or picture.live),
     )
 
 
@@ -151,58 +189,28 @@ def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
     return suspect_is_still and position.may_busy_wait
 
 
-def _write_unknown(
-    picture: Picture, ranked: Sequence[Finding], missing: tuple[str, ...]
-) -> Diagnosis:
-    explained = explain_without_fault(picture)
-    likeliest = sorted(ranked, key=lambda finding: -finding.confidence)
-    candidates = _positions_of(likeliest[0].suspects, picture) if likeliest else ()
-    evidence: tuple[Evidence, ...] = ()
-    next_steps: tuple[str, ...] = ()
-    if not explained:
-        evidence = likeliest[0].evidence if likeliest else show_unseen(picture)
-        next_steps = likeliest[0].next_steps if likeliest else advise_unseen(picture)
-    finding = Finding(
-        cause=Cause.UNKNOWN,
-        tier=Tier.NOTHING,
-        confidence=0.0,
-        suspects=(),
-        summary=explained or summarise_unknown(picture, likeliest),
-        evidence=evidence,
-        next_steps=next_steps,
-    )
-    return replace(
-        _write(picture, finding, candidates),
-        missing_evidence=missing,
-        alternatives=() if explained else _write_alternatives(likeliest, finding),
-    )
-
-
-def _write_alternatives(ranked: Sequence[Finding], chosen: Finding) -> tuple[Alternative, ...]:
-    """List the other findings; being behind is none for a rank that has a finer reason."""
-    told = {(suspect.rank, suspect.cause) for suspect in chosen.suspects}
-    explained = {suspect.rank for suspect in chosen.suspects}
+def _list_alternatives(
+    ranked: Sequence[Accusation], chosen: Cause, told: Set[tuple[int, Cause]]
+) -> tuple[Alternative, ...]:
+    """List the other accusations; a rank that has a finer reason is not listed as being behind."""
+    explained = {rank for rank, _ in told}
     alternatives = []
-    for finding in ranked:
-        ranks = tuple(suspect.rank for suspect in finding.suspects)
-        if finding.cause is Cause.BEHIND_COLLECTIVE:
+    for accusation in ranked:
+        ranks = accusation.ranks
+        if accusation.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
-        accuses_nobody = not finding.suspects and finding.cause is not chosen.cause
-        if {(rank, finding.cause) for rank in ranks} <= told and not accuses_nobody:
+        accuses_none = not accusation.suspects and accusation.cause is not chosen
+        if {(rank, accusation.cause) for rank in ranks} <= told and not accuses_none:
             continue
         explained |= set(ranks)
         alternatives.append(
-            Alternative(cause=finding.cause, suspects=ranks, confidence=finding.confidence)
+            Alternative(cause=accusation.cause, suspects=ranks, confidence=accusation.confidence)
         )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
 
-def _positions_of(suspects: Sequence[Suspect], picture: Picture) -> tuple[Position, ...]:
-    return tuple(picture.by_rank[suspect.rank] for suspect in suspects)
-
-
-def _name_class(finding: Finding, accused: Sequence[Position]) -> str:
-    if finding.cause is Cause.CHECKPOINT_STALL:
+def _name_class(cause: Cause, accused: Sequence[Position]) -> str:
+    if cause is Cause.CHECKPOINT_STALL:
         return FrameClass.CHECKPOINT.value
     frame_class = accused[0].frame_class if accused else FrameClass.NONE
     return "" if frame_class is FrameClass.NONE else frame_class.value

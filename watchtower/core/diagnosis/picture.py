@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.deaths.death import Death, find_deaths
-from watchtower.core.diagnosis.deaths.launcher import find_ended_from_outside
-from watchtower.core.diagnosis.deaths.order import find_culprits
+from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
+from watchtower.core.diagnosis.first_hand import find_first_hand
 from watchtower.core.diagnosis.position import Position, take_position
 from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waits.mismatches import Split, find_split
@@ -18,6 +17,7 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
+from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.threads import index_stacks
 
 
@@ -47,6 +47,11 @@ class Picture(Positions):
     def _sinks(self) -> Sinks:
         return find_sinks(self)
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether every live rank is stopped or traced: a status, not a fault."""
+        return bool(self.live) and all(item.state in HELD for item in self.live)
+
     @cached_property
     def deaths(self) -> tuple[Death, ...]:
         """Ranks that have ended, the earliest first."""
@@ -55,7 +60,7 @@ class Picture(Positions):
     @cached_property
     def first_hand(self) -> tuple[Death, ...]:
         """Deaths that explain the others."""
-        return find_culprits(self, self.deaths, self.ended_from_outside, self.gave_up)
+        return find_first_hand(self, self.deaths, self.ended_from_outside, self.gave_up)
 
     @cached_property
     def ended_from_outside(self) -> tuple[Death, ...]:

@@ -21,6 +21,7 @@ from watchtower.core.reading.movement import (
     uses_a_core,
 )
 from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
+from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
@@ -150,6 +151,13 @@ class Position:
         """
         runs = self.active or self.state is ProcessState.RUNNING
         return not (self.moving or self.transfers or runs)
+
+    @property
+    def wait_place(self) -> WaitPlace | None:
+        """What it waits for while it sleeps; null when the tables do not know it."""
+        if not self.asleep or self.stack is None:
+            return None
+        return find_wait_place(self.stack.frames, self.wait, self.kernel)
 
     @property
     def unchanged(self) -> bool:

@@ -1,81 +1,70 @@
-"""All rules, one cause a file, in the order that has meaning.
+"""All rules in the order that has meaning; each is named after the cause that it gives.
 
 First by tier: what cannot answer at all explains every wait, so it comes before set-up, and set-up
-before what stacks say. Inside a tier a finding with more confidence wins; between equals the order
-below decides, from the reason that excludes the most to the one that says the least:
+before what stacks say. Inside a tier an accusation with more confidence wins; between equals the
+order below decides, from the reason that excludes the most to the one that says the least:
 
 1. how a process ended, the kernel's own word (OOM) before an exception before a bare exit code,
    and an exit with 0 last, because only the others' waiting makes it a fault;
 2. a node that is gone with all its ranks: nothing of it can be asked;
 3. what keeps a living process from running, the deliberate ones (stop, trace) first, then a frozen
    cgroup, which looks like state D, then D itself;
-4. who never came, before who came and stays outside of set-up;
+4. ranks that never came, before those that came and stay outside of set-up;
 5. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
    network), and last the bare fact of being elsewhere;
-6. ranks that all wait: a message left out, calls that do not fit together, and last that nobody is
+6. ranks that all wait: a message left out, calls that do not fit together, and last that no rank is
    to blame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from watchtower.core.diagnosis.finding import Finding
+from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.rules import (
     behind_collective,
-    busy_loop,
-    checkpoint_stall,
     collective_cycle,
-    conditional_collective,
-    dataloader_stall,
-    exception,
-    exited_early,
     gil_held,
-    init_stuck,
-    lock_deadlock,
-    mismatched_collective,
     missing_send,
-    network_wait,
-    never_started,
     node_lost,
-    oom_killed,
-    process_died,
-    process_frozen,
-    process_stopped,
-    process_traced,
     straggler,
     symmetric_hang,
-    uneven_inputs,
-    uninterruptible_io,
 )
+from watchtower.core.diagnosis.rules.activities import find_activity
+from watchtower.core.diagnosis.rules.ended import find_ended, find_exited_early
+from watchtower.core.diagnosis.rules.held import find_held
+from watchtower.core.diagnosis.rules.set_up import find_init_stuck, find_never_started
+from watchtower.core.diagnosis.rules.splits import find_split
+from watchtower.wire.verdict import Cause
 
-Rule = Callable[[Picture], Finding | None]
+Rule = Callable[[Picture], Accusation | None]
 
 RULES: tuple[tuple[str, Rule], ...] = (
-    ("oom_killed", oom_killed.find),
-    ("exception", exception.find),
-    ("process_died", process_died.find),
-    ("exited_early", exited_early.find),
+    ("oom_killed", partial(find_ended, Cause.OOM_KILLED)),
+    ("exception", partial(find_ended, Cause.EXCEPTION)),
+    ("process_died", partial(find_ended, Cause.PROCESS_DIED)),
+    ("exited_early", find_exited_early),
     ("node_lost", node_lost.find),
-    ("process_stopped", process_stopped.find),
-    ("process_traced", process_traced.find),
-    ("process_frozen", process_frozen.find),
-    ("uninterruptible_io", uninterruptible_io.find),
-    ("never_started", never_started.find),
-    ("init_stuck", init_stuck.find),
-    ("dataloader_stall", dataloader_stall.find),
-    ("checkpoint_stall", checkpoint_stall.find),
+    ("process_stopped", partial(find_held, Cause.PROCESS_STOPPED)),
+    ("process_traced", partial(find_held, Cause.PROCESS_TRACED)),
+    ("process_frozen", partial(find_held, Cause.PROCESS_FROZEN)),
+    ("uninterruptible_io", partial(find_held, Cause.UNINTERRUPTIBLE_IO)),
+    ("never_started", find_never_started),
+    ("init_stuck", find_init_stuck),
+    ("dataloader_stall", partial(find_activity, Cause.DATALOADER_STALL)),
+    ("checkpoint_stall", partial(find_activity, Cause.CHECKPOINT_STALL)),
     ("gil_held", gil_held.find),
-    ("lock_deadlock", lock_deadlock.find),
-    ("busy_loop", busy_loop.find),
-    ("network_wait", network_wait.find),
+    ("lock_deadlock", partial(find_activity, Cause.LOCK_DEADLOCK)),
+    ("busy_loop", partial(find_activity, Cause.BUSY_LOOP)),
+    ("network_wait", partial(find_activity, Cause.NETWORK_WAIT)),
     ("behind_collective", behind_collective.find),
     ("missing_send", missing_send.find),
     ("collective_cycle", collective_cycle.find),
-    ("mismatched_collective", mismatched_collective.find),
-    ("uneven_inputs", uneven_inputs.find),
-    ("conditional_collective", conditional_collective.find),
+    ("mismatched_collective", partial(find_split, Cause.MISMATCHED_COLLECTIVE)),
+    ("uneven_inputs", partial(find_split, Cause.UNEVEN_INPUTS)),
+    ("conditional_collective", partial(find_split, Cause.CONDITIONAL_COLLECTIVE)),
     ("symmetric_hang", symmetric_hang.find),
 )
 """For jobs whose steps do not come."""

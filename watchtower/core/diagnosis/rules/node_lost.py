@@ -1,96 +1,106 @@
 """A node with its agent and its ranks is gone: it fell silent when the job stopped.
 
-An agent may also be gone alone. Then the job goes on, or a rank of that node hangs unseen; so a
-node is accused with confidence only when it fell silent together with the job, and while no rank
-that answers is behind.
+An agent that fell silent while the job still stepped proves that the agent is gone, not the node.
+Then the job goes on, or a rank of that node hangs unseen; so a node is accused with confidence only
+when it fell silent together with the job, and while no rank that answers is elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from watchtower.core.diagnosis.evidence_wording import accuse, peers_evidence, ranks_of, say_others
-from watchtower.core.diagnosis.finding import Finding, Tier
-from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
+from watchtower.core.case import NodeEvidence, Presence
+from watchtower.core.diagnosis import doubts
+from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.weighing import DOUBT_CEILING, weigh
-from watchtower.core.phrases import clean, join_words, say_duration
-from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.core.reading.exits import DeathKind
-from watchtower.wire.verdict import Cause, Evidence
+from watchtower.wire.verdict import Cause
 
 SURE_WEIGHT, EARLY_WEIGHT = 0.85, 0.6
-LOST_CEILING = 0.92
-"""The agent alone may have died in the moment in which a rank of its node hung."""
 
-MAX_NAMED = 4
-"""Nodes named in a summary; the others are counted."""
+EARLY_REPORTS = 3
+"""Reports in a row that did not come, from which a node may be named before it counts as silent."""
+
+SLACK_S = 2.0
+"""A report is on its way, and the last step ends, within this time of each other."""
 
 
-def find(picture: Picture) -> Finding | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostNode:
+    """A node that stopped reporting, and its ranks that nothing is known of since."""
+
+    node: str
+    silent_for_s: float
+    ranks: tuple[Position, ...]
+    sure: bool
+    """It has been silent for as long as an agent may never be."""
+    with_the_job: bool
+    """It fell silent when the job stopped, not while the job still stepped."""
+
+
+def find(picture: Picture) -> Accusation | None:
     """Accuse every rank of the nodes that fell silent with the job."""
     lost = find_lost_nodes(picture)
     if not lost or not _are_missed(picture):
         return None
-    together = [node for node in lost if node.with_the_job]
-    accused = together or list(lost)
-    suspects = [item for node in accused for item in node.ranks]
-    evidence = [_evidence(picture, node) for node in accused]
-    evidence += peers_evidence(picture, suspects)
-    doubtful = not together or _somebody_else_is_behind(picture, suspects)
-    names = _name(accused)
-    return Finding(
+    together = tuple(node for node in lost if node.with_the_job)
+    accused = together or lost
+    suspects = tuple(item for node in accused for item in node.ranks)
+    is_doubtful = not together or any(item not in suspects for item in picture.sinks)
+    return Accusation(
         cause=Cause.NODE_LOST,
         tier=Tier.CANNOT_ANSWER,
-        confidence=weigh(evidence, ceiling=DOUBT_CEILING if doubtful else LOST_CEILING),
-        suspects=tuple(
-            accuse(item, Cause.NODE_LOST, _why(node)) for node in accused for item in node.ranks
-        ),
-        summary=(
-            f"{names} stopped reporting {say_duration(accused[0].silent_for_s)} ago with "
-            f"{name_ranks(item.rank for item in suspects)}{say_others(picture, suspects)}"
-        ),
-        evidence=tuple(evidence),
-        next_steps=(
-            f"is {clean(accused[0].node, 64)} up? try its console, its BMC, the scheduler",
-            "if it answers, only the agent is gone: `systemctl status watchtower-agent` there, "
-            "then look again",
-        ),
+        suspects=suspects,
+        reasons=(*map(_fell_silent, accused), *peers_reason(picture, suspects)),
+        doubts=(doubts.NODE_DOUBTED if is_doubtful else doubts.AGENT_ALONE,),
+        advice=("is_node_up", "check_agent"),
+        about=accused,
     )
+
+
+def _fell_silent(lost: LostNode) -> Reason:
+    weight = SURE_WEIGHT if lost.sure else EARLY_WEIGHT
+    return Reason(Kind.NODE, weight, ranks_of(lost.ranks), lost)
 
 
 def _are_missed(picture: Picture) -> bool:
-    """Whether somebody waits for the ranks of a lost node, or died of their silence."""
-    deaths = picture.deaths
-    return bool(picture.waiting) or any(death.kind is DeathKind.CONSEQUENTIAL for death in deaths)
+    """Return whether a rank waits for the ranks of a lost node, or died of their silence."""
+    died = any(death.kind is DeathKind.CONSEQUENTIAL for death in picture.deaths)
+    return bool(picture.waiting) or died
 
 
-def _somebody_else_is_behind(picture: Picture, suspects: Sequence[object]) -> bool:
-    return any(item not in suspects for item in picture.sinks)
+def find_lost_nodes(picture: Picture) -> tuple[LostNode, ...]:
+    """Return the nodes that may be lost, those that fell silent with the job first."""
+    by_node: dict[str, list[Position]] = {}
+    for item in picture.by_rank.values():
+        if item.evidence.presence in (Presence.LIVE, Presence.SILENT):
+            by_node.setdefault(item.evidence.node, []).append(item)
+    found = [
+        _read_node(picture, node, by_node[node.node])
+        for node in picture.case.nodes
+        if _is_out_of_sight(node, by_node.get(node.node, ()))
+    ]
+    return tuple(sorted(found, key=lambda lost: not lost.with_the_job))
 
 
-def _name(lost: Sequence[LostNode]) -> str:
-    shown = [clean(node.node, 64) for node in lost[:MAX_NAMED]]
-    more = len(lost) - len(shown)
-    return join_words([*shown, f"{more} more nodes"] if more else shown)
+def _is_out_of_sight(node: NodeEvidence, ranks: Sequence[Position]) -> bool:
+    """Return whether nothing came of a node since the job stopped, though it has ranks."""
+    if not ranks or any(item.evidence.dumps for item in ranks):
+        return False
+    if all(item.evidence.presence is Presence.SILENT for item in ranks):
+        return True
+    return node.silent_for_s >= EARLY_REPORTS * node.interval_s
 
 
-def _why(lost: LostNode) -> str:
-    return f"its node has not reported for {say_duration(lost.silent_for_s)}"
-
-
-def _evidence(picture: Picture, lost: LostNode) -> Evidence:
-    when = (
-        f"the job stopped {say_duration(picture.case.stalled_for_s)} ago"
-        if lost.with_the_job
-        else f"the job still stepped until {say_duration(picture.case.stalled_for_s)} ago"
-    )
-    return Evidence(
-        source="node",
-        text=(
-            f"{clean(lost.node, 64)} with {count_ranks(len(lost.ranks))} has not reported for "
-            f"{say_duration(lost.silent_for_s)}; {when}"
-        ),
-        ranks=ranks_of(lost.ranks),
-        weight=SURE_WEIGHT if lost.sure else EARLY_WEIGHT,
+def _read_node(picture: Picture, node: NodeEvidence, ranks: Sequence[Position]) -> LostNode:
+    slack_s = SLACK_S + node.interval_s + 2 * picture.case.typical_step_s
+    return LostNode(
+        node=node.node,
+        silent_for_s=node.silent_for_s,
+        ranks=tuple(ranks),
+        sure=all(item.evidence.presence is Presence.SILENT for item in ranks),
+        with_the_job=node.silent_for_s <= picture.case.stalled_for_s + slack_s,
     )

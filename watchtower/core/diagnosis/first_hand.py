@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.case import Presence
-from watchtower.core.diagnosis.deaths.death import (
+from watchtower.core.diagnosis.deaths import (
     JITTER_S,
+    NO_CAUSE,
     Death,
     Earliest,
-)
-from watchtower.core.diagnosis.deaths.launcher import (
-    NO_CAUSE,
     find_put_to_death,
     find_sent_together,
 )
@@ -51,7 +49,7 @@ WEAK = frozenset(
 """Deaths that are usually the consequence of another, earlier or later."""
 
 
-def find_culprits(
+def find_first_hand(
     positions: Positions,
     deaths: Sequence[Death],
     ended_from_outside: Sequence[Death],

@@ -1,0 +1,109 @@
+"""No file imports another one that imports it in turn, over any number of steps; nor does a folder.
+
+An import inside a function counts, one for types alone (`if TYPE_CHECKING`) does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KNOWN = frozenset({"watchtower.drills"})
+"""Packages whose files are still in a cycle. None of the core may be here."""
+
+TREES = {"watchtower": ROOT, "agent": ROOT, "watchtower_heartbeat": ROOT / "heartbeat"}
+
+
+def find_modules() -> dict[str, Path]:
+    """Return every module by name; a package is its `__init__.py`."""
+    found = {}
+    for tree, folder in TREES.items():
+        for path in (folder / tree).rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            if "programs" not in parts:  # scripts that imitate users' code, run by path
+                found[name] = path
+    return found
+
+
+def find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield what a file imports: a module, and the name that is taken from it, if one is."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((each.name, "") for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, each.name) for each in node.names)
+        yield from find_imports(node)
+
+
+@functools.cache
+def read_graph() -> dict[str, set[str]]:
+    """Map every module to the modules that it imports."""
+    modules = find_modules()
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        imported = set()
+        for module, taken in find_imports(ast.parse(path.read_text("utf-8"))):
+            inner = f"{module}.{taken}"
+            imported.add(inner if inner in modules else module)
+        graph[name] = (imported & modules.keys()) - {name}
+    return graph
+
+
+def find_cycles(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return cycles, one for each edge that has to go."""
+    graph, cycles = {name: set(targets) for name, targets in graph.items()}, []
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            cycle = error.args[1][::-1]  # it lists what is imported first
+            cycles.append(" -> ".join(cycle))
+            graph[cycle[0]].discard(cycle[1])
+        else:
+            return cycles
+
+
+def fold(graph: Mapping[str, set[str]], package: str) -> dict[str, set[str]]:
+    """Return the graph of what lies directly in a package; a folder in it is one node."""
+    inside: dict[str, set[str]] = {}
+    for name, targets in graph.items():
+        part = child_of(name, package)
+        if part:
+            parts = {child_of(target, package) for target in targets}
+            inside.setdefault(part, set()).update(parts - {part, ""})
+    return inside
+
+
+def child_of(name: str, package: str) -> str:
+    """Return what of a package a module lies in: "core" of `watchtower.core.case`; "" outside."""
+    inside = name.startswith(f"{package}.")
+    return name.removeprefix(f"{package}.").partition(".")[0] if inside else ""
+
+
+def test_a_cycle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert len(find_cycles(graph)) == 1
+    folded = fold({"p.x.one": {"p.y.two"}, "p.y.three": {"p.x.one"}, "p.y.two": set()}, "p")
+    assert find_cycles(folded) == ["x -> y -> x"]
+
+
+def test_no_file_is_in_a_cycle() -> None:
+    assert not any(package.startswith("watchtower.core") for package in KNOWN)
+    cycles = find_cycles(read_graph())
+    assert [each for each in cycles if not each.startswith(tuple(KNOWN))] == []
+
+
+@pytest.mark.parametrize(
+    "package", sorted({name.rpartition(".")[0] for name in find_modules()} - {"", *KNOWN})
+)
+def test_no_folder_is_in_a_cycle(package: str) -> None:
+    assert find_cycles(fold(read_graph(), package)) == []

@@ -1,1 +1,0 @@
-"""Ranks that have ended: how, who went first-hand, and who only because a peer had gone."""

@@ -1,0 +1,171 @@
+"""Ranks that have ended, or whose program is over: by the kernel, by an exception, by an exit.
+
+Exceptions by which a rank notices that a peer is gone are those of victims. Only when no other rank
+is gone, missing or held can one of them be the rank's own trouble.
+
+Ranks that exit with 0 one after the other at the end of a job are healthy: some rank must be inside
+a collective without them, or have died of their leaving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.diagnosis import doubts
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.deaths import Death, find_put_to_death
+from watchtower.core.diagnosis.doubts import Doubt
+from watchtower.core.diagnosis.elsewhere import find_doubts
+from watchtower.core.diagnosis.lingering import Lingering, find_lingering
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place
+from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
+from watchtower.core.reading.exits import DeathKind
+from watchtower.wire.verdict import Cause
+
+KINDS = {
+    Cause.OOM_KILLED: frozenset({DeathKind.OOM}),
+    Cause.EXCEPTION: frozenset({DeathKind.OWN_EXCEPTION, DeathKind.CONSEQUENTIAL}),
+    Cause.PROCESS_DIED: frozenset(
+        {
+            DeathKind.CRASH,
+            DeathKind.EXIT_CODE,
+            DeathKind.KILLED,
+            DeathKind.EXIT_ONE,
+            DeathKind.VANISHED,
+            DeathKind.ABORTED,
+            DeathKind.TERMINATED,
+        }
+    ),
+}
+"""Ends that have a cause of their own."""
+
+WEIGHTS = {
+    DeathKind.OOM: 0.95,
+    DeathKind.CRASH: 0.9,
+    DeathKind.OWN_EXCEPTION: 0.9,
+    DeathKind.EXIT_CODE: 0.85,
+    DeathKind.KILLED: 0.85,
+    DeathKind.EXIT_ONE: 0.75,
+    DeathKind.VANISHED: 0.6,
+    DeathKind.ABORTED: 0.6,
+    DeathKind.CONSEQUENTIAL: 0.4,
+    DeathKind.TERMINATED: 0.6,
+    DeathKind.CLEAN: 0.6,
+}
+"""How likely a death of this kind is first-hand when nothing stronger was found."""
+
+AFTERMATH_WEIGHT = 0.3
+LINGERS_WEIGHT = 0.8
+
+ADVICE = {
+    DeathKind.OOM: ("compare_memory", "use_less_memory"),
+    DeathKind.OWN_EXCEPTION: ("read_traceback", "fix_and_restart"),
+    DeathKind.CONSEQUENTIAL: ("read_traceback", "fix_and_restart"),
+    DeathKind.CRASH: ("find_core_dump", "restart"),
+    DeathKind.KILLED: ("find_sigkill", "restart"),
+    DeathKind.ABORTED: ("read_what_gave_up", "restart"),
+    DeathKind.TERMINATED: ("find_signal", "restart"),
+    DeathKind.CLEAN: ("find_why_it_left", "restart"),
+}
+LAST_LINES = ("read_last_lines", "restart")
+
+
+def find_ended(cause: Cause, picture: Picture) -> Accusation | None:
+    """Accuse the ranks whose deaths explain the others, if they are of this cause."""
+    dead = picture.first_hand
+    if not dead:
+        return _accuse_lingering(picture, cause) if cause is Cause.EXCEPTION else None
+    if dead[0].kind not in KINDS[cause]:
+        return None
+    why_not = _doubt_connection(picture) if dead[0].kind is DeathKind.CONSEQUENTIAL else ()
+    return _accuse(picture, dead, cause, why_not)
+
+
+def find_exited_early(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that exited with 0 while their peers still need them."""
+    deaths = picture.deaths
+    left = [death for death in deaths if death.kind is DeathKind.CLEAN]
+    if not deaths:
+        return _accuse_lingering(picture, Cause.EXITED_EARLY)
+    if not left or _is_another_reason(deaths):
+        return None
+    waiting = [item for item in picture.waiting if not item.presumed]
+    victims = [death for death in deaths if _followed(death, left)]
+    if not waiting and not victims:
+        return None
+    why_not = () if waiting else (doubts.LEFT_AFTERWARDS,)
+    if len(left) > len(waiting) + len(victims):
+        why_not = (doubts.MOST_LEFT,)
+    return _accuse(picture, left, Cause.EXITED_EARLY, why_not)
+
+
+def _accuse(
+    picture: Picture, dead: Sequence[Death], cause: Cause, why_not: tuple[Doubt, ...]
+) -> Accusation:
+    suspects = tuple(death.position for death in dead)
+    accused = {death.rank for death in dead}
+    others = tuple(death for death in picture.deaths if death.rank not in accused)
+    reasons = [
+        *(Reason(Kind.ENDING, WEIGHTS[d.kind], (d.rank,), d) for d in dead[:MAX_QUOTED]),
+        *peers_reason(picture, suspects),
+        *step_reason(picture, suspects[0]),
+    ]
+    if others:
+        ranks = tuple(death.rank for death in others)
+        reasons.append(Reason(Kind.AFTERMATH, AFTERMATH_WEIGHT, ranks, (others, dead[0])))
+    return Accusation(
+        cause=cause,
+        tier=Tier.CANNOT_ANSWER,
+        suspects=suspects,
+        reasons=tuple(reasons),
+        doubts=(*why_not, *((doubts.SEVERAL_DEATHS,) if len(dead) > 1 else ())),
+        advice=ADVICE.get(dead[0].kind, LAST_LINES),
+        about=(tuple(dead), others),
+    )
+
+
+def _doubt_connection(picture: Picture) -> tuple[Doubt, ...]:
+    others = picture.missing or picture.at(Place.CANNOT_RUN, Place.UNSEEN)
+    is_alone = len(picture.deaths) == 1 and not others
+    return (doubts.CONNECTION_LOST if is_alone else doubts.CONNECTION_LOST_AMONG_OTHERS,)
+
+
+def _is_another_reason(deaths: Sequence[Death]) -> bool:
+    """Return whether a rank died of more than these exits: the launcher ends the others later."""
+    explained = find_put_to_death(deaths)
+    return any(
+        death.rank not in explained
+        for death in deaths
+        if death.kind not in {DeathKind.CLEAN, DeathKind.CONSEQUENTIAL}
+    )
+
+
+def _followed(death: Death, left: Sequence[Death]) -> bool:
+    return death.kind is DeathKind.CONSEQUENTIAL and death.age_s <= max(item.age_s for item in left)
+
+
+def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
+    """Accuse ranks whose program is over, by an exception or not, while their process is there."""
+    by_exception = cause is Cause.EXCEPTION
+    found = [each for each in find_lingering(picture) if each.has_raised is by_exception]
+    if not found:
+        return None
+    suspects = tuple(each.position for each in found)
+    reasons = [*map(_lingers, found[:MAX_QUOTED]), *peers_reason(picture, suspects)]
+    for item in suspects[:MAX_QUOTED]:
+        reasons += stack_reason(item)
+        reasons += step_reason(picture, item)
+    return Accusation(
+        cause=cause,
+        tier=Tier.CANNOT_ANSWER,
+        suspects=suspects,
+        reasons=tuple(reasons),
+        doubts=find_doubts(picture, suspects),
+        advice=("read_traceback" if by_exception else "find_why_its_program_ended", "end_process"),
+        about=tuple(found),
+    )
+
+
+def _lingers(found: Lingering) -> Reason:
+    return Reason(Kind.LINGERS, LINGERS_WEIGHT, (found.position.rank,), found)

@@ -1,0 +1,79 @@
+"""Ranks are in another call than the rest of their group.
+
+Uneven inputs: they wait on the other side of the end of a loop. A conditional collective: the
+others never call it. A mismatch: another operation, order, size or element type as the same call.
+"""
+
+from __future__ import annotations
+
+from watchtower.core.diagnosis import doubts
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.doubts import Doubt
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.reasons import ranks_of, stack_reason
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.mismatches import Ground, Split, is_meeting
+from watchtower.core.diagnosis.waits.wording import RECORD_WEIGHT, UNSURE_WEIGHT
+from watchtower.wire.verdict import Cause
+
+LINE_WEIGHT = LOOP_WEIGHT = ODD_WEIGHT = 0.6
+"""One side against all the others, or a count that is one off; either fits one fault only."""
+
+ADVICE = {
+    Cause.UNEVEN_INPUTS: ("count_batches", "make_steps_even"),
+    Cause.CONDITIONAL_COLLECTIVE: ("read_condition", "decide_together"),
+    Cause.MISMATCHED_COLLECTIVE: ("compare_calls", "check_calls"),
+}
+
+LOOP_ORDERS = (Order.LEFT_LOOP, Order.IN_LOOP, Order.SAME_LOOP)
+"""Orders in which loops show which rank it is."""
+
+
+def find_split(cause: Cause, picture: Picture) -> Accusation | None:
+    """Accuse the few of the split, if this is what it means; of two ranks either may be wrong."""
+    split = picture.split
+    if split is None or split.cause is not cause:
+        return None
+    few, by_logs = ranks_of(split.few), split.ground is Ground.RECORDS
+    if by_logs:
+        weight = RECORD_WEIGHT if split.certain else UNSURE_WEIGHT
+        reasons = [Reason(Kind.OTHER_CALL, weight, few, split)]
+    else:
+        reasons = [Reason(Kind.OTHER_LINE, LINE_WEIGHT, few, split)]
+    if split.order in LOOP_ORDERS:
+        reasons.append(Reason(Kind.LOOP, LOOP_WEIGHT, few, split))
+    if split.off:
+        reasons.append(Reason(Kind.ODD, ODD_WEIGHT, few, split))
+    for item in (*split.few[:MAX_QUOTED], split.many[0]):
+        reasons += stack_reason(item)
+    return Accusation(
+        cause=cause,
+        tier=Tier.MISMATCH if by_logs else Tier.STACKS,
+        suspects=split.few,
+        reasons=tuple(reasons),
+        doubts=_find_doubts(picture, split),
+        advice=ADVICE[cause],
+        about=split,
+    )
+
+
+def _find_doubts(picture: Picture, split: Split) -> tuple[Doubt, ...]:
+    if split.is_even or split.is_partial:
+        return (doubts.EVEN_SPLIT if split.is_even else doubts.LOGS_MISSING,)
+    missing = (doubts.STACK_MISSING,) if picture.unseen else ()
+    if split.ground is Ground.STACKS:
+        return (*missing, doubts.LINES_ALONE if _is_plain(split) else doubts.LINES_MAY_FIT)
+    is_known = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in LOOP_ORDERS
+    return missing if is_known else (*missing, doubts.CONDITION_UNKNOWN)
+
+
+def _is_plain(split: Split) -> bool:
+    """Return whether lines alone may accuse.
+
+    Ranks in two data calls of one loop may as well be victims in a sub-group of their own, and so
+    may several who have met in one.
+    """
+    if split.order in (Order.LEFT_LOOP, Order.SAME_LINE):
+        return True
+    meets = split.order is Order.IN_LOOP or is_meeting(split.few_call)
+    return meets and len(split.few) == 1

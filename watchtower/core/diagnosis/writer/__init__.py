@@ -1,0 +1,1 @@
+"""The only place that makes sentences of a diagnosis; it decides nothing."""

@@ -1,0 +1,371 @@
+"""The sentences of an accusation: its summary, why each suspect is one, evidence and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from watchtower.core.diagnosis.accusation import Accusation
+from watchtower.core.diagnosis.bystanders import find_stuck_worker
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waits.mismatches import Split
+from watchtower.core.diagnosis.waits.wording import name_point
+from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
+from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
+from watchtower.core.diagnosis.writer.evidence import write_evidence
+from watchtower.core.diagnosis.writer.words import (
+    describe_worker,
+    name_rank,
+    name_wait,
+    name_waits,
+    owner_place,
+    say_at,
+    say_child,
+    say_cycle,
+    say_held,
+    say_likewise,
+    say_loop,
+    say_others,
+    say_owner,
+    say_place,
+    say_place_of_wait,
+    say_thread,
+    say_wait,
+    where_of,
+)
+from watchtower.core.phrases import capitalise, clean, join_words, say_duration, say_slower
+from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.wire.verdict import Cause, Evidence, Suspect
+
+MAX_NODES = 4
+"""Nodes named in a summary; the others are counted."""
+
+MAX_POINTS = 3
+"""Wait points named in a summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An accusation in words."""
+
+    suspects: tuple[Suspect, ...]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    next_steps: tuple[str, ...]
+
+
+class NotWrittenError(Exception):
+    """The sentences of an accusation could not be made: they fit its data no more."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.value)
+        self.cause = cause
+
+
+class _Text(NamedTuple):
+    """How the accusations of a cause read."""
+
+    why: Callable[[Picture, Accusation, Position], str]
+    """Completes "rank 3 (gpu-01, pid 7) ..."."""
+    summary: Callable[[Picture, Accusation], str]
+
+
+def write_accusation(picture: Picture, accusation: Accusation) -> Written:
+    """Make the sentences of one accusation. Raises `NotWrittenError` if they cannot be made."""
+    try:
+        return _write(picture, accusation)
+    except Exception as error:
+        raise NotWrittenError(accusation.cause) from error
+
+
+def _write(picture: Picture, accusation: Accusation) -> Written:
+    text = TEXTS.get(accusation.cause, _ELSEWHERE)
+    return Written(
+        suspects=tuple(
+            _name_suspect(picture, accusation, item, text.why) for item in accusation.suspects
+        ),
+        summary=text.summary(picture, accusation),
+        evidence=tuple(write_evidence(picture, reason) for reason in accusation.reasons),
+        next_steps=write_advice(picture, accusation),
+    )
+
+
+def write_together(picture: Picture, accusations: Sequence[Accusation]) -> Written:
+    """Make the sentences of several faults: each suspect keeps its own cause."""
+    first, *others = (write_accusation(picture, each) for each in accusations)
+    also = "".join(
+        f"; also {each.cause.value} of {name_ranks(each.ranks)}" for each in accusations[1:]
+    )
+    return Written(
+        suspects=_flat([first.suspects, *(each.suspects for each in others)]),
+        summary=f"{first.summary}{also}",
+        evidence=tuple(e for each in (first, *others) for e in each.evidence),
+        next_steps=(*first.next_steps, *(step for each in others for step in each.next_steps[:1])),
+    )
+
+
+def _flat(suspects: Iterable[Iterable[Suspect]]) -> tuple[Suspect, ...]:
+    return tuple(suspect for each in suspects for suspect in each)
+
+
+def _name_suspect(
+    picture: Picture,
+    accusation: Accusation,
+    position: Position,
+    why: Callable[[Picture, Accusation, Position], str],
+) -> Suspect:
+    where = where_of(position)
+    if accusation.cause is Cause.GIL_HELD:
+        where = owner_place(picture, accusation.about[position.rank]) or where
+    return Suspect(
+        rank=position.rank,
+        node=clean(position.evidence.node, 64),
+        cause=accusation.cause,
+        why=capitalise(why(picture, accusation, position)),
+        pid=position.evidence.pid,
+        where=where,
+    )
+
+
+def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> _Text:
+    """Make the text of causes whose summary is about the first suspect, then about the others."""
+
+    def summary(picture: Picture, accusation: Accusation) -> str:
+        suspects = accusation.suspects
+        return (
+            f"{name_rank(suspects[0])} {why(picture, accusation, suspects[0])}"
+            f"{say_likewise(suspects)}{say_others(picture, suspects)}"
+        )
+
+    return _Text(why, summary)
+
+
+def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position) -> str:
+    clause = _CLAUSES.get(accusation.cause)
+    says = clause(picture, accusation, position) if clause else ""
+    thread = say_thread(picture, position)
+    return f"{say_place(position)}{say_wait(position)}{says}{thread}"
+
+
+def _say_loading(picture: Picture, _: Accusation, position: Position) -> str:
+    worker = find_stuck_worker(picture.stacks, position)
+    return f"; its worker {describe_worker(worker)}" if worker else say_place_of_wait(position)
+
+
+def _say_saving(picture: Picture, _: Accusation, position: Position) -> str:
+    moves = "; it is moving data" if position.moving else "; no data moves"
+    return f"{moves}{say_child(picture, position)}"
+
+
+def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
+    return f"{say_place_of_wait(position)}{say_child(picture, position)}"
+
+
+def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
+    return f", using {position.evidence.movement.cpu_cores:.1f} cores"
+
+
+def _say_behind(picture: Picture, _: Accusation, position: Position) -> str:
+    if position.place is Place.UNSEEN:
+        return ""
+    moves = "; it is moving" if position.moving else say_place_of_wait(position)
+    return f"{moves}{say_child(picture, position)}"
+
+
+def _say_gil(picture: Picture, accusation: Accusation, position: Position) -> str:
+    return f"; {say_owner(picture, accusation.about[position.rank])}"
+
+
+_CLAUSES = {
+    Cause.DATALOADER_STALL: _say_loading,
+    Cause.CHECKPOINT_STALL: _say_saving,
+    Cause.LOCK_DEADLOCK: _say_locked,
+    Cause.BUSY_LOOP: _say_busy,
+    Cause.BEHIND_COLLECTIVE: _say_behind,
+    Cause.GIL_HELD: _say_gil,
+}
+"""What is said of a rank that is elsewhere besides its place and what it waits for."""
+
+
+def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
+    state = say_held(accusation.cause, accusation.suspects[0])
+    return f"{state}{say_at(position)}, no step for {say_duration(position.age_s)}"
+
+
+def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
+    return next(say_ending(each) for each in accusation.about[0] if each.position is position)
+
+
+def _summarise_ended(picture: Picture, accusation: Accusation) -> str:
+    dead, others = accusation.about
+    aftermath = say_aftermath(others)
+    return (
+        f"{name_rank(dead[0].position)} {say_ending(dead[0])}{say_likewise(accusation.suspects)}"
+        f"{say_others(picture, accusation.suspects)}{f'; {aftermath}' if aftermath else ''}"
+    )
+
+
+def _why_lingering(_: Picture, accusation: Accusation, position: Position) -> str:
+    return next(say_lingering(each) for each in accusation.about if each.position is position)
+
+
+def _why_ended_or_lingering(picture: Picture, accusation: Accusation, position: Position) -> str:
+    why = _why_lingering if _lingers(accusation) else _why_ended
+    return why(picture, accusation, position)
+
+
+def _summarise_ended_or_lingering(picture: Picture, accusation: Accusation) -> str:
+    if _lingers(accusation):
+        return _summarise(_why_lingering).summary(picture, accusation)
+    return _summarise_ended(picture, accusation)
+
+
+def _lingers(accusation: Accusation) -> bool:
+    return accusation.suspects[0].live
+
+
+def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:
+    lost = next(node for node in accusation.about if position in node.ranks)
+    return f"its node has not reported for {say_duration(lost.silent_for_s)}"
+
+
+def _summarise_node(picture: Picture, accusation: Accusation) -> str:
+    lost, suspects = accusation.about, accusation.suspects
+    shown = [clean(node.node, 64) for node in lost[:MAX_NODES]]
+    more = len(lost) - len(shown)
+    names = join_words([*shown, f"{more} more nodes"] if more else shown)
+    return (
+        f"{names} stopped reporting {say_duration(lost[0].silent_for_s)} ago with "
+        f"{name_ranks(item.rank for item in suspects)}{say_others(picture, suspects)}"
+    )
+
+
+def _why_never_started(*_: object) -> str:
+    return "No process with this rank was seen on any watched node"
+
+
+def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
+    missing, in_init = accusation.about
+    plural, waits = len(missing) > 1, ""
+    if in_init:
+        verb = "waits" if len(in_init) == 1 else "wait"
+        whom = "them" if plural else "it"
+        waits = f"; {count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
+    return (
+        f"{name_ranks(item.rank for item in missing)} of {picture.case.world_size} "
+        f"{'have' if plural else 'has'} not been seen for "
+        f"{say_duration(picture.case.stalled_for_s)} since the first rank started{waits}"
+    )
+
+
+def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
+    split: Split = accusation.about
+    others = split.many
+    verb = "is" if len(others) == 1 else "are"
+    at = f" as {split.at}" if split.at else ""
+    return (
+        f"waits in {clean(split.few_call, 120)}{say_at(position)} while "
+        f"{count_ranks(len(others))} {verb} in {clean(split.many_call, 120)}{say_at(others[0])}"
+        f"{at}, for {say_duration(position.age_s)}{say_loop(split.order)}"
+        f"{f'; {split.off}' if split.off else ''}"
+    )
+
+
+def _summarise_split(picture: Picture, accusation: Accusation) -> str:
+    first = accusation.suspects[0]
+    why = _why_split(picture, accusation, first)
+    return f"{name_rank(first)} {why}{say_likewise(accusation.suspects)}"
+
+
+def _why_missing_send(_: Picture, accusation: Accusation, position: Position) -> str:
+    missing = {each.sender: each for each in accusation.about}[position.rank]
+    return (
+        f"has not sent message {missing.number} to rank {missing.receiver}, which waits for it, "
+        f"and has gone on: {join_words(missing.reasons)}"
+    )
+
+
+def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
+    sender, waiting = accusation.suspects[0], picture.waiting_without(accusation.ranks)
+    return (
+        f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}; "
+        f"{count_ranks(len(waiting))} wait, for {say_duration(sender.age_s)}"
+    )
+
+
+def _why_cycle(_: Picture, accusation: Accusation, position: Position) -> str:
+    own = [point for point in accusation.about.points if position.rank in point.waiting]
+    return f"waits in {join_words([name_point(point) for point in own])}{say_at(position)}"
+
+
+def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
+    cycle = accusation.about
+    return (
+        f"{name_ranks(cycle.ranks)} wait for each other: "
+        f"{join_words(say_cycle(cycle)[:MAX_POINTS])}, for "
+        f"{say_duration(accusation.suspects[0].age_s)}"
+    )
+
+
+def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
+    roots = f", and {COMPARE_ROOTS}" if accusation.about else ""
+    return (
+        f"no laggard: all {count_ranks(len(picture.live))} have been inside "
+        f"{name_waits(picture.waiting)} for {say_duration(picture.case.stalled_for_s)}; "
+        f"look at the network between them{roots}"
+    )
+
+
+def _why_straggler(_: Picture, __: Accusation, position: Position) -> str:
+    return f"was waiting in {position.evidence.waits} of {position.evidence.looks} looks"
+
+
+def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
+    first = accusation.suspects[0]
+    return (
+        f"{name_rank(first)} {_why_straggler(picture, accusation, first)}"
+        f"{say_likewise(accusation.suspects)}; the others wait for it, and {_say_slower(picture)}"
+    )
+
+
+def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
+    slower = _say_slower(picture)
+    return f"{slower}; no rank stands out" if accusation.about else slower
+
+
+def _say_slower(picture: Picture) -> str:
+    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
+
+
+def _no_suspects(*_: object) -> str:
+    return ""
+
+
+_ELSEWHERE = _summarise(_why_elsewhere)
+_HELD = _summarise(_why_held)
+_ENDED = _Text(_why_ended_or_lingering, _summarise_ended_or_lingering)
+_SPLIT = _Text(_why_split, _summarise_split)
+
+TEXTS = {
+    Cause.OOM_KILLED: _ENDED,
+    Cause.EXCEPTION: _ENDED,
+    Cause.PROCESS_DIED: _ENDED,
+    Cause.EXITED_EARLY: _ENDED,
+    Cause.NODE_LOST: _Text(_why_node, _summarise_node),
+    Cause.PROCESS_STOPPED: _HELD,
+    Cause.PROCESS_TRACED: _HELD,
+    Cause.PROCESS_FROZEN: _HELD,
+    Cause.UNINTERRUPTIBLE_IO: _HELD,
+    Cause.NEVER_STARTED: _Text(_why_never_started, _summarise_never_started),
+    Cause.UNEVEN_INPUTS: _SPLIT,
+    Cause.CONDITIONAL_COLLECTIVE: _SPLIT,
+    Cause.MISMATCHED_COLLECTIVE: _SPLIT,
+    Cause.MISSING_SEND: _Text(_why_missing_send, _summarise_missing_send),
+    Cause.COLLECTIVE_CYCLE: _Text(_why_cycle, _summarise_cycle),
+    Cause.SYMMETRIC_HANG: _Text(_no_suspects, _summarise_symmetric),
+    Cause.STRAGGLER: _Text(_why_straggler, _summarise_straggler),
+    Cause.JOB_SLOW: _Text(_no_suspects, _summarise_slow),
+}
+"""Of every other cause, suspects are elsewhere while the others wait."""

@@ -1,0 +1,72 @@
+"""Fills in the advice of an accusation; the sentences are data, `advice.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+
+from watchtower.core.diagnosis.accusation import Accusation
+from watchtower.core.diagnosis.bystanders import find_stuck_worker
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.writer.words import name_tracer, node_of, where_of
+from watchtower.core.phrases import clean, join_words
+from watchtower.core.ranksets import name_ranks
+from watchtower.wire.verdict import Cause
+
+ADVICE: dict[str, str] = tomllib.loads(
+    resources.files("watchtower.core.diagnosis.writer").joinpath("advice.toml").read_text("utf-8")
+)
+COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
+WAIT_PLACE = "wait_place"
+"""The advice beside the call that a rank waits in, in `reading/facts/wait_places.toml`."""
+
+
+def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
+    """Return what helps, one sentence each."""
+    if not accusation.advice:
+        return ()
+    first = accusation.suspects[0] if accusation.suspects else None
+    values = _values_of(picture, first) if first else {}
+    if accusation.cause in _OF_CAUSE:
+        values |= _OF_CAUSE[accusation.cause](picture, accusation)
+    return tuple(_template(name, first).format_map(values) for name in accusation.advice)
+
+
+def _template(name: str, first: Position | None) -> str:
+    place = first.wait_place if name == WAIT_PLACE and first else None
+    return place.advice if place else ADVICE[name]
+
+
+def _values_of(picture: Picture, first: Position) -> dict[str, object]:
+    """Return what the sentences may name of the first suspect."""
+    made = picture.step if first.step is not None else None
+    worker = find_stuck_worker(picture.stacks, first)
+    return {
+        "rank": first.rank,
+        "pid": first.evidence.pid,
+        "node": node_of(first),
+        "place": where_of(first) or "its stack",
+        "target": clean(first.kernel.target, 120) or "it",
+        "destination": clean(first.kernel.target, 120) or "the checkpoint's destination",
+        # Of a suspect without heartbeats it is not known that it has made that step.
+        "before_step": "" if made is None else f" before step {made}",
+        "worker": worker.pid if worker else "",
+    }
+
+
+def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
+    places = sorted({where_of(item) or "" for item in accusation.suspects} - {""})
+    return {"places": join_words(places[:2])}
+
+
+_OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
+    Cause.NODE_LOST: lambda _, a: {"node": clean(a.about[0].node, 64)},
+    Cause.NEVER_STARTED: lambda _, a: {"ranks": name_ranks(i.rank for i in a.about[0])},
+    Cause.PROCESS_TRACED: lambda _, a: {"tracer": name_tracer(a.suspects[0])},
+    Cause.MISSING_SEND: lambda _, a: {"receiver": a.about[0].receiver},
+    Cause.COLLECTIVE_CYCLE: _of_cycle,
+    Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
+}
+"""What the sentences of one cause may name besides."""

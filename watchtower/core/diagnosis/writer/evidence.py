@@ -1,0 +1,310 @@
+"""The sentence of each kind of reason: what a verdict shows as evidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from watchtower.core.diagnosis.accusation import Kind, Reason
+from watchtower.core.diagnosis.deaths import Death
+from watchtower.core.diagnosis.lingering import Lingering
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position, Shape
+from watchtower.core.diagnosis.rules.node_lost import LostNode
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.messages import MissingSend
+from watchtower.core.diagnosis.waits.mismatches import Split
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.wording import describe_group, name_point
+from watchtower.core.diagnosis.writer.endings import (
+    say_aftermath_in_order,
+    say_ending,
+    say_last_words,
+)
+from watchtower.core.diagnosis.writer.words import (
+    MAX_WAITS,
+    describe_children,
+    describe_thread,
+    describe_worker,
+    name_wait,
+    say_cycle,
+    say_held,
+    say_loop,
+    say_owner,
+)
+from watchtower.core.phrases import clean, join_words, say_duration, say_slower
+from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.stacktree import describe_frames
+from watchtower.core.reading.threads import CommThreads
+from watchtower.wire.dumps import ThreadDump
+from watchtower.wire.verdict import Cause, Evidence
+
+MAX_HOPS = 4
+"""Waits told of one path; a longer one is told from its far end."""
+
+
+def write_evidence(picture: Picture, reason: Reason) -> Evidence:
+    """Make the evidence of a reason."""
+    text, ranks = SENTENCES[reason.kind](picture, reason.about), format_ranks(reason.ranks)
+    if reason.kind in OF_ONE_RANK:
+        text = f"rank {reason.ranks[0]}: {text}"
+    return Evidence(source=reason.kind.family, text=text, ranks=ranks, weight=reason.weight)
+
+
+OF_ONE_RANK = frozenset(
+    {
+        Kind.STACK,
+        Kind.KERNEL,
+        Kind.STEP,
+        Kind.THREAD,
+        Kind.LOCK,
+        Kind.CHILD,
+        Kind.WORKER,
+        Kind.MOVEMENT,
+        Kind.SOCKET,
+        Kind.GIL,
+        Kind.LINGERS,
+        Kind.AHEAD,
+    }
+)
+"""Their sentences begin with the rank."""
+
+
+def _say_stack(_: Picture, position: Position) -> str:
+    stays = {
+        Shape.SAME: "the same in two dumps",
+        Shape.NEAR: "the same user frames in two dumps",
+        Shape.CHANGED: "another stack than in the dump before",
+        Shape.UNKNOWN: "one dump",
+    }[position.shape]
+    frames = position.stack.frames if position.stack else ()
+    return f"{clean(describe_frames(frames), 400)} ({stays})"
+
+
+def _say_same_call(_: Picture, live: Sequence[Position]) -> str:
+    places = _sort_by_place(live)
+    stays = ", the same in two dumps" if all(item.unchanged for item in live) else ""
+    if len(places) == 1:
+        return f"all {count_ranks(len(live))} wait in {next(iter(places))}{stays}"
+    each = [f"{name_ranks(i.rank for i in items)} in {place}" for place, items in places.items()]
+    return f"they wait: {join_words(each)}{stays}"
+
+
+def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
+    """Sort by call and line, where most are first; all behind the last place told are one."""
+    by_place: dict[str, list[Position]] = defaultdict(list)
+    for item in live:
+        at = f" at {clean(item.reading.what_at)}" if item.reading else ""
+        by_place[f"{name_wait([item])}{at}"].append(item)
+    places = sorted(by_place.items(), key=lambda each: (-len(each[1]), each[1][0].rank))
+    told, rest = places[:MAX_WAITS], [item for _, items in places[MAX_WAITS:] for item in items]
+    return dict(told) | ({"other calls": rest} if rest else {})
+
+
+def _say_wait_counts(_: Picture, about: tuple[Position, Sequence[float]]) -> str:
+    slow, shares = about
+    looks, waits = slow.evidence.looks, slow.evidence.waits
+    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    others = least if least == most else f"{least} to {most}"
+    return (
+        f"found waiting for other ranks: rank {slow.rank} in {waits / looks:.0%} of {looks} "
+        f"looks, the others in {others}"
+    )
+
+
+def _say_even_counts(_: Picture, counted: Sequence[Position]) -> str:
+    return f"no rank waits much less than the others ({count_ranks(len(counted))} looked at)"
+
+
+def _say_kernel(_: Picture, position: Position) -> str:
+    return f"state {position.state.value}, {position.wait.says}"
+
+
+def _say_step(_: Picture, about: tuple[Position, int, int]) -> str:
+    position, low, high = about
+    phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
+    steps = str(low) if low == high else f"{low} to {high}"
+    return (
+        f"last step {position.step}, {say_duration(position.age_s)} ago{phase}; "
+        f"the waiting ranks are at step {steps}"
+    )
+
+
+def _say_pace(picture: Picture, _: None) -> str:
+    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
+
+
+def _say_peers(_: Picture, waiting: Sequence[Position]) -> str:
+    presumed = all(item.presumed for item in waiting)
+    how = ", presumed: most ranks stay there" if presumed else ""
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return f"{count_ranks(len(waiting))} {verb} in {name_wait(waiting)}{how}"
+
+
+def _say_gave_up(_: Picture, left: Sequence[Position]) -> str:
+    return f"{count_ranks(len(left))} waited in {name_wait(left)} in this stall and gave up"
+
+
+def _say_other_call(_: Picture, split: Split) -> str:
+    few, many = name_ranks(i.rank for i in split.few), name_ranks(i.rank for i in split.many)
+    at = f"as {split.at} " if split.at else ""
+    return f"{at}{many} called {clean(split.many_call, 120)}, {few} {clean(split.few_call, 120)}"
+
+
+def _say_path(_: Picture, about: tuple[Sequence[tuple[int, WaitPoint]], End]) -> str:
+    """Say "rank 0 waits in ... for rank 2, which waits in ... for rank 3, which has not ..."."""
+    path, end = about
+    shown = [*path[:1], *path[-MAX_HOPS + 1 :]] if len(path) > MAX_HOPS else list(path)
+    parts = []
+    for index, (rank, point) in enumerate(shown):
+        whom = shown[index + 1][0] if index + 1 < len(shown) else end.ranks[0]
+        subject = f"rank {rank} waits" if index == 0 else "which waits"
+        skipped = " and others" if len(path) > MAX_HOPS and index == 0 else ""
+        parts.append(f"{subject} in {name_point(point)} for rank {whom}{skipped}")
+    return f"{', '.join(parts)}, {_say_absence(shown[-1][1], end.ranks[0])}"
+
+
+def _say_absence(point: WaitPoint, rank: int) -> str:
+    if rank not in point.missing:
+        return "of which it is not known"
+    if point.kind is PointKind.RECEIVE:
+        return "which has not sent it"
+    return "which has not entered it" if point.kind is PointKind.COLLECTIVE else "which takes none"
+
+
+def _say_called_beside(_: Picture, about: tuple[CommThreads, WaitPoint, int, int]) -> str:
+    comm_threads, point, rank, called = about
+    assert point.group is not None
+    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(comm_threads.roots))
+    return (
+        f"collectives are made beside main, in {threads}: {name_ranks(point.waiting)} "
+        f"called number {point.number} of {describe_group(point.group)}, rank {rank} {called}"
+    )
+
+
+def _say_message(_: Picture, missing: MissingSend) -> str:
+    return (
+        f"rank {missing.receiver} waits in recv for message {missing.number} of rank "
+        f"{missing.sender}, which has begun {missing.number - 1} sends to it"
+    )
+
+
+def _say_all_entered(_: Picture, about: tuple[WaitPoint, bool, tuple[int, ...]]) -> str:
+    point, certain, left = about
+    did = "entered" if certain else "called (whether it has begun is not recorded)"
+    stays = f"{name_ranks(left)} left it, others did not" if left else "none has left it"
+    return f"all members have {did} {name_point(point)} and {stays}"
+
+
+def _say_lock(_: Picture, position: Position) -> str:
+    dump = position.last_dump
+    others = len(dump.threads) - 1 if dump else 0
+    rest = f"other Python threads that stay too: {others}" if others else "no other Python thread"
+    return f"waits for a lock in both dumps, {rest}"
+
+
+def _say_movement(_: Picture, position: Position) -> str:
+    movement = position.evidence.movement
+    stored = movement.write_bytes_per_s + movement.read_bytes_per_s
+    traffic = f"{stored / 1e6:.1f} MB/s of storage traffic" if movement.io_readable else ""
+    used = f"{movement.cpu_cores:.2f} cores used"
+    sent = f"{movement.socket_bytes_per_s / 1e6:.1f} MB/s over TCP" if position.transfers else ""
+    return ", ".join(filter(None, (used, traffic, sent)))
+
+
+def _say_socket(_: Picture, position: Position) -> str:
+    dump, stack = position.last_dump, position.stack
+    threads = dump.threads if dump else ()
+    inside = [thread for thread in threads if stack and thread.digest == stack.digest]
+    named = inside and not any(thread.main for thread in inside)
+    thread = f"its thread `{clean(inside[0].name, 60)}`" if named else "its main thread"
+    return f"{thread} stays in a network call"
+
+
+def _say_gil(picture: Picture, owner: ThreadDump) -> str:
+    return f"{say_owner(picture, owner)}, in two dumps"
+
+
+def _say_end(_: Picture, death: Death) -> str:
+    return f"rank {death.rank} {say_ending(death)}"
+
+
+def _say_lingers(_: Picture, found: Lingering) -> str:
+    raised = say_last_words(found)
+    words = f", its last word is {clean(raised)}" if raised else ""
+    return f"its main thread has left the program and is at exit{words}"
+
+
+def _say_aftermath(_: Picture, about: tuple[Sequence[Death], Death]) -> str:
+    return say_aftermath_in_order(*about)
+
+
+def _say_held(_: Picture, about: tuple[Cause, Position, Position]) -> str:
+    cause, position, first = about
+    return f"rank {position.rank} {say_held(cause, first)}"
+
+
+def _say_not_seen(picture: Picture, missing: Sequence[Position]) -> str:
+    case = picture.case
+    seen = count_ranks(len(case.ranks) - len(missing))
+    return f"{seen} of {case.world_size} seen in {say_duration(case.stalled_for_s)}"
+
+
+def _say_node(picture: Picture, lost: LostNode) -> str:
+    ago = say_duration(picture.case.stalled_for_s)
+    when = (
+        f"the job stopped {ago} ago"
+        if lost.with_the_job
+        else f"the job still stepped until {ago} ago"
+    )
+    return (
+        f"{clean(lost.node, 64)} with {count_ranks(len(lost.ranks))} has not reported for "
+        f"{say_duration(lost.silent_for_s)}; {when}"
+    )
+
+
+def _say_odd(_: Picture, split: Split) -> str:
+    return f"{name_ranks(item.rank for item in split.few)}: {split.off}"
+
+
+def _say_loop(_: Picture, split: Split) -> str:
+    words = say_loop(split.order).removeprefix("; it ").removeprefix("; ")
+    return f"{name_ranks(item.rank for item in split.few)}: {words}"
+
+
+SENTENCES: dict[Kind, Callable[[Picture, Any], str]] = {
+    Kind.STACK: _say_stack,
+    Kind.SAME_CALL: _say_same_call,
+    Kind.WAIT_COUNTS: _say_wait_counts,
+    Kind.EVEN_COUNTS: _say_even_counts,
+    Kind.KERNEL: _say_kernel,
+    Kind.STEP: _say_step,
+    Kind.PACE: _say_pace,
+    Kind.PEERS: _say_peers,
+    Kind.GAVE_UP: _say_gave_up,
+    Kind.OTHER_LINE: _say_other_call,
+    Kind.PATH: _say_path,
+    Kind.CALLED_BESIDE: _say_called_beside,
+    Kind.OTHER_CALL: _say_other_call,
+    Kind.MESSAGE: _say_message,
+    Kind.CYCLE: lambda _, cycle: f"a cycle: {join_words(say_cycle(cycle))}",
+    Kind.ALL_ENTERED: _say_all_entered,
+    Kind.THREAD: lambda _, bystander: describe_thread(bystander),
+    Kind.LOCK: _say_lock,
+    Kind.CHILD: lambda _, found: describe_children(found),
+    Kind.WORKER: lambda _, worker: f"worker {describe_worker(worker)}",
+    Kind.MOVEMENT: _say_movement,
+    Kind.SOCKET: _say_socket,
+    Kind.GIL: _say_gil,
+    Kind.ENDING: _say_end,
+    Kind.LINGERS: _say_lingers,
+    Kind.AFTERMATH: _say_aftermath,
+    Kind.HELD: _say_held,
+    Kind.NOT_SEEN: _say_not_seen,
+    Kind.NODE: _say_node,
+    Kind.SET_UP: lambda *_: "no rank has passed set-up yet",
+    Kind.ODD: _say_odd,
+    Kind.AHEAD: lambda _, missing: join_words(missing.reasons),
+    Kind.LOOP: _say_loop,
+}

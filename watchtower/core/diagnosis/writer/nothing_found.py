@@ -1,0 +1,159 @@
+"""What is said where no rank is accused: that it is not a fault, or what is seen all the same.
+
+The kernel's words and the heartbeats need no py-spy. Of ranks with a stack their places are told.
+The ranks that differ from the others come first: a person would look at these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from watchtower.core.diagnosis.accusation import Accusation
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.reasons import ranks_of
+from watchtower.core.diagnosis.writer.words import name_waits, node_of
+from watchtower.core.phrases import clean, say_duration
+from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.exits import DeathKind
+from watchtower.core.reading.stacktree import describe_frames
+from watchtower.wire.verdict import Evidence
+
+MAX_CANDIDATES = 3
+
+MAX_GROUPS = 2
+"""Sentences of a kind: those that differ, and the many. More would push each other off a page."""
+
+
+def explain_without_fault(picture: Picture) -> str:
+    """Say why no rank is accused although the job does not step; empty when that is not known."""
+    count, live = count_ranks(len(picture.by_rank)), count_ranks(len(picture.live))
+    if picture.is_suspended:
+        return f"all {live} are stopped: the job is suspended"
+    if picture.live and all(item.is_frozen for item in picture.live):
+        return f"all {live} are frozen by their cgroups: suspended"
+    if picture.is_cancelled:
+        return f"all {count} were ended from outside (SIGTERM or the like): the job was cancelled"
+    if _is_finished(picture):
+        return f"all {count} exited with 0: the job is over"
+    return ""
+
+
+def _is_finished(picture: Picture) -> bool:
+    deaths = picture.deaths
+    return len(deaths) == len(picture.by_rank) > 0 and all(
+        death.kind is DeathKind.CLEAN for death in deaths
+    )
+
+
+def summarise_unknown(picture: Picture, ranked: Sequence[Accusation]) -> str:
+    """Say what is seen when no accusation is sure enough, with the likeliest candidates."""
+    seen = _say_seen(picture)
+    candidates = [_say_candidate(accusation) for accusation in ranked[:MAX_CANDIDATES]]
+    return f"{seen}; candidates: {', '.join(candidates)}" if candidates else seen
+
+
+def _say_candidate(accusation: Accusation) -> str:
+    whom = f" of {name_ranks(accusation.ranks)}" if accusation.suspects else ""
+    return f"{accusation.cause.value}{whom} ({accusation.confidence:.0%})"
+
+
+def _say_seen(picture: Picture) -> str:
+    live, waiting = picture.live, picture.waiting
+    if live and len(waiting) == len(live):
+        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)} and none is behind"
+    elif waiting:
+        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {name_waits(waiting)}"
+    else:
+        seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
+    missing = len(picture.missing)
+    never = f", {count_ranks(missing)} never seen" if missing else ""
+    return seen + never + "".join(_say_unseen(picture.unseen))
+
+
+def _say_unseen(unseen: Sequence[Position]) -> Iterator[str]:
+    """Tell those whose node is silent from those that live and were only not seen well enough."""
+    live = [item for item in unseen if item.live]
+    bare = sum(item.stack is None for item in live)
+    for count, words in (
+        (len(unseen) - len(live), "did not answer"),
+        (bare, "gave no stack"),
+        (len(live) - bare, "may wait or work"),
+    ):
+        if count:
+            yield f", {count_ranks(count)} {words}"
+
+
+def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
+    """Quote stacks, and what kernel and heartbeats say of ranks without one, alike ones together.
+
+    Steps are told where there is no stack, or where they differ.
+    """
+    bare = [item for item in picture.live if item.stack is None]
+    seen = [item for item in picture.live if item.stack is not None]
+    steps = {item.step for item in seen}
+    stepped = [i for i in (picture.live if len(steps) > 1 else bare) if i.step is not None]
+    return (
+        *_quote("stacks", seen, _say_stack),
+        *_quote("kernel", bare, _say_kernel),
+        *_quote("heartbeat", stepped, _say_step),
+    )
+
+
+def advise_by_hand(picture: Picture) -> tuple[str, ...]:
+    """Say which rank to look at by hand."""
+    live = picture.live
+    if not live:
+        return ("read the end of the job's own log: no process of it is left to look at",)
+    groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
+    first = max(groups[0], key=lambda item: item.age_s)
+    pid = first.evidence.pid
+    look = f"look at rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`"
+    if first.stack is not None:
+        return (look,)
+    return (
+        look,
+        f"if that gives no stack either: `py-spy --version`, `cat /proc/{pid}/stack` as root, and "
+        "`watchtower-agent check` there",
+    )
+
+
+def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
+    """Tell of ranks whose loss became NaN or infinite; it explains no wait and weighs nothing."""
+    bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
+    if not bad:
+        return ()
+    text = f"{name_ranks(bad)} reported a NaN or infinite loss"
+    return (Evidence(source="heartbeat", text=text, ranks=format_ranks(bad), weight=0.0),)
+
+
+def _quote(
+    source: str, positions: Sequence[Position], say: Callable[[Position], str]
+) -> Iterator[Evidence]:
+    for group in _group(positions, say)[:MAX_GROUPS]:
+        text = f"{name_ranks(ranks_of(group))}: {say(group[0])}"
+        yield Evidence(source=source, text=text, ranks=format_ranks(ranks_of(group)), weight=0.0)
+
+
+def _group(positions: Sequence[Position], say: Callable[[Position], str]) -> list[list[Position]]:
+    """Put alike ones together, the fewest first."""
+    groups: dict[str, list[Position]] = defaultdict(list)
+    for item in positions:
+        groups[say(item)].append(item)
+    return sorted(groups.values(), key=len)
+
+
+def _say_stack(position: Position) -> str:
+    return clean(describe_frames(position.stack.frames), 400) if position.stack else ""
+
+
+def _say_kernel(position: Position) -> str:
+    kernel = position.kernel
+    call = f"in {clean(kernel.syscall, 32)}()" if kernel.syscall else clean(kernel.wchan, 64)
+    said = position.wait.says or call
+    return f"state {position.state.value}{said and f', {said}'}"
+
+
+def _say_step(position: Position) -> str:
+    return f"last step {position.step}, {say_duration(position.age_s)} ago"

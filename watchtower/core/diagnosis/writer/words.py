@@ -1,0 +1,299 @@
+"""Clauses about ranks that sentences are made of.
+
+The tone: which rank, on which node, in which call at which line, for how long, blocked on what, and
+what the others do. No adjectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.diagnosis.bystanders import Bystander, Worker, find_children, find_threads
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.wording import name_point
+from watchtower.core.phrases import clean, join_words, say_duration
+from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.reading.frames import (
+    WAITING_CLASSES,
+    FrameClass,
+    StackReading,
+    last_component,
+    name_line,
+)
+from watchtower.core.reading.kernel import classify_wait
+from watchtower.core.reading.threads import KnownStack
+from watchtower.core.reading.wait_places import called_by_user, find_called
+from watchtower.wire.dumps import ChildDump, ThreadDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.verdict import Cause
+
+BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
+"""Calls whose name says nothing without the line that makes them."""
+
+MAX_WAITS = 3
+"""Calls named where not all wait in one; a call and the next are two."""
+
+MAX_NAMED_CHILDREN = 3
+"""Programs named of those that a rank may wait for."""
+
+NAMES_OF_HIDDEN_WAITS = {
+    FrameClass.BACKWARD: "backward",
+    FrameClass.DEVICE: "a wait for the device",
+}
+
+THREAD_WAITS = {
+    FrameClass.NETWORK: "waits for the network",
+    FrameClass.CHILD: "waits for a program it has started",
+    FrameClass.THREAD: "waits for another thread",
+    FrameClass.COLLECTIVE: "waits for other ranks",
+    FrameClass.INIT: "waits for other ranks",
+}
+
+CHILD_STATES = {
+    ProcessState.STOPPED: "is stopped (state T)",
+    ProcessState.TRACED: "is held by a tracer (state t)",
+    ProcessState.UNINTERRUPTIBLE: "is in uninterruptible sleep (state D)",
+    ProcessState.ZOMBIE: "is dead and not reaped (state Z)",
+}
+
+
+def name_rank(position: Position) -> str:
+    """Say "rank 37 (gpu-042, pid 4711)"."""
+    evidence = position.evidence
+    pid = "" if evidence.pid is None else f"pid {evidence.pid}"
+    inside = ", ".join(filter(None, (clean(evidence.node, 64), pid)))
+    return f"rank {evidence.rank} ({inside})" if inside else f"rank {evidence.rank}"
+
+
+def node_of(position: Position) -> str:
+    """Say "gpu-042", or "its node" where that is not known."""
+    return clean(position.evidence.node, 64) or "its node"
+
+
+def where_of(position: Position) -> str | None:
+    """Say "data.py:88 in __next__", null without a stack."""
+    return None if position.reading is None else clean(position.reading.where)
+
+
+def say_at(position: Position) -> str:
+    """Say " at data.py:88 in __next__", or nothing without a stack."""
+    where = where_of(position)
+    return f" at {where}" if where else ""
+
+
+def say_place(position: Position) -> str:
+    """Say "has been in `__next__` at data.py:88 for 9 s"."""
+    duration = say_duration(position.age_s)
+    if position.reading is None:
+        return f"has made no step for {duration}"
+    function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
+    return f"has been in `{function}` at {at} for {duration}"
+
+
+def say_wait(position: Position) -> str:
+    """Say ", blocked in read() on /mnt/shards/0042.tar", or nothing when it is not known."""
+    if not position.asleep or not position.wait.says:
+        return ""
+    return f", {position.wait.says}"
+
+
+def say_place_of_wait(position: Position) -> str:
+    """Say "; it waits for an item in a queue", or nothing."""
+    place = position.wait_place
+    return f"; it {place.says}" if place and place.says else ""
+
+
+def say_others(picture: Picture, suspects: Sequence[Position]) -> str:
+    """Say what the other ranks do: "; 511 ranks wait for it in all_reduce", or nothing."""
+    waiting = picture.waiting_without(item.rank for item in suspects)
+    if waiting:
+        return f"; {say_waiting(waiting, suspects)} in {name_wait(waiting)}"
+    left = picture.gave_up
+    words = f"waited for {_name_awaited(suspects)} in {name_wait(left)} and gave up"
+    return f"; {count_ranks(len(left))} {words}" if left else ""
+
+
+def say_waiting(waiting: Sequence[Position], suspects: Sequence[Position]) -> str:
+    """Say "511 ranks wait for it": of the suspects, or for other ranks without any; "" if none."""
+    if not waiting:
+        return ""
+    verb = "waits" if len(waiting) == 1 else "wait"
+    if all(item.presumed for item in waiting):
+        verb = "seems to wait" if len(waiting) == 1 else "seem to wait"
+    return f"{count_ranks(len(waiting))} {verb} for {_name_awaited(suspects)}"
+
+
+def _name_awaited(suspects: Sequence[Position]) -> str:
+    if not suspects:
+        return "other ranks"
+    return "it" if len(suspects) == 1 else "them"
+
+
+def say_likewise(suspects: Sequence[Position]) -> str:
+    """Say "; likewise ranks 4-6" of the suspects after the first."""
+    rest = suspects[1:]
+    return f"; likewise {name_ranks(item.rank for item in rest)}" if rest else ""
+
+
+def name_wait(waiting: Sequence[Position]) -> str:
+    """Name the call most of these wait in; records show waits of ranks that gave no stack, too."""
+    by_call = _by_call(waiting)
+    return max(by_call, key=lambda name: len(by_call[name]), default="a collective")
+
+
+def name_waits(waiting: Sequence[Position]) -> str:
+    """Name the call these wait in; where there are several, each with its ranks."""
+    by_call = _by_call(waiting)
+    if len(by_call) < 2:
+        return name_wait(waiting)
+    calls = sorted(by_call.items(), key=lambda found: (-len(found[1]), found[1][0].rank))
+    told = [f"{call} ({name_ranks(i.rank for i in items)})" for call, items in calls[:MAX_WAITS]]
+    return join_words([*told, *(["other calls"] if len(calls) > MAX_WAITS else [])])
+
+
+def _by_call(waiting: Sequence[Position]) -> dict[str, list[Position]]:
+    by_call: dict[str, list[Position]] = {}
+    names: dict[tuple[StackReading, bool], str] = {}
+    for item in waiting:
+        if item.reading is None:
+            continue
+        key = item.reading, item.presumed
+        name = names.get(key) or names.setdefault(key, _name_call(*key))
+        by_call.setdefault(name, []).append(item)
+    return by_call
+
+
+def _name_call(reading: StackReading, presumed: bool) -> str:
+    if presumed:
+        return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
+    if reading.frame_class not in WAITING_CLASSES:
+        # Only records show that it waits: the line that it is at names something else.
+        return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
+    called = clean(reading.what, 80)
+    return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
+
+
+def say_thread(picture: Picture, position: Position) -> str:
+    """Say "; its thread s3_2 stays at save.py:11 in upload", or nothing where none tells more."""
+    first = next((each for each in find_threads(picture, position) if not each.is_idle), None)
+    return f"; its {describe_thread(first)}" if first else ""
+
+
+def describe_thread(bystander: Bystander) -> str:
+    """Say "thread sender stays at log.py:12 in _send, waits for the network in getresponse()"."""
+    thread, known = bystander.thread, bystander.known
+    name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
+    stays = "stays" if bystander.stays else "is"
+    where = clean(known.reading.where) if known.reading else "an unknown place"
+    return f"{name} {stays} at {where}{_say_call(known)}{_say_running(thread)}"
+
+
+def _say_call(known: KnownStack) -> str:
+    frames = known.stack.frames
+    called = list(called_by_user(frames)) if known.own else []
+    place = find_called(frames) if known.own else None
+    waits = place.says if place else THREAD_WAITS.get(known.frame_class, "")
+    call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
+    at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
+    return f", {waits}{at}" if waits else f",{at}" if at else ""
+
+
+def _say_running(thread: ThreadDump) -> str:
+    if thread.owns_gil:
+        return ", holds the GIL"
+    return ", on a CPU" if thread.active else ""
+
+
+def say_child(picture: Picture, position: Position) -> str:
+    """Say "; it waits for its child 18320 (cat), blocked in read() on pipe:[7]", or nothing."""
+    found = find_children(picture, position)
+    return f"; {describe_children(found)}" if found else ""
+
+
+def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
+    """Say "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
+    if isinstance(found, Worker):
+        return f"its worker {describe_worker(found)}"
+    named = [_describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
+    if len(found) == 1:
+        return f"it waits for its child {named[0]}"
+    more = len(found) - len(named)
+    rest = f"; {more} more" if more else ""
+    return f"it waits for one of its children: {'; '.join(named)}{rest}"
+
+
+def describe_worker(worker: Worker) -> str:
+    """Say "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
+    at = f" at {clean(worker.at)}" if worker.at else ""
+    state = CHILD_STATES.get(worker.child.kernel.state)
+    if state:
+        return f"pid {worker.pid} {state}{at}"
+    wait = classify_wait(worker.child.kernel).says
+    return f"pid {worker.pid} stays{at}{f', {wait}' if wait else ''}"
+
+
+def _describe_program(child: ChildDump) -> str:
+    program = clean(child.command, 64)
+    name = f"{child.pid} ({program})" if program else str(child.pid)
+    wait = classify_wait(child.kernel).says
+    says = CHILD_STATES.get(child.kernel.state) or (f"is {wait}" if wait else "")
+    return f"{name}, which {says}" if says else name
+
+
+def say_held(cause: Cause, first: Position) -> str:
+    """Say why a rank cannot run: "is stopped (state T, SIGSTOP or job control)"."""
+    if cause is Cause.PROCESS_STOPPED:
+        return "is stopped (state T, SIGSTOP or job control)"
+    if cause is Cause.PROCESS_TRACED:
+        return f"is traced by {name_tracer(first)}"
+    if cause is Cause.PROCESS_FROZEN:
+        return f"is {first.wait.says}"
+    wait = f", {first.wait.says}" if first.wait.says else ""
+    return f"is in uninterruptible sleep (state D){wait}"
+
+
+def name_tracer(position: Position) -> str:
+    """Say "gdb (pid 77)", "pid 77" or "another process"."""
+    kernel = position.kernel
+    if not kernel.tracer_pid:
+        return "another process"
+    name = clean(kernel.tracer_name, 64)
+    return f"{name} (pid {kernel.tracer_pid})" if name else f"pid {kernel.tracer_pid}"
+
+
+def owner_place(picture: Picture, owner: ThreadDump) -> str | None:
+    """Say where the thread is that holds the GIL; null without its stack."""
+    known = picture.stacks.get(owner.digest)
+    return known.reading.where if known and known.reading else None
+
+
+def say_owner(picture: Picture, owner: ThreadDump) -> str:
+    """Say "its thread `loader` keeps the GIL at native.py:9 in run"."""
+    thread = "its main thread" if owner.main else f"its thread `{clean(owner.name, 60)}`"
+    place = owner_place(picture, owner)
+    return f"{thread} keeps the GIL" + (f" at {clean(place, 120)}" if place else "")
+
+
+def say_loop(order: Order) -> str:
+    """Say "; it has left the loop that the others are in", or nothing."""
+    return {
+        Order.LEFT_LOOP: "; it has left the loop that the others are in",
+        Order.IN_LOOP: "; it is still in a loop that the others have left",
+        Order.SAME_LOOP: "; both lines are in the same loop",
+    }.get(order, "")
+
+
+def say_cycle(cycle: End) -> list[str]:
+    """Say of each wait point "ranks 0-1 wait in all_reduce number 3 of ... for rank 2"."""
+    inside, said = set(cycle.ranks), []
+    for point in cycle.points:
+        waiting = [rank for rank in point.waiting if rank in inside]
+        awaited = [rank for rank in point.held_up_by if rank in inside]
+        verb = "waits" if len(waiting) == 1 else "wait"
+        said.append(
+            f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
+        )
+    return said
