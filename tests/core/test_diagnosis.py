@@ -97,7 +97,6 @@ class TestChoice:
             (2, "lock_deadlock"),
             (0, "behind_collective"),
         ]
-        assert answer.summary.endswith("; also behind_collective of rank 0")
 
     def test_without_records_a_second_rank_without_a_finer_reason_is_only_an_alternative(self):
         answer = said(
@@ -116,10 +115,6 @@ class TestUnknown:
             Cause.NETWORK_WAIT,
             Cause.BUSY_LOOP,
         ]
-        assert answer.summary == (
-            "all 8 ranks wait in all_reduce and none is behind; candidates: "
-            "network_wait of rank 1 (40%), busy_loop of rank 3 (20%)"
-        )
         assert answer.next_steps == judged(a_finding(Cause.NETWORK_WAIT, ranks=(1,))).next_steps
 
     def test_everybody_in_the_collective_accuses_nobody(self):
@@ -127,21 +122,18 @@ class TestUnknown:
         assert (answer.cause, answer.suspects) == (Cause.SYMMETRIC_HANG, ())
         assert answer.peers_waiting
 
-    def test_nobody_waiting_is_said(self):
+    def test_where_no_rank_waits_no_peers_do(self):
         answer = said(count=2, stack=IN_USER_CODE)
-        assert answer.summary.startswith("no rank is seen to wait for another (2 ranks live)")
-        assert not answer.peers_waiting
+        assert (answer.cause, answer.peers_waiting) == (Cause.UNKNOWN, False)
 
-    def test_unseen_and_silent_ranks_are_counted(self):
+    def test_a_rank_that_was_never_seen_and_one_without_a_stack_are_candidates(self):
         answer = said(a_missing_rank(3), a_rank(4, dumps=0))
-        assert answer.summary.startswith(
-            "6 of 7 ranks wait in all_reduce, 1 rank never seen, 1 rank gave no stack"
-        )
+        assert (answer.cause, answer.suspects) == (Cause.UNKNOWN, ())
+        assert {item.suspects for item in answer.alternatives} == {(4,)}
 
     def test_a_suspended_job_is_nobodys_fault(self):
         answer = said(state="T")
         assert (answer.cause, answer.suspects, answer.alternatives) == (Cause.UNKNOWN, (), ())
-        assert "all 8 ranks" in answer.summary
 
     def test_a_cancelled_job_is_nobodys_fault(self):
         answer = diagnose(a_case([a_dead_rank(rank, signal=15) for rank in range(8)]))
@@ -149,7 +141,7 @@ class TestUnknown:
 
     def test_a_finished_job_is_nobodys_fault(self):
         answer = diagnose(a_case([a_dead_rank(rank, code=0) for rank in range(8)]))
-        assert answer.summary == "all 8 ranks exited with 0: the job is over"
+        assert (answer.cause, answer.suspects, answer.alternatives) == (Cause.UNKNOWN, (), ())
 
 
 def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
@@ -196,7 +188,6 @@ class TestForTheIncident:
         assert [suspect.rank for suspect in answer.suspects] == [0]
         assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
         assert answer.said_waiting == "7 ranks seem to wait for it"
-        assert answer.said_waiting in answer.summary
 
     def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
         crowd = {**SPINS, "cpu": 0.5}
@@ -254,12 +245,6 @@ class TestForTheIncident:
         assert said().suspect_class == ""
 
 
-def test_a_wait_with_a_bare_name_is_told_with_the_line_that_calls_it():
-    meeting = "Barrier.wait @threading.py:690 < meet /job/main.py:9 < <module> /job/main.py:80"
-    answer = said(a_rank(3, IN_LOCK, syscall="futex"), stack=meeting)
-    assert answer.summary.endswith("; 7 ranks wait for it in wait() at main.py:9")
-
-
 def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
     behind = said(a_rank(3, FETCHING, step=40))
     assert behind.step == 40
@@ -275,7 +260,7 @@ def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
 def test_ddp_waiters_count_as_waiting():
     answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
-    assert all(value in answer.summary for value in ("7 ranks", "backward"))
+    assert answer.said_waiting == "7 ranks wait for it"
 
 
 def test_a_loss_that_became_nan_is_told_but_decides_nothing():
@@ -284,8 +269,8 @@ def test_a_loss_that_became_nan_is_told_but_decides_nothing():
     built = replace(built, evidence=replace(built.evidence, beat=beat))
     answer = diagnose(a_case(with_rank(ranks_in(8), built)))
     assert answer.cause is diagnose(a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))).cause
-    assert answer.evidence[-1].text == "rank 3 reported a NaN or infinite loss"
-    assert answer.evidence[-1].weight == 0
+    told = answer.evidence[-1]
+    assert (told.source, told.ranks, told.weight) == ("heartbeat", "3", 0)
 
 
 def test_a_verdict_on_a_job_without_any_page_is_less_sure():

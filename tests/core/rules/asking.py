@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.core.builders import a_case, a_rank, picture_of, ranks_in, with_rank
+from tests.core.builders import a_case, a_rank, ranks_in, with_rank
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.diagnosis.writer.accusations import write_accusation
 
@@ -23,7 +24,12 @@ class Asked:
 
 def ask(name, built, **values):
     """Give the accusation of one rule, null without any."""
-    picture = picture_of(built, **values)
+    return ask_of_case(name, a_case(built, **values))
+
+
+def ask_of_case(name, case):
+    """Give the accusation of one rule about a case."""
+    picture = take_picture(case)
     accusation = dict(RULES)[name](picture)
     return accusation and Asked(accusation, write_accusation(picture, accusation))
 
@@ -43,6 +49,11 @@ def answer(built, **values):
 def job_held_at(stack, **values):
     """Make a job of four whose rank 2 is at this stack, in a futex unless told otherwise."""
     return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
+
+
+def shown(asked, kind):
+    """Give what the reasons of a kind are about, in order."""
+    return [reason.about for reason in asked.reasons if reason.kind is kind]
 
 
 def quotes(finding, source):

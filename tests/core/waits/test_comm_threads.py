@@ -13,6 +13,9 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls
+from tests.core.rules.asking import ask_of_case as ask
+from tests.core.rules.asking import shown
+from watchtower.core.diagnosis.accusation import Kind
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 WORLD = {"w": range(4)}
@@ -52,36 +55,30 @@ def test_the_rank_whose_communication_thread_has_ended_is_named_with_both_counts
     assert (said.cause.value, [s.rank for s in said.suspects]) == ("lock_deadlock", [1])
     assert said.confidence == 0.85
     assert said.waiting == "0,2-3"
-    assert any(
-        "in `Communicator.run`: ranks 0,2-3 called number 31 of group w (ranks 0-3), rank 1 30"
-        in item.text
-        for item in said.evidence
-    )
+    (counts,) = shown(ask("lock_deadlock", recorded(job(waits(1)))), Kind.CALLED_BESIDE)
+    _, point, rank, called = counts
+    assert (point.waiting, point.number, rank, called) == ((0, 2, 3), 31, 1, 30)
 
 
 def test_a_communication_thread_elsewhere_says_where_and_why():
     said = diagnose(recorded(job(waits(1, ("comm", POSTING)))))
     assert (said.cause.value, [s.rank for s in said.suspects]) == ("network_wait", [1])
     assert said.suspects[0].where == "comm.py:12 in run"
-    assert "rank 1: its thread `comm` stays in a network call" in [i.text for i in said.evidence]
+    assert [item.ranks for item in said.evidence if item.source == "network"] == ["1"]
     assert said.confidence == 0.85
 
 
-MAIN_WAITS = (
-    "rank 1: main thread stays at main.py:17 in synchronize, waits to be notified by another"
-    " thread in wait() at threading.py:629"
-)
+def quoted(case, rule):
+    """Give where the other threads of a suspect are, and whether each is the main one."""
+    found = shown(ask(rule, case), Kind.THREAD)
+    return [(each.thread.main, each.known.reading.where) for each in found]
 
 
-def quoted(said):
-    stacks = [item.text for item in said.evidence if item.source == "stacks"]
-    return stacks, [item.text for item in said.evidence if item.source == "threads"]
+MAIN_WAITS = (True, "main.py:17 in synchronize")
 
 
 def test_beside_the_communication_thread_main_is_quoted():
-    stacks, threads = quoted(diagnose(recorded(job(waits(1, ("comm", POSTING))))))
-    assert stacks[0].startswith("rank 1: readinto socket.py:706 < urlopen request.py:216 < run")
-    assert threads == [MAIN_WAITS]
+    assert quoted(recorded(job(waits(1, ("comm", POSTING)))), "network_wait") == [MAIN_WAITS]
 
 
 def test_main_is_quoted_before_others_and_while_the_communication_thread_computes():
@@ -90,7 +87,7 @@ def test_main_is_quoted_before_others_and_while_the_communication_thread_compute
     spins = a_rank(1, AWAITING, syscall="", state="R", cpu=1.0, threads=threads)
     said = diagnose(recorded(job(spins)))
     assert said.suspects[0].where == "comm.py:21 in pack"
-    assert quoted(said)[1][0] == MAIN_WAITS
+    assert quoted(recorded(job(spins)), "behind_collective")[0] == MAIN_WAITS
 
 
 def test_an_idle_communication_thread_shows_main_where_it_waits():

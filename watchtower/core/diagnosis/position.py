@@ -37,7 +37,7 @@ class Place(Enum):
     INSIDE = "inside a call"
     """Inside a collective or set-up call: it waits for other ranks."""
     CALL_UNKNOWN = "waits, call unknown"
-    """It waits only by inference: most ranks stay at the same place (see `crowd`)."""
+    """It waits only by inference: most ranks stay at the same place (see `majority`)."""
     ELSEWHERE = "elsewhere"
     """It answered, and it is somewhere else."""
     UNSEEN = "unseen"

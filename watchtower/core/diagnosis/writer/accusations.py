@@ -81,7 +81,7 @@ def write_accusation(picture: Picture, accusation: Accusation) -> Written:
 
 
 def _write(picture: Picture, accusation: Accusation) -> Written:
-    text = TEXTS.get(accusation.cause, _ELSEWHERE)
+    text = TEXTS.get(accusation.cause, _ELSEWHERE if accusation.suspects else _NO_RANK)
     return Written(
         suspects=tuple(
             _name_suspect(picture, accusation, item, text.why) for item in accusation.suspects
@@ -339,12 +339,17 @@ def _say_slower(picture: Picture) -> str:
     return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
+def _summarise_no_rank(picture: Picture, accusation: Accusation) -> str:
+    return f"no rank is to blame: {write_evidence(picture, accusation.reasons[0]).text}"
+
+
 def _no_suspects(*_: object) -> str:
     return ""
 
 
 _ELSEWHERE = _summarise(_why_elsewhere)
 _HELD = _summarise(_why_held)
+_NO_RANK = _Text(_no_suspects, _summarise_no_rank)
 _ENDED = _Text(_why_ended_or_lingering, _summarise_ended_or_lingering)
 _SPLIT = _Text(_why_split, _summarise_split)
 
@@ -368,4 +373,5 @@ TEXTS = {
     Cause.STRAGGLER: _Text(_why_straggler, _summarise_straggler),
     Cause.JOB_SLOW: _Text(_no_suspects, _summarise_slow),
 }
-"""Of every other cause, suspects are elsewhere while the others wait."""
+"""Of every other cause, suspects are elsewhere while the others wait; or no rank is to blame, and
+the first reason says why."""

@@ -24,7 +24,7 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
     """List what is missing, the gravest first."""
     gaps = [
         *_silent_nodes(picture),
-        *_limits(picture),
+        *_agent_gaps(picture),
         *_failed_dumps(picture),
         *_no_dumps(picture),
         *_single_dumps(picture),
@@ -50,7 +50,7 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
             )
 
 
-def _limits(picture: Picture) -> Iterable[str]:
+def _agent_gaps(picture: Picture) -> Iterable[str]:
     """Tell what agents may not do, where that cost this case something."""
     no_stack = {item.evidence.node for item in picture.live if item.stack is None}
     has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
