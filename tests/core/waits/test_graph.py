@@ -13,9 +13,9 @@ GRID = {"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]}
 
 def graph_of(groups, made, *, transfers=None, elsewhere=(), absent=(), count=4):
     case = a_recorded_case(ranks_in(count), groups, made, transfers)
-    records = read_collective_logs(case)
-    assert records is not None
-    return build_wait_graph(records, elsewhere, absent)
+    logs = read_collective_logs(case)
+    assert logs is not None
+    return build_wait_graph(logs, elsewhere, absent)
 
 
 def ends_of(graph):

@@ -122,9 +122,9 @@ def _all_go_on(picture: Picture, suspects: Sequence[Position], *, proven: bool) 
     Dumps are not taken at one moment. In a job that is slow every rank is at another place in its
     second dump, and those that happen to be in a collective wait for no rank in particular.
     """
-    records, waiting = picture.records, picture.waiting
+    logs, waiting = picture.collective_logs, picture.waiting
     moved = any(_went_on(item) for item in suspects)
-    advancing = records.advancing if records is not None else frozenset[int]()
+    advancing = logs.advancing if logs is not None else frozenset[int]()
     is_kept = picture.graph is not None and bool(picture.graph.ends)
     if (moved or not is_kept) and all(item.rank in advancing for item in picture.live):
         return True

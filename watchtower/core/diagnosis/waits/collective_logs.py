@@ -61,11 +61,6 @@ class CollectiveLogs:
     advancing: frozenset[int] = frozenset()
     """Ranks whose logs changed between their last two dumps."""
 
-    @property
-    def logs(self) -> Mapping[str, GroupLog]:
-        """Return `by_digest`."""
-        return self.by_digest
-
     def logs_of(self, rank: int) -> Iterator[GroupLog]:
         """Yield the logs of a rank, one for each group it has used."""
         return (self.by_digest[digest] for digest in self.of_rank.get(rank, ()))

@@ -17,10 +17,10 @@ from watchtower.core.diagnosis.waits.callsites import Order, compare_sites, site
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.hidden_waits import SHOWN_WAITS
+from watchtower.core.diagnosis.waits.names import describe_group, name_point
 from watchtower.core.diagnosis.waits.odd_rank import OddRank
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.diagnosis.waits.positions import Positions
-from watchtower.core.diagnosis.waits.wording import describe_group, name_point
 from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
@@ -33,7 +33,6 @@ class Ground(Enum):
     """The members of one group called different operations as its number N."""
     STACKS = "stacks"
     """No collective logs: the ranks wait at different lines."""
-    RECORDS = COLLECTIVE_LOGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +58,6 @@ class Split:
     """The ranks that wait are known to have entered, not only to have called."""
     is_partial: bool = False
     """Some members of these groups have no collective logs: they may differ, too."""
-
-    @property
-    def off(self) -> str:
-        """Return `reason`."""
-        return self.reason
 
 
 def find_split(positions: Positions, odd_rank: OddRank | None) -> Split | None:

@@ -56,11 +56,6 @@ class Positions:
     """What each source has shown. A later source may correct an earlier one: whether a rank waits
     is in its position."""
 
-    @property
-    def records(self) -> CollectiveLogs | None:
-        """Return `collective_logs`."""
-        return self.collective_logs
-
     def at(self, *places: Place) -> tuple[Position, ...]:
         """Return the positions at these places, in ascending order of rank."""
         if len(places) == 1:

@@ -15,9 +15,9 @@ WORLD = {"w": range(4)}
 
 
 def read(case: Case) -> CollectiveLogs:
-    records = read_collective_logs(case)
-    assert records is not None
-    return records
+    logs = read_collective_logs(case)
+    assert logs is not None
+    return logs
 
 
 def test_a_group_with_members_beyond_the_job_is_left_out():
@@ -27,8 +27,8 @@ def test_a_group_with_members_beyond_the_job_is_left_out():
         {**WORLD, **huge},
         {rank: {"w": INSIDE} for rank in range(3)} | {3: {"w": OVER} | dict.fromkeys(huge, INSIDE)},
     )
-    records = read(case)
-    assert [group.name for group in records.groups.values()] == ["w"]
+    logs = read(case)
+    assert [group.name for group in logs.groups.values()] == ["w"]
 
 
 def test_beyond_the_budget_the_groups_that_most_ranks_use_stay(monkeypatch):
@@ -38,9 +38,9 @@ def test_beyond_the_budget_the_groups_that_most_ranks_use_stay(monkeypatch):
     made = {rank: {"w": INSIDE} for rank in range(3)} | {
         3: {"w": OVER, **dict.fromkeys(lies, OVER)}
     }
-    records = read(a_recorded_case(ranks_in(4), {**lies, **WORLD}, made))
-    assert "w" in {group.name for group in records.groups.values()}
-    assert len(records.groups) == 10
+    logs = read(a_recorded_case(ranks_in(4), {**lies, **WORLD}, made))
+    assert "w" in {group.name for group in logs.groups.values()}
+    assert len(logs.groups) == 10
 
 
 def test_of_many_logs_of_one_group_the_newest_counts():
@@ -56,9 +56,9 @@ def test_of_many_logs_of_one_group_the_newest_counts():
         ranks=(replace(rank, dumps=(dump,)), *case.ranks[1:]),
         group_logs=(*case.group_logs, *older.group_logs),
     )
-    records = read(lying)
-    assert [log.called for log in records.logs_of(0)] == [2]
-    assert all(len(ranks) == 4 for by_log in records.in_group.values() for ranks in by_log.values())
+    logs = read(lying)
+    assert [log.called for log in logs.logs_of(0)] == [2]
+    assert all(len(ranks) == 4 for by_log in logs.in_group.values() for ranks in by_log.values())
 
 
 def test_made_up_numbers_make_few_points_and_the_true_one_is_among_them():

@@ -1,4 +1,4 @@
-"""Names groups and wait points; decides nothing."""
+"""Names of groups and wait points, as sentences use them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.phrases import clean
 from watchtower.core.ranksets import name_ranks
 
-RECORD_WEIGHT = 0.85
-"""Collective logs count what was entered; only the private state of the library may be wrong."""
-
-UNSURE_WEIGHT = 0.5
-"""The library logs that a call was made, not that it has begun; or some members have no logs."""
-
 MAX_MEMBERS = 6
-"""Members of a group named one by one where it has no name of its own."""
+"""Members of a group that are listed beside its name."""
 
 
 def describe_group(group: Group) -> str:
