@@ -11,6 +11,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.core.diagnosis.first_hand import find_first_hand
 from watchtower.core.diagnosis.position import Position, take_position
+from watchtower.core.diagnosis.waits.gave_up import GAVE_UP
 from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waits.mismatches import Split, find_split
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
@@ -77,6 +78,11 @@ class Picture(Positions):
         """
         is_over = 0 < len(self.by_rank) == len(self.deaths)
         return is_over and bool(self.ended_from_outside)
+
+    @cached_property
+    def gave_up(self) -> tuple[Position, ...]:
+        """Ranks that waited in this stall until they, or their launcher, gave up."""
+        return self.shown_by(GAVE_UP)
 
     @cached_property
     def odd_rank(self) -> OddRank | None:

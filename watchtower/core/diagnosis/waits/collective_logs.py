@@ -24,7 +24,7 @@ from watchtower.wire.dumps import RankDump
 
 MEMBERS_PER_RANK = 64
 """Members of all groups together, for each rank of the job. Parallel layouts have four to eight,
-and a group of everybody is one for each."""
+and the group of all ranks adds one for each."""
 
 LEAST_MEMBERS = 65_536
 """... which small jobs may have in any case."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from watchtower.core.diagnosis.position import Place, Position, take_position
-from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
+from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.threads import (
     CommThreads,
@@ -24,7 +23,7 @@ from watchtower.core.reading.threads import (
     root_of,
 )
 
-Known = TypeVar("Known", bound=Positions)
+COMM_THREAD = "communication thread"
 
 
 def find_waits_in_comm_threads(positions: Known) -> Known:
@@ -32,11 +31,11 @@ def find_waits_in_comm_threads(positions: Known) -> Known:
     threads = find_comm_threads(positions.by_rank.values(), positions.stacks)
     if threads is None:
         return positions
-    case, stacks = positions.case, dict(positions.stacks)
+    case, stacks = positions.case, positions.stacks
     by_rank = {item.rank: take_position(case, item, stacks, threads) for item in case.ranks}
-    inside = tuple(rank for rank, item in by_rank.items() if item.place is Place.INSIDE)
-    edge = Edge(WaitSource.COMM_THREAD, inside)
-    return replace(positions, by_rank=by_rank, comm_threads=threads, edges=(*positions.edges, edge))
+    inside = (rank for rank, item in by_rank.items() if item.place is Place.INSIDE)
+    found = replace(positions, by_rank=by_rank, comm_threads=threads)
+    return found.with_edge(COMM_THREAD, inside)
 
 
 def find_comm_threads(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def find_components(edges: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Give the component of each node, and the nodes of each component.
+    """Return the component of each node, and the nodes of each component.
 
     `edges[n]` are the nodes that node n points to. A component comes after every one it points to.
     Takes time linear in nodes and edges (R. Tarjan, SIAM J. Comput. 1, 1972).

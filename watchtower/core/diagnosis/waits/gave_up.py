@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TypeVar
-
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
+from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
 from watchtower.core.reading.frames import WAITING_CLASSES
 
@@ -21,7 +18,7 @@ GIVING_UP = frozenset(
 )
 """How a rank ends after its own timeout or its launcher's, whatever its last words are."""
 
-Known = TypeVar("Known", bound=Positions)
+GAVE_UP = "a rank that gave up"
 
 
 def find_waits_given_up(positions: Known) -> Known:
@@ -39,10 +36,7 @@ def find_waits_given_up(positions: Known) -> Known:
         if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
     ]
     raised = filter(_raised_of_waiting, positions.at(Place.UNSEEN))
-    ranks = tuple(item.rank for item in (*ended, *raised))
-    if not ranks:
-        return positions
-    return replace(positions, edges=(*positions.edges, Edge(WaitSource.GAVE_UP, ranks)))
+    return positions.with_edge(GAVE_UP, (item.rank for item in (*ended, *raised)))
 
 
 def _raised_of_waiting(position: Position) -> bool:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
 from watchtower.core.diagnosis.waits.graph import WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, MAY_BE_THE_CALL
-from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
+from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 BUSY_ELSEWHERE = frozenset(
@@ -26,7 +25,7 @@ be in a known library's file, or the kernel must show a wait that is not for oth
 
 ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
 
-Known = TypeVar("Known", bound=Positions)
+COLLECTIVE_LOG = "collective log"
 
 
 def find_waits_in_logs(positions: Known) -> Known:
@@ -36,14 +35,8 @@ def find_waits_in_logs(positions: Known) -> Known:
         return positions
     graph = _build_graph(positions.by_rank, logs)
     by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
-    edge = Edge(WaitSource.COLLECTIVE_LOG, tuple(graph.blocked_in))
-    return replace(
-        positions,
-        by_rank=by_rank,
-        collective_logs=logs,
-        graph=graph,
-        edges=(*positions.edges, edge) if edge.ranks else positions.edges,
-    )
+    found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)
+    return found.with_edge(COLLECTIVE_LOG, graph.blocked_in)
 
 
 def _build_graph(by_rank: Mapping[int, Position], logs: CollectiveLogs) -> WaitGraph:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.hidden_waits import (
@@ -25,10 +24,13 @@ from watchtower.core.diagnosis.waits.hidden_waits import (
     MAY_BE_FOR_RANKS,
     SOCKETS,
 )
-from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
+from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
+
+MAJORITY = "most ranks stay at one place"
+SCATTERED = "most ranks sleep in one function"
 
 HIDDEN_WAITS = frozenset(
     {
@@ -50,32 +52,29 @@ MIN_RANKS = 3
 Functions = tuple[tuple[str, str], ...]
 """Function and file of each frame, whatever the lines are."""
 
-Known = TypeVar("Known", bound=Positions)
-
 
 def find_scattered_waits(positions: Known) -> Known:
     """Presume that the ranks wait which sleep in one function, if no rank is seen to wait."""
     if positions.waiting:
         return positions
-    return _presume(positions, WaitSource.SCATTERED, find_scattered(positions.live))
+    return _presume(positions, SCATTERED, find_scattered(positions.live))
 
 
 def find_majority_waits(positions: Known) -> Known:
     """Presume that the ranks wait which stay at one place, if no rank is seen to wait."""
     if positions.waiting:
         return positions
-    return _presume(positions, WaitSource.MAJORITY, find_majority(positions.live))
+    return _presume(positions, MAJORITY, find_majority(positions.live))
 
 
-def _presume(positions: Known, source: WaitSource, ranks: frozenset[int]) -> Known:
+def _presume(positions: Known, source: str, ranks: frozenset[int]) -> Known:
     if not ranks:
         return positions
     by_rank = {
         rank: replace(item, place=Place.CALL_UNKNOWN) if rank in ranks else item
         for rank, item in positions.by_rank.items()
     }
-    edge = Edge(source, tuple(sorted(ranks)))
-    return replace(positions, by_rank=by_rank, edges=(*positions.edges, edge))
+    return replace(positions, by_rank=by_rank).with_edge(source, sorted(ranks))
 
 
 def find_scattered(live: Sequence[Position]) -> frozenset[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.position import Place, Position
@@ -13,17 +13,6 @@ from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import WaitGraph
 from watchtower.core.reading.threads import CommThreads, KnownStack
 from watchtower.wire.report import lowest_step
-
-
-class WaitSource(Enum):
-    """What shows that a rank waits for other ranks."""
-
-    STACK = "stack"
-    COMM_THREAD = "communication thread"
-    COLLECTIVE_LOG = "collective log"
-    SCATTERED = "most ranks wait in one function"
-    MAJORITY = "most ranks stay at one place"
-    GAVE_UP = "gave up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +23,13 @@ class Edge:
     wait for any rank that does not wait.
     """
 
-    source: WaitSource
+    source: str
+    """Its name, as a sentence may use it: "collective log"."""
     ranks: tuple[int, ...]
+
+
+Known = TypeVar("Known", bound="Positions")
+"""The picture, as far as the sources have made it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +49,11 @@ class Positions:
     edges: tuple[Edge, ...] = ()
     """What each source has shown. A later source may correct an earlier one: whether a rank waits
     is in its position."""
+
+    def with_edge(self: Known, source: str, ranks: Iterable[int]) -> Known:
+        """Return these with an edge of this source; the same ones if it shows no rank."""
+        edge = Edge(source, tuple(ranks))
+        return replace(self, edges=(*self.edges, edge)) if edge.ranks else self
 
     def at(self, *places: Place) -> tuple[Position, ...]:
         """Return the positions at these places, in ascending order of rank."""
@@ -78,12 +77,6 @@ class Positions:
     def waiting(self) -> tuple[Position, ...]:
         """Ranks that wait for other ranks."""
         return tuple(item for item in self.by_rank.values() if item.waits)
-
-    @cached_property
-    def gave_up(self) -> tuple[Position, ...]:
-        """Ranks that waited in this stall until they, or their launcher, gave up."""
-        found = (edge.ranks for edge in self.edges if edge.source is WaitSource.GAVE_UP)
-        return tuple(self.by_rank[rank] for ranks in found for rank in ranks)
 
     @cached_property
     def ended(self) -> tuple[Position, ...]:
@@ -111,7 +104,12 @@ class Positions:
         accused = set(ranks)
         return tuple(item for item in self.waiting if item.rank not in accused)
 
-    def sources_of(self, waiting: Collection[Position]) -> frozenset[WaitSource]:
-        """Return the sources which show that some of these ranks wait, or waited."""
+    def shown_by(self, source: str) -> tuple[Position, ...]:
+        """Return the ranks that a source shows to wait, or to have waited."""
+        found = (edge.ranks for edge in self.edges if edge.source == source)
+        return tuple(self.by_rank[rank] for ranks in found for rank in ranks)
+
+    def sources_of(self, waiting: Collection[Position]) -> tuple[str, ...]:
+        """Return the names of the sources which show that some of these ranks wait, or waited."""
         ranks = {item.rank for item in waiting}
-        return frozenset(edge.source for edge in self.edges if not ranks.isdisjoint(edge.ranks))
+        return tuple(edge.source for edge in self.edges if not ranks.isdisjoint(edge.ranks))

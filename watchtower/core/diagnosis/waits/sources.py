@@ -1,23 +1,22 @@
 """The sources of waits: what shows that a rank waits for other ranks, one function each.
 
-Each source takes the positions that the sources before it have made, and adds its edge. So a source
-may correct what an earlier one has shown, and one that only infers may leave the job alone where
-some rank is known to wait.
+A source takes the positions that the sources before it have made, and adds an edge with its name.
+So it may correct what an earlier source has shown, and a source that only infers can add nothing
+where some rank is known to wait. Another source is another file and another entry in `SOURCES`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.waits.comm_threads import find_waits_in_comm_threads
 from watchtower.core.diagnosis.waits.gave_up import find_waits_given_up
 from watchtower.core.diagnosis.waits.log_waits import find_waits_in_logs
 from watchtower.core.diagnosis.waits.majority import find_majority_waits, find_scattered_waits
-from watchtower.core.diagnosis.waits.positions import Edge, Positions, WaitSource
+from watchtower.core.diagnosis.waits.positions import Known
 
-Known = TypeVar("Known", bound=Positions)
+STACK = "stack"
 
 
 class Source(Protocol):
@@ -30,10 +29,8 @@ class Source(Protocol):
 
 def find_waits_in_stacks(positions: Known) -> Known:
     """Add the ranks whose stack ends in a call that waits for other ranks."""
-    inside = tuple(rank for rank, item in positions.by_rank.items() if item.place is Place.INSIDE)
-    if not inside:
-        return positions
-    return replace(positions, edges=(*positions.edges, Edge(WaitSource.STACK, inside)))
+    inside = (rank for rank, item in positions.by_rank.items() if item.place is Place.INSIDE)
+    return positions.with_edge(STACK, inside)
 
 
 SOURCES: tuple[Source, ...] = (
