@@ -112,13 +112,13 @@ def test_a_main_thread_elsewhere_is_named_and_the_others_wait_for_it():
     assert (said.waiting, said.confidence) == ("0,2-3", 0.85)
 
 
-def test_without_records_it_is_less_sure():
+def test_without_collective_logs_it_is_less_sure():
     said = diagnose(a_case(job(waits(1))))
     assert [suspect.rank for suspect in said.suspects] == [1]
     assert said.confidence == 0.75
 
 
-def test_a_call_that_all_their_threads_have_come_to_is_nobodys():
+def test_a_call_that_all_their_threads_have_come_to_names_no_rank():
     built = job()
     made = {rank: {"w": CAME} for rank in range(4)}
     assert verdict(a_recorded_case(built, WORLD, made)) == ("symmetric_hang", [])

@@ -1,4 +1,4 @@
-"""Which ranks every circle of a cycle goes through."""
+"""Which ranks every cycle of an end goes through."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,11 +25,11 @@ def test_of_two_both_are():
     assert find_cycle_breakers(a_cycle(((0,), (1,)), ((1,), (0,)))) == (0, 1)
 
 
-def test_of_two_even_sides_nobody_is():
+def test_of_two_even_sides_no_rank_is():
     assert find_cycle_breakers(a_cycle(((0, 1), (2, 3)), ((2, 3), (0, 1)))) == ()
 
 
-def test_a_ring_goes_through_everybody():
+def test_a_ring_goes_through_all_ranks():
     ring = a_cycle(*(((rank,), ((rank + 1) % 40,)) for rank in range(40)))
     assert find_cycle_breakers(ring) == tuple(range(40))
 
@@ -47,13 +47,13 @@ def test_a_way_around_a_rank_takes_it_out():
         max_size=6,
     ),
 )
-def test_they_are_those_without_which_no_circle_is_left(size: int, drawn):
-    """A ring, so that everybody leads to everybody, and more waits across it."""
+def test_they_are_those_without_which_no_cycle_is_left(size: int, drawn):
+    """A ring, so that each rank leads to each, and more waits across it."""
     ring = [(rank, ((rank + 1) % size,)) for rank in range(size)]
     chords = [(rank % size, tuple({other % size for other in more})) for rank, more in drawn]
     waits = [(rank, missing) for rank, missing in ring + chords if rank not in missing]
 
-    def has_circle(without: int) -> bool:
+    def has_cycle(without: int) -> bool:
         left = set(range(size)) - {without}
         while True:
             stuck = {rank for rank, missing in waits if rank in left and left.intersection(missing)}
@@ -61,7 +61,7 @@ def test_they_are_those_without_which_no_circle_is_left(size: int, drawn):
                 return bool(left)
             left = stuck
 
-    expected = tuple(rank for rank in range(size) if not has_circle(rank))
+    expected = tuple(rank for rank in range(size) if not has_cycle(rank))
     assert (
         find_cycle_breakers(a_cycle(*(((rank,), missing) for rank, missing in waits))) == expected
     )

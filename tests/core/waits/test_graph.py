@@ -1,4 +1,4 @@
-"""The wait-for graph: ends and paths, on records of a few ranks."""
+"""The wait-for graph: ends and paths, on collective logs of a few ranks."""
 
 from tests.core.builders import ranks_in
 from tests.core.recording import a_recorded_case, calls, peer
@@ -22,7 +22,7 @@ def ends_of(graph):
     return [(end.kind.value, end.ranks) for end in graph.ends]
 
 
-def test_a_cascade_over_groups_ends_at_the_one_that_waits_for_nobody():
+def test_a_cascade_over_groups_ends_at_the_rank_that_does_not_wait():
     graph = graph_of(
         GRID,
         {
@@ -53,19 +53,19 @@ def test_a_queued_call_is_not_known_to_have_begun():
     assert not any(end.certain for end in graph.ends)
 
 
-def test_a_member_without_records_may_be_the_one():
+def test_a_member_without_logs_may_be_the_one():
     graph = graph_of({"w": [0, 1, 2, 3]}, {rank: {"w": INSIDE} for rank in (0, 1, 3)})
     assert ends_of(graph) == [("rank", (2,))]
     assert not graph.ends[0].certain
 
 
-def test_who_is_known_to_be_missing_comes_before_who_gave_no_records():
+def test_ranks_known_to_be_missing_come_before_ranks_without_logs():
     made = {0: {"w": INSIDE}, 1: {"w": DONE}, 3: {"w": INSIDE}}
     graph = graph_of({"w": [0, 1, 2, 3]}, made)
     assert ends_of(graph) == [("rank", (1,))]
 
 
-def test_a_dead_member_without_records_is_missing():
+def test_a_dead_member_without_logs_is_missing():
     made = {rank: {"w": INSIDE} for rank in (0, 1, 3)}
     graph = graph_of({"w": [0, 1, 2, 3]}, made, absent=[2])
     assert graph.ends[0].certain
@@ -114,7 +114,7 @@ def test_a_chain_of_receives_ends_at_the_stage_that_does_not_send():
     assert [rank for rank, _ in graph.path_to(graph.ends[0])] == [3, 2]
 
 
-def test_a_message_that_was_sent_is_waited_for_with_nobody_missing():
+def test_a_message_that_was_sent_is_waited_for_with_no_rank_missing():
     transfers = {0: [peer(1, sent=(5, 5))], 1: [peer(0, received=(5, 4), opens=False)]}
     graph = graph_of({}, {0: {}, 1: {}}, transfers=transfers, count=2)
     assert [end.kind for end in graph.ends] == [EndKind.POINT]

@@ -1,4 +1,4 @@
-"""What records show beside the hang and must accuse nobody: calls that are over, other threads."""
+"""Logs show more than the hang, and that accuses no rank: calls that are over, other threads."""
 
 from tests.core.builders import IN_LOCK, IN_TORCH_ALL_REDUCE, SAVING, a_rank, ranks_in, with_rank
 from tests.core.recording import Calls, a_recorded_case, calls

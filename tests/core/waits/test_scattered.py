@@ -46,7 +46,7 @@ def test_not_where_the_many_are_called_from_elsewhere():
     assert verdict(case)[1] != [2]
 
 
-def test_nobody_is_named_where_all_are_in_the_function():
+def test_no_rank_is_named_where_all_are_in_the_function():
     receives = a_rank(2, RECEIVES, syscall="futex")
     assert verdict(pipeline(receives)) == ("unknown", [])
 

@@ -59,7 +59,7 @@ class TestFutexUnderTheUsersLine:
         assert (other.cause.value, other.suspects) == ("lock_deadlock", (1,))
         assert other.confidence < MIN_CONFIDENCE
 
-    def test_nor_when_records_show_only_the_stage_that_receives(self):
+    def test_nor_when_logs_show_only_the_stage_that_receives(self):
         made = {0: {"dp0": STAYED}, 1: {"dp1": STAYED}, 2: {"dp0": STAYED}}
         made[3] = {"dp1": calls("all_reduce", before=4, open=1)}
         behind_it = a_rank(2, IN_STAGE, syscall="futex")
@@ -84,7 +84,7 @@ class TestFutexUnderTheUsersLine:
         case = pipeline(a_rank(0, FETCHING), self.waits, {"w": [0, 1, 2, 3]}, made)
         assert sorted(verdict(case)[1]) == [0, 1]
 
-    def test_beside_a_group_of_everybody_only_the_one_that_does_not_send_is_named(self):
+    def test_beside_a_group_of_all_ranks_only_the_one_that_does_not_send_is_named(self):
         """All of them share the world, and not the groups of their stages."""
         inside = {"w": calls("all_reduce", before=3, open=1)}
         made = {2: {"dp0": STAYED, **inside}, 3: {"dp1": STAYED, **inside}}
@@ -95,7 +95,7 @@ class TestFutexUnderTheUsersLine:
         sends = a_rank(0, IN_STAGE.replace(":33", ":35"), syscall="futex")
         assert verdict(pipeline(sends, self.waits, groups, made)) == ("unknown", [])
 
-    def test_one_without_records_at_the_place_of_those_that_wait_is_not_named(self):
+    def test_one_without_logs_at_the_place_of_those_that_wait_is_not_named(self):
         built = ranks_in(4, IN_STAGE, syscall="futex")
         made = {rank: {"w": INSIDE} for rank in (0, 2, 3)}
         assert verdict(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made)) == ("unknown", [])
@@ -115,7 +115,7 @@ class TestFutexUnderTheUsersLine:
 
 
 class TestWaitForTheDevice:
-    """On NCCL a receive is one more thing queued on the stream; no recorder tells of it."""
+    """On NCCL a receive is one more thing queued on the stream; no recorder shows it."""
 
     waits = a_rank(1, IN_SYNC)
     spins = a_rank(1, IN_SYNC, cpu=1.0, state="R", active=True)
@@ -127,7 +127,7 @@ class TestWaitForTheDevice:
         loading = a_rank(0, FETCHING)
         assert verdict(pipeline(loading, waits, queued=True)) == ("dataloader_stall", [0])
 
-    def test_two_streams_that_may_wait_for_each_other_are_nobody(self):
+    def test_two_streams_that_may_wait_for_each_other_are_not_named(self):
         case = pipeline(a_rank(0, IN_SYNC), self.waits, queued=True)
         assert verdict(case) == ("unknown", [])
 
@@ -155,7 +155,7 @@ def moving(built, groups, before, after):
 
 
 class TestDumpsOfTwoMoments:
-    """A slow job in which everybody goes on, one rank dumped before the others."""
+    """A slow job in which all ranks go on, one rank dumped before the others."""
 
     computes = a_rank(
         3, IN_USER_CODE, before=IN_TORCH_ALL_REDUCE, cpu=0.9, state="R", active=True, step=40
@@ -166,7 +166,7 @@ class TestDumpsOfTwoMoments:
         before, after = ({r: {"w": each} for r, each in of.items()} for of in made)
         return moving(with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), rank), WORLD, before, after)
 
-    def test_nobody_is_to_blame_while_all_go_on(self):
+    def test_no_rank_is_to_blame_while_all_go_on(self):
         inside = [calls("all_reduce", before=before, open=1) for before in (9, 10)]
         own = (calls("all_reduce", before=8, open=1), calls("all_reduce", before=8))
         assert verdict(self.job(own=own, others=inside)) == ("unknown", [])
@@ -181,11 +181,11 @@ class TestDumpsOfTwoMoments:
         others = [calls("all_reduce", before=9, open=1)] * 2
         assert verdict(self.job(own=own, others=others, rank=rank)) == ("busy_loop", [3])
 
-    def test_without_records_a_look_that_found_it_in_a_collective_speaks_for_it(self):
+    def test_without_logs_a_dump_that_found_it_in_a_collective_speaks_for_it(self):
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.computes)
         assert verdict(a_case(built)) == ("unknown", [])
 
-    def test_without_records_nobody_is_kept_where_all_are_elsewhere_in_their_second_dump(self):
+    def test_without_logs_no_rank_is_held_up_where_all_are_elsewhere_in_their_second_dump(self):
         came = ranks_in(4, IN_TORCH_ALL_REDUCE, before=IN_USER_CODE)
         rank = a_rank(3, IN_USER_CODE, before=FETCHING, cpu=0.9, state="R", active=True)
         assert verdict(a_case(with_rank(came, rank))) == ("unknown", [])
@@ -204,7 +204,7 @@ class TestDumpsOfTwoMoments:
         built = with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), self.computes)
         assert verdict(moving(built, groups, before, after)) == ("unknown", [])
 
-    def test_calls_of_another_group_refute_nothing(self):
+    def test_calls_of_another_group_change_nothing(self):
         """Rank 3 evaluates in a group of its own while the others wait for it."""
         groups = {**WORLD, "own": [3]}
         stays = {rank: {"w": calls("all_reduce", before=3, open=1)} for rank in (0, 1, 2)}

@@ -1,4 +1,4 @@
-"""Circles of four ranks: one called in the wrong group, or two of each took them in two orders."""
+"""Cycles of four ranks: one called in the wrong group, or two of each took them in two orders."""
 
 from tests.core.builders import IN_TORCH_ALL_REDUCE, a_rank
 from tests.core.recording import a_recorded_case, calls
@@ -46,7 +46,7 @@ class TestWrongGroup:
             "(ranks 0,2), than rank 1 in its own; no others differ both ways"
         ) in diagnosis.summary
 
-    def test_a_circle_that_no_two_orders_explain_is_not_sure(self):
+    def test_a_cycle_that_no_two_orders_explain_is_not_sure(self):
         first, second, third = self.LINES
         diagnosis = self.diagnose(
             {0: (16, 32, "3"), 1: (17, 32, "1"), 2: (19, 30, "2"), 3: (17, 33, "4")},
