@@ -25,8 +25,7 @@ from watchtower.core.diagnosis.waits.call_counts import (
 )
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import End, WaitGraph
-from watchtower.core.diagnosis.waits.names import describe_group
-from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group
 from watchtower.core.phrases import join_words
 
 LEAST_BREAKS = 2

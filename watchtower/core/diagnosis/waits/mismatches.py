@@ -17,9 +17,8 @@ from watchtower.core.diagnosis.waits.callsites import Order, compare_sites, site
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.hidden_waits import SHOWN_WAITS
-from watchtower.core.diagnosis.waits.names import describe_group, name_point
 from watchtower.core.diagnosis.waits.odd_rank import OddRank
-from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.wire.stacks import Frame

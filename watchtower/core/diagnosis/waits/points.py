@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Group
+from watchtower.core.phrases import clean
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.collective_log import (
     Entered,
     find_open_call,
@@ -26,6 +28,10 @@ UNCOUNTED = -1
 MAX_OPEN = 8
 """Wait points of one group. Its ranks are in one or two calls. More calls are made up by a process,
 and each costs as much as the group has members."""
+
+
+MAX_MEMBERS = 6
+"""Members of a group that are listed beside its name."""
 
 
 class PointKind(Enum):
@@ -200,3 +206,18 @@ def _transfer_point(
         missing=(peer,) if known and came < number else (),
         unknown=() if known else (peer,),
     )
+
+
+def describe_group(group: Group) -> str:
+    """Return "group tensor_parallel (ranks 2-3)"."""
+    ranks = name_ranks(group.members) if len(group.members) <= MAX_MEMBERS else ""
+    size = ranks or f"{len(group.members)} ranks"
+    name = clean(group.name, 40)
+    return f"group {name} ({size})" if name else f"the group of {size}"
+
+
+def name_point(point: WaitPoint) -> str:
+    """Return "all_reduce number 41 of group tensor_parallel (ranks 2-3)", or "recv number 41"."""
+    operation = clean(point.operation, 60) or "collective"
+    where = "" if point.group is None else f" of {describe_group(point.group)}"
+    return f"{operation} number {point.number}{where}"

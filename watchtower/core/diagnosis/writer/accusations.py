@@ -11,7 +11,7 @@ from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.mismatches import Split
-from watchtower.core.diagnosis.waits.names import name_point
+from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence

@@ -15,8 +15,7 @@ from watchtower.core.diagnosis.rules.node_lost import LostNode
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
-from watchtower.core.diagnosis.waits.names import describe_group, name_point
-from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.writer.endings import (
     say_aftermath_in_order,
     say_ending,

@@ -13,7 +13,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waits.callsites import Order
 from watchtower.core.diagnosis.waits.graph import End
-from watchtower.core.diagnosis.waits.names import name_point
+from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.phrases import clean, join_words, say_duration
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.core.reading.frames import (
