@@ -6,6 +6,7 @@ treat it as innocent. A lower step accuses nobody: neighbours in a ring stall on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -196,7 +197,7 @@ class Position:
 def take_position(
     case: Case,
     evidence: RankEvidence,
-    stacks: dict[str, KnownStack],
+    stacks: Mapping[str, KnownStack],
     comm_threads: CommThreads | None = None,
 ) -> Position:
     """Read one rank by itself; `comm_threads` are threads known to make the job's collectives."""
