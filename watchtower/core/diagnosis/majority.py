@@ -78,7 +78,7 @@ def _join_ending(most: frozenset[int], stacks: Mapping[int, Stack], live: int) -
 
     The stages of a pipeline send and receive from many lines by one function of their own. Where a
     branch of the stacks holds ranks in different frames, the one rank that is not in the frame of
-    all the others is outside, though it may be in that branch; of more ranks nobody can tell.
+    all the others is outside, though it may be in that branch; of more ranks it is not known.
     """
     if len({_ending_of(stacks[rank]) for rank in most}) < 2:
         return most
