@@ -69,9 +69,13 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
     certain = all(end.certain for end in ends)
     points = [point for end in ends for point in end.points if point.group is not None]
     left, ahead = _find_left(picture.collective_logs, points)
-    why_not = [doubts.SOME_LEFT] if left else []
-    if not certain or ahead > ONE_CALL or any(_may_differ_in_root(p, left) for p in points):
-        why_not = [doubts.NO_LAGGARD_UNSURE]
+    possible = (
+        (doubts.SOME_LEFT, bool(left)),
+        (doubts.CALL_QUEUED, not certain),
+        (doubts.COUNTS_APART, ahead > ONE_CALL),
+        (doubts.ROOTS_MAY_DIFFER, any(_may_differ_in_root(p, left) for p in points)),
+    )
+    why_not = [doubt for doubt, holds in possible if holds]
     weight = LOG_WEIGHT if certain else CALLED_WEIGHT
     about = (ends[0].points[0], certain, left)
     entered = Reason(Kind.ALL_ENTERED, weight, ends[0].ranks, about)
