@@ -1,7 +1,7 @@
 """The position of one rank: what its evidence says about where it is.
 
 A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no rule may
-treat it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+treat it as innocent. A lower step accuses no rank: neighbours in a ring stall one step earlier.
 """
 
 from __future__ import annotations
