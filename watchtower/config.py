@@ -1,4 +1,4 @@
-"""The configuration file (TOML) and what is allowed in it. Every error names key and value.
+"""The configuration file (TOML), and which values it may contain. Each error names key and value.
 
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
 [tower]      host, port, data_dir, token files, certificate
@@ -52,7 +52,7 @@ class TowerConfig:
     port: Port = DEFAULT_PORT
     data_dir: Folder = "watchtower-data"
     insecure: bool = False
-    """Listen on another address than loopback although there are no tokens."""
+    """Allow an address other than loopback without tokens."""
     agent_token_file: File = ""
     reader_token_file: File = ""
     operator_token_file: File = ""
@@ -60,9 +60,9 @@ class TowerConfig:
     """Certificate chain, PEM; empty: plain HTTP."""
     tls_key: File = ""
     public_url: Url = ""
-    """Address of the tower for people, in texts of alerts; without a slash at its end."""
+    """Address of the tower for people, used in alerts; without a slash at its end."""
     allowed_hosts: Hosts = ()
-    """Further names by which clients may ask a tower without tokens."""
+    """More host names that a tower without tokens accepts in requests."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
@@ -116,7 +116,7 @@ def load_config(
 ) -> TowerConfig:
     """Put file and command line together; the command line wins. Raises ConfigError.
 
-    Of the environment it only matters whether there are tokens.
+    The environment is only used to check whether there are tokens.
     """
     tables = read_tables(path) if path else {}
     said = tables.get("tower", {}) | {
