@@ -1,8 +1,8 @@
-"""How much the store keeps, and the removal of what is too much, a bite at a time.
+"""How much the store keeps, and the deletion of data over the limits, in small batches.
 
-The file is as large as what is kept was at its largest: SQLite uses the pages of what was removed
-again. An open incident stays, with its case. Dumps are removed by age and amount alone: those of an
-open incident go too when other jobs send that many more.
+The file does not shrink: SQLite uses the pages of deleted data again. An open incident is never
+deleted, nor is its case. Dumps are deleted by age and size only: those of an open incident are
+deleted, too, if other jobs send enough newer ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from watchtower.core.fleet.pace import MAX_PAUSES
 from watchtower.core.settings import check_ranges, setting
 
 BITE = 32
-"""Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
-fast as ever while a year of history goes."""
+"""Rows deleted between two other writes: a few milliseconds, so that dumps are acknowledged as
+fast as ever while a year of history is deleted."""
 
 BITE_BYTES = 16_000_000
-"""... and no more than this of large rows, one at least."""
+"""Bytes deleted between two other writes; at least one row."""
 
 
 MB = 1_000_000
@@ -77,7 +77,7 @@ class Retention:
 
 
 def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    """Remove one bite of what is too much, the first kind that has any; False: nothing is."""
+    """Delete one batch of data over a limit. Returns False if nothing is over a limit."""
     return any(step(db, keep, wall) for step in _STEPS)
 
 
@@ -168,7 +168,7 @@ def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
-    """Take the first rows that together are at least `excess` bytes, or a bite."""
+    """Yield the ids of the first rows with at least `excess` bytes together, or one batch."""
     excess = min(excess, BITE_BYTES)
     for ident, size_bytes in rows:
         if excess <= 0:
