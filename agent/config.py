@@ -1,4 +1,4 @@
-"""The agent's settings, their defaults and what is allowed. Bounds stand beside what they bound."""
+"""The agent's settings with their defaults and ranges. Bounds are beside the code they bound."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ DEFAULT_INTERVAL_S = 1.0
 """One report a second: the tower's suspect deadline starts at 5 s."""
 
 LONGEST_ASKED_INTERVAL_S = 10.0
-"""Whatever a tower asks for, the agent reports at least this often, if it is set to."""
+"""A tower cannot make the agent wait longer than this between two reports."""
 
 MIN_INTERVAL_S = 0.1
 MAX_INTERVAL_S = 60.0
-"""Slower than a minute the tower would take the node for lost."""
+"""With a longer interval the tower would report the node as lost."""
 
 DEFAULT_PORT = 19650
 DEFAULT_METRICS_HOST = "127.0.0.1"
-"""Metrics name jobs and nodes; whoever wants them from outside puts a proxy in front."""
+"""Metrics name jobs and nodes. To read them from another machine, put a proxy in front."""
 
 MAX_MATCHES = 16
 """`--match` conditions; each is one search per new process."""
@@ -26,7 +26,7 @@ MAX_MATCHES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line said, checked."""
+    """The checked options of the command line."""
 
     tower: str
     node: str
@@ -39,13 +39,13 @@ class Settings:
     ca_file: str = ""
     """Empty: the system's authorities."""
     py_spy: str = ""
-    """Empty: the one beside this Python, else on PATH."""
+    """Empty: the py-spy beside this Python, else on PATH."""
     read_source: bool = True
-    """Tell where loops begin in the source of what is dumped."""
+    """Send the line numbers of the loops around the frames of a dump."""
     log_level: str = "info"
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""
     check_only: bool = False
+    """Report what the agent cannot do on this node, and exit."""
     settings_file: str = ""
     """Environment file of the service that a check read; empty without one."""
-    """Say what could not be done, and do nothing."""

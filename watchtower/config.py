@@ -1,4 +1,4 @@
-"""The configuration file (TOML) and what is allowed in it. Every error names key and value.
+"""The configuration file (TOML), and which values it may contain. Each error names key and value.
 
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
 [tower]      host, port, data_dir, token files, certificate
@@ -52,7 +52,7 @@ class TowerConfig:
     port: Port = DEFAULT_PORT
     data_dir: Folder = "watchtower-data"
     insecure: bool = False
-    """Listen on another address than loopback although there are no tokens."""
+    """Allow an address other than loopback without tokens."""
     agent_token_file: File = ""
     reader_token_file: File = ""
     operator_token_file: File = ""
@@ -60,31 +60,31 @@ class TowerConfig:
     """Certificate chain, PEM; empty: plain HTTP."""
     tls_key: File = ""
     public_url: Url = ""
-    """Address of the tower for people, in texts of alerts; without a slash at its end."""
+    """Address of the tower for people, used in alerts; without a slash at its end."""
     allowed_hosts: Hosts = ()
-    """Further names by which clients may ask a tower without tokens."""
+    """More host names that a tower without tokens accepts in requests."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        """Check what the types do not say. Raises ConfigError."""
+        """Check what the types do not express. Raises ConfigError."""
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
     def token_files(self) -> dict[Scope, str]:
-        """The file of each scope's tokens; empty where none is named."""
+        """The file with the tokens of each scope; empty without a file."""
         return {scope: getattr(self, f"{scope.value}_token_file") for scope in Scope}
 
     def check_exposure(self, has_tokens: bool) -> None:
-        """Refuse to be open to a network by mistake. Raises ConfigError."""
+        """Refuse an address other than loopback without tokens. Raises ConfigError."""
         if self.insecure or has_tokens or is_loopback(str(self.host)):
             return
         raise ConfigError(
-            f"`host` is {self.host!r}, which is not a loopback address: anybody who reaches it "
-            "could read stacks and post reports; protect it with --agent-token-file and "
-            "--reader-token-file (docs/security.md), or add --insecure to allow that"
+            f"`host` is {self.host!r}, which is not a loopback address: every machine that "
+            "reaches it could read stacks and post reports; add --agent-token-file and "
+            "--reader-token-file (docs/security.md), or allow it with --insecure"
         )
 
 
@@ -114,9 +114,9 @@ def _has_host_and_path_only(url: str) -> bool:
 def load_config(
     path: Path | None, flags: dict[str, Any], environment: Mapping[str, str] = os.environ
 ) -> TowerConfig:
-    """Put file and command line together; the command line wins. Raises ConfigError.
+    """Return the settings of a file and the command line, which overrides it. Raises ConfigError.
 
-    Of the environment it only matters whether there are tokens.
+    The environment is only used to check whether there are tokens.
     """
     tables = read_tables(path) if path else {}
     said = tables.get("tower", {}) | {

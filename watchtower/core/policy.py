@@ -18,31 +18,38 @@ class Policy:
     """Detection settings, the `[detection]` table of the configuration file. Seconds or factors."""
 
     suspect_floor_s: float = setting(
-        5, 0.1, 3600, "A rank is suspect at the earliest after this long without a step."
+        5,
+        0.1,
+        3600,
+        "A rank becomes suspect at the earliest after this many seconds without a step.",
     )
     suspect_factor: float = setting(
         5,
         1.5,
         1000,
-        "A rank is suspect at the earliest after this many typical steps without a step.",
+        "A rank becomes suspect at the earliest when no step came in the time of this many "
+        "typical steps.",
     )
     hung_floor_s: float = setting(
         10,
         0.1,
         86400,
-        "A motionless suspect whose peers wait is hung at the earliest this long after suspicion.",
+        "A suspect that does not move while other ranks wait is hung at the earliest this "
+        "many seconds after suspicion.",
     )
     hung_factor: float = setting(
         5,
         0,
         1000,
-        "A motionless suspect is hung at the earliest this many typical steps after suspicion.",
+        "A suspect that does not move is hung at the earliest this many typical steps after "
+        "suspicion.",
     )
     moving_floor_s: float = setting(
         30,
         0.1,
         86400,
-        "A suspect that moves (CPU, bytes) is hung at the earliest this long after suspicion.",
+        "A suspect that moves (uses CPU, transfers bytes) is hung at the earliest this many "
+        "seconds after suspicion.",
     )
     moving_factor: float = setting(
         20,
@@ -54,66 +61,103 @@ class Policy:
         900,
         0.1,
         86400,
-        "Patience with a suspect that compiles, saves, transfers data, or whose child works.",
+        "A suspect that compiles, saves, transfers data or waits for a working child is hung "
+        "this many seconds after suspicion.",
     )
     phase_patience_s: float = setting(
-        900, 0.1, 86400, "Patience with a marked phase, or when nobody waits, until learned."
+        900,
+        0.1,
+        86400,
+        "A suspect that works in a marked phase, or for which no rank waits, is hung this "
+        "many seconds after suspicion.",
     )
     phase_still_s: float = setting(
-        60, 0.1, 86400, "A suspect in a marked phase without any movement for this long is hung."
+        60,
+        0.1,
+        86400,
+        "A suspect in a marked phase that does not move is hung this many seconds after suspicion.",
     )
     startup_grace_s: float = setting(
-        120, 0.1, 86400, "Before the first steps: suspect after this long without one."
+        120,
+        0.1,
+        86400,
+        "A job that has not made its first steps becomes suspect after this many seconds "
+        "without one.",
     )
     startup_patience_s: float = setting(
         1800,
         0.1,
         86400,
-        "Before the first steps: a suspect that works is hung this long after suspicion.",
+        "A job that has not made its first steps, but works, is hung this many seconds after "
+        "suspicion.",
     )
     settle_s: float = setting(
-        2, 0.1, 600, "Wait this long after a death: the victims often die louder than the culprit."
+        2,
+        0.1,
+        600,
+        "The diagnosis of a death waits this many seconds, because ranks that die of it are "
+        "often reported first.",
     )
     aftermath_settle_s: float = setting(
         30,
         0.1,
         3600,
-        "A death in an open incident may change its verdict if no other rank ends for this long.",
+        "A death in an open incident may change its verdict if no other rank ends for this "
+        "many seconds.",
     )
-    silence_s: float = setting(10, 0.5, 3600, "An agent is gone after this long without a report.")
+    silence_s: float = setting(
+        10, 0.5, 3600, "An agent counts as silent after this many seconds without a report."
+    )
     vanish_s: float = setting(
-        10, 0.5, 3600, "A rank its agent no longer reports has ended, after this long."
+        10,
+        0.5,
+        3600,
+        "A rank that its agent no longer reports counts as ended after this many seconds.",
     )
     moving_cpu_cores: float = setting(
-        0.05, 0.001, 64, "CPU use of a rank's process tree, in cores, that counts as movement."
+        0.05,
+        0.001,
+        64,
+        "A rank whose process tree uses at least this many CPU cores counts as moving.",
     )
     slow_factor: float = setting(
-        2, 1.5, 1000, "Steps that take this many times their usual length make a job slow."
+        2, 1.5, 1000, "A job whose steps take this many times their usual length is slow."
     )
     learned_factor: float = setting(
-        1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
+        1.5,
+        1,
+        100,
+        "A suspicion may last this many times the longest pause that the job made in the "
+        "same phase and kind of code.",
     )
     learned_max_s: float = setting(
-        1800, 0.1, 86400, "Patience that has grown with the pauses seen is never longer than this."
+        1800,
+        0.1,
+        86400,
+        "A learned pause never makes a suspicion last longer than this many seconds.",
     )
 
     no_step_floor_s: float = setting(
-        60, 1, 86400, "A job that makes no step for this long is not called healthy."
+        60, 1, 86400, "A job is not healthy at the earliest after this many seconds without a step."
     )
     no_step_factor: float = setting(
-        3, 1, 1000, "A job that makes no step for this many typical steps is not called healthy."
+        3,
+        1,
+        1000,
+        "A job is not healthy at the earliest when no step came in the time of this many "
+        "typical steps.",
     )
     no_heartbeat_sample_s: float = setting(
         30,
         1,
         3600,
-        "A job without heartbeats is checked this often, with one cheap dump of each rank.",
+        "A job without heartbeats is sampled every so many seconds: one cheap dump of each rank.",
     )
     no_heartbeat_samples: float = setting(
         3,
         2,
         1000,
-        "A job without heartbeats is suspect when this many checks in a row find no change.",
+        "A job without heartbeats becomes suspect when this many samples in a row show no change.",
     )
 
     def __post_init__(self) -> None:

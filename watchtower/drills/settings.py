@@ -21,23 +21,23 @@ class DrillSettings:
     jitter: float = 0.15
     """Standard deviation of a step's parts, as a share of the mean."""
     warmup_steps: int = 12
-    """Steps before the fault, so that the pace is known; up to four more by chance."""
+    """Steps before the fault, to learn the pace. Up to four more are added at random."""
     agent_interval_s: float = 1.0
     """How often an agent reports."""
     poll_s: float = 0.1
     """How often the drill asks the tower for its verdict."""
     start_deadline_s: float = 60.0
-    """How long tower, agents and the first step may take to appear."""
+    """Longest time until the tower and the agents are ready and the first step is made."""
     verdict_deadline_s: float = 180.0
-    """How long after the fault the final verdict may take."""
+    """Longest time from the fault to the final verdict."""
     linger_s: float = 1.0
-    """How long a verdict must stay final before it is judged."""
+    """How long a verdict must stay unchanged before the drill judges it."""
     startup_grace_s: float = 15.0
-    """The tower's startup grace in drills where a rank never gets to train."""
+    """The tower's `startup_grace_s` in drills in which a rank never begins to train."""
     calm_s: float = 20.0
-    """How long a healthy job is watched after something happened to it."""
+    """How long a healthy job is watched after an interruption."""
     rounds: int = 2
-    """How many checkpoints, evaluations or pauses a healthy drill sits through."""
+    """How many checkpoints, evaluations or pauses a drill of a healthy job contains."""
     long_checkpoint_s: float = 60.0
     """Duration of the checkpoint that is marked with a phase."""
     checkpoint_s: float = 20.0
@@ -51,35 +51,35 @@ class DrillSettings:
     pause_every: int = 50
     """Steps between rare pauses."""
     pause_factor: float = 10.0
-    """A rare pause, in steps."""
+    """Length of a rare pause, in steps."""
     slow_factor: float = 10.0
-    """How much slower the job gets in ten_times_slower."""
+    """Factor by which the job gets slower in ten_times_slower."""
     straggle_factor: float = 3.0
-    """How much longer one rank takes for each step in straggler."""
+    """Factor by which the steps of one rank are longer in straggler."""
     slow_steps: int = 6
-    """How many of the slow steps are watched."""
+    """Number of slow steps that are watched in ten_times_slower."""
     leave_gap_s: float = 5.0
     """Seconds between the exits of two ranks in staggered_exit."""
     export_s: float = 60.0
-    """How much longer rank 0 takes in rank0_finishes_late."""
+    """Seconds that rank 0 runs longer than the others in rank0_finishes_late."""
     compile_s: float = 45.0
-    """How long the last rank compiles before its first step; the others take less."""
+    """How long the last rank compiles before its first step. The others compile for less time."""
     transfer_s: float = 45.0
     """Duration of a download or an upload."""
     micro_steps: int = 8
-    """Passes without a sync that make one step in grad_accumulation."""
+    """Passes in one step of grad_accumulation. Only the last one synchronizes gradients."""
     gc_s: float = 12.0
     """How long one rank collects garbage in gc_pause."""
     clock_step_s: float = 3600.0
-    """How far the wall clock jumps, first forward, then back twice as far."""
+    """How far the wall clock jumps forward in clock_step. Then it jumps back twice as far."""
     unreachable_s: float = 25.0
-    """How long the tower cannot be reached."""
+    """How long the tower cannot be reached in tower_unreachable."""
     aftermath_s: float = 60.0
-    """How long after a hung job was killed its incident is judged."""
+    """Seconds from the end of a hung job to the judgement of its incident."""
     core_after_s: float = 30.0
-    """How long after the incident opened the suspect dumps core in hung_then_core."""
+    """Seconds from the opening of the incident to the core dump in hung_then_core."""
     neighbour_delay_s: float = 2.0
-    """How much later than without the attack the verdict may come in hostile_neighbour."""
+    """Seconds by which the attack may delay the verdict in hostile_neighbour."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -1,8 +1,8 @@
-"""How much the store keeps, and the removal of what is too much, a bite at a time.
+"""How much the store keeps, and the deletion of data over the limits, in small batches.
 
-The file is as large as what is kept was at its largest: SQLite uses the pages of what was removed
-again. An open incident stays, with its case. Dumps are removed by age and amount alone: those of an
-open incident go too when other jobs send that many more.
+The file does not shrink: SQLite uses the pages of deleted data again. An open incident is never
+deleted, nor is its case. Dumps are deleted by age and size only: those of an open incident are
+deleted, too, if other jobs send enough newer ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from watchtower.core.fleet.pace import MAX_PAUSES
 from watchtower.core.settings import check_ranges, setting
 
 BITE = 32
-"""Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
-fast as ever while a year of history goes."""
+"""Rows deleted between two other writes: a few milliseconds, so that dumps are acknowledged as
+fast as ever while a year of history is deleted."""
 
 BITE_BYTES = 16_000_000
-"""... and no more than this of large rows, one at least."""
+"""Bytes deleted between two other writes; at least one row."""
 
 
 MB = 1_000_000
@@ -31,37 +31,44 @@ class Retention:
     """What is kept, the `[retention]` table of the configuration file."""
 
     incidents: float = setting(
-        10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
+        10_000, 10, 10_000_000, "Number of incidents kept: about 2 KB each without their evidence."
     )
     incident_days: float = setting(
         400,
         1,
         36_500,
-        "Incidents closed longer ago are deleted: a year can be compared with the last.",
+        "Incidents that closed more than this many days ago are deleted.",
     )
     evidence_mb: float = setting(
-        2_000, 10, 1_000_000, "Evidence of all incidents; the oldest keep only their verdicts."
+        2_000,
+        10,
+        1_000_000,
+        "Evidence of all incidents, in MB; incidents that lose their evidence keep their verdict.",
     )
     dumps_mb: float = setting(
-        1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
+        1_000,
+        10,
+        1_000_000,
+        "Dumps of all jobs, in MB: 1000 MB are about 50,000 batches of a node with 8 ranks.",
     )
     dumps_per_job_mb: float = setting(
-        400, 1, 1_000_000, "Dumps of one job: two dumps of 16,384 ranks, and no job fills it all."
+        400, 1, 1_000_000, "Dumps of one job, in MB: 400 MB are two dumps of 16,384 ranks."
     )
     dump_days: float = setting(
         30,
         0.01,
         36_500,
-        "Dumps older than this are deleted; the evidence of an incident is kept apart.",
+        "Dumps older than this many days are deleted; incidents have copies of those that "
+        "are their evidence.",
     )
     jobs: float = setting(
         20_000,
         5_000,
         10_000_000,
-        "Jobs whose last generation and pauses are known; above the 4096 live.",
+        "Number of jobs whose last attempt and pauses are kept; up to 4096 of them are live.",
     )
     job_days: float = setting(
-        90, 2, 36_500, "Jobs not seen for this long are forgotten; live ones are noted every day."
+        90, 2, 36_500, "Jobs that were not reported for this many days are deleted."
     )
 
     def __post_init__(self) -> None:
@@ -70,7 +77,7 @@ class Retention:
 
 
 def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    """Remove one bite of what is too much, the first kind that has any; False: nothing is."""
+    """Delete one batch of data over a limit. Returns False if nothing is over a limit."""
     return any(step(db, keep, wall) for step in _STEPS)
 
 
@@ -161,7 +168,7 @@ def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
-    """Take the first rows that together are at least `excess` bytes, or a bite."""
+    """Yield the ids of the first rows with at least `excess` bytes together, or one batch."""
     excess = min(excess, BITE_BYTES)
     for ident, size_bytes in rows:
         if excess <= 0:
