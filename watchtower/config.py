@@ -1,9 +1,9 @@
-"""The configuration file (TOML) and what is allowed in it. Every error names key and value.
+"""The configuration file (TOML) and its allowed values. Every error names key and value.
 
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
 [tower]      host, port, data_dir, token files, certificate
-[retention]  how much history is kept: the settings of `store.retention.Retention`
-[drill]      how fast drills run; read by `watchtower drill` alone
+[retention]  how much history is stored: the settings of `store.retention.Retention`
+[drill]      how fast drills run; only `watchtower drill` reads it
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from watchtower.store.retention import Retention
 log = logging.getLogger("watchtower.config")
 
 MAX_URL = 256
-"""Characters of `public_url`: it is in a label of every open incident."""
+"""Characters of `public_url`, which is in a label of every open incident."""
 
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
 
@@ -52,44 +52,44 @@ class TowerConfig:
     port: Port = DEFAULT_PORT
     data_dir: Folder = "watchtower-data"
     insecure: bool = False
-    """Listen on another address than loopback although there are no tokens."""
+    """Allow an address other than loopback without tokens."""
     agent_token_file: File = ""
     reader_token_file: File = ""
     operator_token_file: File = ""
     tls_cert: File = ""
-    """Certificate chain, PEM; empty: plain HTTP."""
+    """Certificate chain in PEM format. Empty: plain HTTP."""
     tls_key: File = ""
     public_url: Url = ""
-    """Address of the tower for people, in texts of alerts; without a slash at its end."""
+    """Address of the tower in texts of alerts, without a slash at its end."""
     allowed_hosts: Hosts = ()
-    """Further names by which clients may ask a tower without tokens."""
+    """More host names that clients may use for a tower without tokens."""
     policy: Policy = Policy()
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        """Check what the types do not say. Raises ConfigError."""
+        """Check what the types do not express. Raises ConfigError."""
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
+            raise ConfigError("`tls_cert` and `tls_key` belong together: set both, or neither")
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
     def token_files(self) -> dict[Scope, str]:
-        """The file of each scope's tokens; empty where none is named."""
+        """The token file of each scope; "" if the scope has none."""
         return {scope: getattr(self, f"{scope.value}_token_file") for scope in Scope}
 
     def check_exposure(self, has_tokens: bool) -> None:
-        """Refuse to be open to a network by mistake. Raises ConfigError."""
+        """Raise ConfigError if the tower would be open to a network without protection."""
         if self.insecure or has_tokens or is_loopback(str(self.host)):
             return
         raise ConfigError(
-            f"`host` is {self.host!r}, which is not a loopback address: anybody who reaches it "
-            "could read stacks and post reports; protect it with --agent-token-file and "
-            "--reader-token-file (docs/security.md), or add --insecure to allow that"
+            f"`host` is {self.host!r}, which is not a loopback address: everybody on the network "
+            "could read stacks and post reports; protect the tower with --agent-token-file and "
+            "--reader-token-file (docs/security.md), or add --insecure to allow this"
         )
 
 
 def _check_url(key: str, url: str) -> str:
-    """Return the URL without a slash at its end, "" for none. Raises ConfigError."""
+    """Return the URL without a slash at its end; "" for "". Raises ConfigError."""
     if not url:
         return ""
     if not url.startswith(("http://", "https://")):
@@ -103,27 +103,27 @@ def _check_url(key: str, url: str) -> str:
 
 
 def _has_host_and_path_only(url: str) -> bool:
-    """Whether a URL has no user, password, query, fragment or character that text may break."""
+    """Return whether a URL has only host, port and path, in characters that are safe in text."""
     try:
         parts = urlsplit(url)
         return bool(_PLAIN_URL.fullmatch(url) and parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not one, brackets that are not an IPv6 address
+    except ValueError:  # an invalid port, or brackets without an IPv6 address
         return False
 
 
 def load_config(
     path: Path | None, flags: dict[str, Any], environment: Mapping[str, str] = os.environ
 ) -> TowerConfig:
-    """Put file and command line together; the command line wins. Raises ConfigError.
+    """Return the settings of file and command line. The command line has priority.
 
-    Of the environment it only matters whether there are tokens.
+    The environment is used only to check whether there are tokens. Raises ConfigError.
     """
     tables = read_tables(path) if path else {}
-    said = tables.get("tower", {}) | {
+    settings = tables.get("tower", {}) | {
         key: value for key, value in flags.items() if value is not None
     }
     config = replace(
-        convert("tower", said, TowerConfig, leave_out=frozenset({"policy", "retention"})),
+        convert("tower", settings, TowerConfig, leave_out=frozenset({"policy", "retention"})),
         policy=make_policy(tables.get("detection", {})),
         retention=make_retention(tables.get("retention", {})),
     )
@@ -133,7 +133,7 @@ def load_config(
 
 
 def make_policy(table: dict[str, Any]) -> Policy:
-    """Make the policy of a `[detection]` table. Raises ConfigError."""
+    """Return the policy of a `[detection]` table. Raises ConfigError."""
     return convert("detection", _with_new_names("detection", table, RENAMED), Policy)
 
 
@@ -152,5 +152,5 @@ def _with_new_names(name: str, table: dict[str, Any], renamed: Mapping[str, str]
 
 
 def make_retention(table: dict[str, Any]) -> Retention:
-    """Make what is kept of a `[retention]` table. Raises ConfigError."""
+    """Return the retention settings of a `[retention]` table. Raises ConfigError."""
     return convert("retention", table, Retention)

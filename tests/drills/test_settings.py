@@ -36,7 +36,7 @@ def test_a_whole_number_is_accepted_where_seconds_are_wanted():
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"stepp_s": 1}, ["stepp_s", "not known", "did you mean `step_s`"]),
+        ({"stepp_s": 1}, ["stepp_s", "unknown setting", "did you mean `step_s`"]),
         ({"step_s": "fast"}, ["step_s", "'fast'", "a number"]),
         ({"step_s": True}, ["step_s", "True", "a number"]),
         ({"warmup_steps": 1.5}, ["warmup_steps", "1.5", "whole number"]),

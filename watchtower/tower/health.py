@@ -75,7 +75,7 @@ def _find_trouble(tower: Tower, now: float) -> str:
     return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""
 
 
-def say_state(tower: Tower) -> str:
+def describe_state(tower: Tower) -> str:
     """Say in one line what `systemctl status` should show."""
     live_jobs = {name: live for name, live in tower.live.items() if not is_drill(name)}
     jobs, nodes = len(live_jobs), len(tower.fleet.nodes)

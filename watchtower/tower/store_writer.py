@@ -293,7 +293,7 @@ class StoreWriter:
                 self._write_incident(incident.id)
         self._save_all_rows()
 
-    def tell_lost(self) -> None:
+    def report_lost(self) -> None:
         """Name the incidents that the store does not have; when it is closed nothing else has."""
         written = [
             saving.incident
