@@ -53,7 +53,7 @@ def test_a_bad_setting_names_key_value_and_what_is_allowed(section, words):
 
 
 def test_a_section_nobody_knows_is_refused(tmp_path):
-    with pytest.raises(DrillError, match=r"`dril` in .* allowed are the tables \[detection\]"):
+    with pytest.raises(DrillError, match=r"`dril` in .* allowed are \[detection\]"):
         read_config(write(tmp_path, "[dril]\nstep_s = 1\n"))
 
 
