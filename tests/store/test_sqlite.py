@@ -306,7 +306,7 @@ def test_a_folder_with_files_of_others_is_left_open(tmp_path):
 def test_a_folder_in_place_of_the_file_is_no_want_of_room(tmp_path):
     path = tmp_path / "watchtower.db"
     path.mkdir()
-    with pytest.raises(StoreError, match="it must be a file that this user may write"):
+    with pytest.raises(StoreError, match="this user must have write permission"):
         SqliteStore(path)
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from watchtower.api.problems import AnswersWhenStopped, problem, describe_failure
+from watchtower.api.problems import AnswersWhenStopped, describe_failure, problem
 
 log = logging.getLogger("watchtower.api")
 

@@ -1,8 +1,8 @@
-"""How much the store keeps, and the removal of what is too much, a bite at a time.
+"""Limits of the stored data. Data over a limit is deleted in small batches.
 
-The file is as large as what is kept was at its largest: SQLite uses the pages of what was removed
-again. An open incident stays, with its case. Dumps are removed by age and amount alone: those of an
-open incident go too when other jobs send that many more.
+The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
+cases are never deleted. Dumps are deleted by age and amount only: dumps of an open incident are
+deleted if other jobs send too many.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from watchtower.core.fleet.pace import MAX_PAUSES
 from watchtower.core.settings import check_ranges, setting
 
 BITE = 32
-"""Rows removed between two other writes: a few milliseconds, so that dumps are acknowledged as
-fast as ever while a year of history goes."""
+"""Rows deleted between two other writes. This takes a few milliseconds, so that dumps are
+acknowledged without delay while a year of history is deleted."""
 
 BITE_BYTES = 16_000_000
-"""... and no more than this of large rows, one at least."""
-
+"""Bytes deleted between two other writes. At least one row is deleted."""
 
 MB = 1_000_000
 DAY_S = 86_400.0
@@ -28,7 +27,7 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept, the `[retention]` table of the configuration file."""
+    """Limits of the stored data: the `[retention]` table of the configuration file."""
 
     incidents: float = setting(
         10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
@@ -65,12 +64,12 @@ class Retention:
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError, with setting, value and range, for what is outside it."""
+        """Raise ValueError, with setting, value and range, for a value outside its range."""
         check_ranges(self)
 
 
 def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    """Remove one bite of what is too much, the first kind that has any; False: nothing is."""
+    """Delete one batch of the first kind of data over its limit. Return False if there is none."""
     return any(step(db, keep, wall) for step in _STEPS)
 
 
@@ -161,7 +160,7 @@ def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
-    """Take the first rows that together are at least `excess` bytes, or a bite."""
+    """Yield the first rows that have at least `excess` or `BITE_BYTES` bytes together."""
     excess = min(excess, BITE_BYTES)
     for ident, size_bytes in rows:
         if excess <= 0:

@@ -100,7 +100,7 @@ def test_certificate_token_and_scope_are_those_of_a_run(tmp_path: Path) -> None:
         assert code == 1
         assert said["!!  tower"] == (
             f"{tower.url} takes no reports: HTTP 403 this call needs a token for agent, "
-            "this one is for reader"
+            "but the token is for reader"
         )
         said = check(*trusting, *agents)[1]
         assert said["ok  tower"] == f"{tower.url} takes reports with this token"

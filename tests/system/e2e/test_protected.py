@@ -110,9 +110,9 @@ def test_commands_need_a_readers_token_and_get_it_from_file_or_environment(place
 def test_an_agents_token_reads_nothing_and_a_readers_posts_nothing(place, ask):
     status, _, err = ask("jobs", "--token-file", place.agent_token)
     assert status == 2
-    assert "this one is for agent" in err
+    assert "but the token is for agent" in err
     assert b"tower_id" in post(place, place.agent_token)
-    with pytest.raises(TowerError, match=r"HTTP 403 .*this one is for reader") as raised:
+    with pytest.raises(TowerError, match=r"HTTP 403 .*but the token is for reader") as raised:
         post(place, place.reader_token)
     assert not raised.value.permanent
 
