@@ -1,4 +1,4 @@
-"""`watchtower-agent check`: what an agent started like this could and could not do on this node."""
+"""`watchtower-agent check`: what an agent with these options can do on this node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was checked; `limited` findings make the check fail."""
+    """One thing that was checked. A `limited` finding makes the check fail."""
 
     what: str
     said: str
@@ -44,7 +44,7 @@ class Finding:
 
 
 def check(settings: config.Settings) -> int:
-    """Print one line for each thing that matters; return 0 when nothing is limited, else 1."""
+    """Print one line for each thing that was checked; return 0 if nothing is limited, else 1."""
     findings = list(find_all(settings))
     for finding in findings:
         print(finding)
@@ -72,7 +72,7 @@ def _finding(what: str, limit: str, otherwise: str) -> Finding:
 
 def _check_namespace(proc: Proc) -> Finding:
     mine = proc.link(os.getpid(), "ns/pid")
-    # With the host's /proc below another root our own pid is somebody else's there.
+    # With the host's /proc below another root, our own pid is another process there.
     if mine == HOST_PID_NAMESPACE or proc.path != "/proc":
         return Finding(what="processes", said="of the whole node")
     said = "of this container only, unless it runs in the host's pid namespace (hostPID)"
@@ -130,12 +130,12 @@ def _check_parent(path: str) -> Finding:
 
 
 def _check_tower(settings: config.Settings) -> Finding:
-    """Ask what a report is asked: certificate, token and its scope are checked too."""
+    """Ask the tower as a report does, so that certificate, token and its scope are checked, too."""
     said = _refusal_of(settings)
     if said:
         return Finding(what="tower", said=f"{settings.tower} {said}", limited=True)
-    how = "with this token" if settings.token else "and asks for no token"
-    return Finding(what="tower", said=f"{settings.tower} takes reports {how}")
+    how = "with this token" if settings.token else "without a token"
+    return Finding(what="tower", said=f"{settings.tower} accepts reports {how}")
 
 
 def _refusal_of(settings: config.Settings) -> str:
@@ -144,7 +144,7 @@ def _refusal_of(settings: config.Settings) -> str:
     try:
         reply = REPLIES.decode(client.get(REPORT_PATH))
     except TowerError as error:
-        return f"takes no reports: {error.reason}"
+        return f"accepts no reports: {error.reason}"
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return "does not answer like a watchtower tower"
     finally:

@@ -28,7 +28,7 @@ CREDENTIAL_HINT = (
 )
 LOG_LEVELS = ("debug", "info", "warning", "error")
 STATE_VARIABLE = "STATE_DIRECTORY"
-"""Set by systemd where a unit has StateDirectory=; several are parted by colons."""
+"""Set by systemd for a unit with StateDirectory=. Several folders are separated by colons."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from agent.daemon import Agent  # noqa: PLC0415
 
     Agent(settings).run()
-    # Threads may hang in a tower that does not answer: nothing of theirs is worth waiting for.
+    # Threads may hang in a tower that does not answer: do not wait for them.
     sys.stdout.flush()
     logging.shutdown()
     os._exit(0)
 
 
 def parse(arguments: Sequence[str]) -> config.Settings:
-    """Return the settings; exits with status 2 and a sentence when something is wrong."""
+    """Return the settings; exits with status 2 and a message if something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
     file = ""
@@ -165,16 +165,31 @@ def add_options(command: argparse.ArgumentParser) -> None:
         type=tower_url,
         action=_Given,
         metavar="URL",
-        help=f"address of the tower; default: ${URL_VARIABLE}",
+        help=f"address of the tower (default: ${URL_VARIABLE})",
     )
-    add("--node", default=os.uname().nodename, type=node_name, help="default: the host's name")
-    add("--interval", default=config.DEFAULT_INTERVAL_S, type=interval, metavar="SECONDS")
-    add("--host", default=config.DEFAULT_METRICS_HOST, help="address of /metrics (%(default)s)")
+    add(
+        "--node",
+        default=os.uname().nodename,
+        type=node_name,
+        help="name of this node (default: the host's name)",
+    )
+    add(
+        "--interval",
+        default=config.DEFAULT_INTERVAL_S,
+        type=interval,
+        metavar="SECONDS",
+        help="seconds from one report to the next (default %(default)g)",
+    )
+    add(
+        "--host",
+        default=config.DEFAULT_METRICS_HOST,
+        help="address of /metrics (default %(default)s)",
+    )
     add(
         "--port",
         default=config.DEFAULT_PORT,
         type=port,
-        help="port of /metrics (%(default)s); 0 picks a free one",
+        help="port of /metrics, 0 for a free one (default %(default)s)",
     )
     add(
         "--match",
@@ -182,34 +197,51 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="append",
         type=match,
         metavar="KEY=VALUE",
-        help="watch only ranks with this in their environment; may be given several times",
+        help="watch only ranks with this in their environment; can be repeated",
     )
-    add("--token-file", default="", metavar="FILE", help=f"or ${FILE_VARIABLE}, ${VARIABLE}")
+    add(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help=f"file with a token (default: ${FILE_VARIABLE}; or a token in ${VARIABLE})",
+    )
     add(
         "--ca-file",
         default=os.environ.get(CA_VARIABLE, ""),
         metavar="FILE",
-        help=f"authorities to trust instead of the system's; or ${CA_VARIABLE}",
+        help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
     )
-    add("--insecure", action="store_true", help="send the token over plain http:// all the same")
-    add("--py-spy", type=tool, metavar="FILE", help="default: beside Python, or PATH")
-    add("--root", default="/", type=root, metavar="DIR", help="where the host's proc/ is")
+    add("--insecure", action="store_true", help="send the token over plain http:// anyway")
+    add(
+        "--py-spy",
+        type=tool,
+        metavar="FILE",
+        help="py-spy to use (default: beside Python, else from PATH)",
+    )
+    add(
+        "--root",
+        default="/",
+        type=root,
+        metavar="DIR",
+        help="folder with the proc/ of the host (default /)",
+    )
     add(
         "--spool-dir",
         default=state_directory(),
         metavar="DIR",
-        help=f"where dumps wait while the tower is away; default: ${STATE_VARIABLE}, else memory",
+        help="folder for dumps that the tower does not have yet "
+        f"(default: ${STATE_VARIABLE}, else memory)",
     )
     add(
         "--no-source",
         action="store_true",
-        help="read no source files; else the lines where loops begin go with the stacks",
+        help="read no source files; otherwise the line numbers of loops are sent with the stacks",
     )
-    add("--log-level", default="info", choices=LOG_LEVELS)
+    add("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
 
 
 def state_directory() -> str:
-    """Return the folder that systemd made for us, empty when there is none."""
+    """Return the folder that systemd made for us, empty without one."""
     return os.environ.get(STATE_VARIABLE, "").partition(":")[0]
 
 
@@ -225,7 +257,7 @@ def node_name(text: str) -> str:
     """Check `--node`."""
     if not text or len(text) > MAX_NAME or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed: give 1 to {MAX_NAME} printable characters"
+            f"invalid name of a node {text!r}: must be 1 to {MAX_NAME} printable characters"
         )
     return text
 
@@ -238,7 +270,7 @@ def interval(text: str) -> float:
         seconds = -1.0
     if not config.MIN_INTERVAL_S <= seconds <= config.MAX_INTERVAL_S:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed: give {config.MIN_INTERVAL_S:g} to "
+            f"invalid interval {text!r}: must be {config.MIN_INTERVAL_S:g} to "
             f"{config.MAX_INTERVAL_S:g} seconds"
         )
     return seconds
@@ -247,7 +279,7 @@ def interval(text: str) -> float:
 def port(text: str) -> int:
     """Check `--port`."""
     if not (text.isascii() and text.isdigit() and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: give 0 to 65535")
+        raise argparse.ArgumentTypeError(f"invalid port {text!r}: must be 0 to 65535")
     return int(text)
 
 
@@ -256,7 +288,7 @@ def match(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed: give KEY=VALUE, such as WATCHTOWER_JOB=llama-70b"
+            f"invalid match {text!r}: use KEY=VALUE, such as WATCHTOWER_JOB=llama-70b"
         )
     return name, value
 
@@ -264,7 +296,7 @@ def match(text: str) -> tuple[str, str]:
 def tool(text: str) -> str:
     """Check `--py-spy`."""
     if not os.access(text, os.X_OK) or os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: give a file that can be run")
+        raise argparse.ArgumentTypeError(f"invalid tool {text!r}: must be a file that can be run")
     return text
 
 
@@ -272,6 +304,6 @@ def root(text: str) -> str:
     """Check `--root`."""
     if not os.path.isdir(os.path.join(text, "proc")):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed: give a directory in which there is proc/"
+            f"invalid root {text!r}: must be a folder with proc/ in it"
         )
     return text

@@ -59,10 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except (ClientError, ConfigError, TokenError, TlsError, OSError) as error:
-        print(f"watchtower: {error}", file=sys.stderr)
+        print(f"watchtower: {_describe(error)}", file=sys.stderr)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _describe(error: Exception) -> str:
+    """Return what an error says, without the number of an error of the system."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"cannot open {str(error.filename)!r}: {error.strerror}"
+    return str(error)
 
 
 def make_parser() -> Parser:

@@ -17,7 +17,7 @@ from tests.synthesis.records import overwrite, remake, save_beside, silence
 from tests.synthesis.timeline import NEVER, Pace, pass_time
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.waiting.records import read_records
+from watchtower.core.diagnosis.waits.collective_logs import read_collective_logs
 
 SOME = examples(
     40,
@@ -149,19 +149,19 @@ def test_nor_of_one_whose_network_is_cut(name: str, way, seed: int):
 @given(seed=st.integers(0, 2**32), way=st.sampled_from(WAYS), cut=st.booleans())
 def test_who_has_called_all_that_others_wait_in_is_never_named(way, seed: int, cut: bool):
     case, _ = hang(random.Random(seed), way, cut=cut, staged=False)
-    records = read_records(case)
-    assume(records is not None)
+    logs = read_collective_logs(case)
+    assume(logs is not None)
     open_in: dict[str, int] = {}
-    for digests in records.of_rank.values():
-        for log in (records.logs[digest] for digest in digests):
+    for digests in logs.of_rank.values():
+        for log in (logs.by_digest[digest] for digest in digests):
             if log.called > log.completed:
                 open_in[log.group] = max(open_in.get(log.group, 0), log.completed + 1)
     come = {
         rank
-        for rank in records.of_rank
-        if (logs := list(records.logs_of(rank)))
-        and any(log.group in open_in for log in logs)
-        and all(log.called >= open_in.get(log.group, 0) for log in logs)
+        for rank in logs.of_rank
+        if (own := list(logs.logs_of(rank)))
+        and any(log.group in open_in for log in own)
+        and all(log.called >= open_in.get(log.group, 0) for log in own)
     }
     assert not come & set(names_of(case))
 

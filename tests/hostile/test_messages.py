@@ -310,7 +310,11 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         """Answers as something that only looks like a tower."""
 
         jobs = staticmethod(lambda: jobs)
-        list_jobs = staticmethod(lambda drills=False: {"items": jobs})
+        list_jobs = staticmethod(lambda drills: {"items": jobs})
+        agents = staticmethod(
+            lambda: {"items": [{"node": evil}], "connected": 1, "silent": 0, "rank_count": 0}
+        )
+        list_incidents = staticmethod(lambda job, limit, drills: {"items": []})
         verdict = staticmethod(lambda job: {"job": evil, "incident": evil})
         verdict_text = staticmethod(lambda job: evil)
         incident = staticmethod(
@@ -326,7 +330,7 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         )
         mutes = staticmethod(lambda: [{"job": evil, "until": evil, "reason": evil}])
 
-    for show in (asking.show_jobs, asking.show_incident):
+    for show in (asking.show_jobs, asking.show_incident, asking.show_incidents):
         for args.json in (False, True):
             show(NoTower, args)
     args.job = evil

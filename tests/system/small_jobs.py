@@ -51,7 +51,7 @@ class SmallJob:
 @contextlib.contextmanager
 def launched(program: str, folder: Path, *words: str, **environment: str) -> Iterator[SmallJob]:
     """Start tower, agent and ranks; on leaving all of them end."""
-    environment = Environment(
+    place = Environment(
         folder,
         nodes=1,
         interval_s=0.5,
@@ -60,7 +60,7 @@ def launched(program: str, folder: Path, *words: str, **environment: str) -> Ite
         start_deadline_s=60.0,
     )
     port = str(free_port())
-    with environment, contextlib.ExitStack() as stack:
+    with place, contextlib.ExitStack() as stack:
         for rank in range(RANKS):
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
@@ -81,4 +81,4 @@ def launched(program: str, folder: Path, *words: str, **environment: str) -> Ite
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield SmallJob(program, TowerClient(environment.tower_url))
+        yield SmallJob(program, TowerClient(place.tower_url))

@@ -140,7 +140,7 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
     labels = {"severity": "critical", "incident": "01A", "training_job": "llama-a"}
     description = (
         "Open since 2023-11-14 22:13:20 +0000 UTC. Details: watchtower incident 01A. "
-        "Acknowledge it: watchtower ack 01A --by NAME."
+        "Acknowledge it: watchtower ack 01A."
     )
     expected = [
         {
@@ -200,7 +200,7 @@ def alert(job: str, incident: str, shared: str, count: int) -> dict[str, Any]:
             "description": (
                 f"Open incidents with the same {shared}: {count}. "
                 f"Details: watchtower incident {incident}. "
-                f"Acknowledge it: watchtower ack {incident} --by NAME."
+                f"Acknowledge it: watchtower ack {incident}."
             ),
             "url": "",
         },

@@ -68,9 +68,9 @@ def test_a_replay_that_concludes_something_else_is_a_finding(file, exported, cap
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"case": None}, "its evidence was gone"),
+        ({"case": None}, "has no evidence"),
         ({"format": "watchtower-incident-9"}, "written by a newer watchtower"),
-        ({"verdict": 1}, "is no export of watchtower"),
+        ({"verdict": 1}, "is not an export of watchtower"),
     ],
 )
 def test_a_file_that_cannot_be_replayed_is_told(file, exported, capsys, change, said):
@@ -83,4 +83,4 @@ def test_what_is_no_json_is_told(tmp_path, capsys):
     (tmp_path / "x").write_bytes(b"\xff{")
     assert main(["replay", str(tmp_path / "x")]) == 2
     assert main(["replay", str(tmp_path / "absent")]) == 2
-    assert "is no export" in capsys.readouterr().err
+    assert "is not an export" in capsys.readouterr().err

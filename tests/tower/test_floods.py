@@ -187,7 +187,7 @@ def test_a_case_is_the_store_s_once_its_incident_is_open(tell):
         assert stored.evidence is not None
         await sim.step(30)
         assert sim.status == "healthy"
-        assert sim.live.droppable_bytes == 0
+        assert sim.live.diagnoses.droppable_bytes == 0
 
     tell(story)
 

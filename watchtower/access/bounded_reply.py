@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Bytes of status line and headers. A tower sends 200 bytes, and proxies add a few hundred."""
+MAX_HEAD_BYTES = 32 * 1024
+"""Bytes of status line and headers. A tower sends 200 bytes, and proxies add a few hundred. The
+limit is less than the longest line that http.client reads, so that the error is always the same."""
 
 FRAMES = 8
 """A chunked body may need this many times its own size on the connection."""

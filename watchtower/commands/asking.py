@@ -35,7 +35,7 @@ URGENT_FIRST = (
 IN_TROUBLE = ("hung", "suspect", "slow", "monitoring_lost")
 
 MAX_VERDICTS = 5
-"""Shown at once; more jobs in trouble at a time have one reason, `watchtower jobs` lists them."""
+"""Shown at once. More jobs in trouble probably have one cause; `watchtower jobs` lists them."""
 
 MAX_NAMED = 20
 

@@ -1,6 +1,6 @@
 """Asks a tower over HTTP, as any bot could. The standard library is enough for that.
 
-The connection is that of `watchtower.access`, with a person's patience.
+The connection is that of `watchtower.access`, with the limits of a command.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from watchtower.access.tower_connection import (
 )
 
 TIMEOUT_S = 10.0
-"""A tower answers in milliseconds; one that does not for this long is not well."""
+"""A tower answers in milliseconds. After this time without an answer it has failed."""
 
 REPLY_S = 60.0
 """For a whole reply, however slowly it drips: the largest one at 10 Mbit/s."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Above the largest job view; a server that sends more is no tower."""
+"""Larger than the largest answer about a job. A server that sends more is not a tower."""
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "muted_until", "detail")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
-"""Fields that lists of a tower have, and the JSON of another service has not."""
+"""Fields by which a list of a tower differs from the JSON of another service."""
 
 
 class ClientError(Exception):
-    """The tower could not be asked, or refused; the message says why and what to do."""
+    """The tower did not answer, or refused; the message has the reason and what to do."""
 
 
 class NotFoundError(ClientError):

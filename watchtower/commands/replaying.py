@@ -10,6 +10,7 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.commands.client import ClientError
+from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.core.case import CASE_SCHEMA
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.verdict_text import render_text
@@ -18,13 +19,13 @@ from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Verdict
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Above the export of the largest job; a larger file is something else."""
+"""Larger than the export of the largest job."""
 
 _BUNDLES = msgspec.json.Decoder(Bundle)
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Print the verdict as it was and as it is now; 1 when they name other ranks or causes."""
+    """Print both verdicts; return 1 if they name other ranks or causes."""
     bundle = read_bundle(args.file)
     now = diagnose_again(bundle)
     if args.json:
@@ -32,17 +33,19 @@ def replay(args: argparse.Namespace) -> int:
     else:
         print(f"then, by watchtower {bundle.watchtower}:\n\n{render_text(bundle.verdict)}")
         print(f"now, by watchtower {__version__}:\n\n{render_text(now)}", end="")
-    return 0 if _names(bundle.verdict) == _names(now) else 1
+    return DONE if _names(bundle.verdict) == _names(now) else TROUBLE
 
 
 def read_bundle(path: Path) -> Bundle:
     """Read an export. Raises ClientError, OSError."""
     if path.stat().st_size > MAX_BYTES:
-        raise ClientError(f"{path} has more than {MAX_BYTES} bytes: it is no export of watchtower")
+        raise ClientError(
+            f"{path} has more than {MAX_BYTES} bytes: it is not an export of watchtower"
+        )
     try:
         bundle = _BUNDLES.decode(path.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ClientError(f"{path} is no export of watchtower: {error}") from None
+        raise ClientError(f"{path} is not an export of watchtower: {error}") from None
     schema = bundle.case.schema if bundle.case else 0
     if bundle.format != BUNDLE_FORMAT or schema > CASE_SCHEMA:
         raise ClientError(f"{path} was written by a newer watchtower: replay it with that release")
@@ -52,7 +55,7 @@ def read_bundle(path: Path) -> Bundle:
 def diagnose_again(bundle: Bundle) -> Verdict:
     """Diagnose the case of an export. Raises ClientError when it has none."""
     if bundle.case is None:
-        raise ClientError(f"incident {bundle.id} was exported when its evidence was gone already")
+        raise ClientError(f"incident {bundle.id} has no evidence: it was deleted before the export")
     then = bundle.verdict
     now = diagnosed_verdict(bundle.job, bundle.generation, then.status, diagnose(bundle.case), 0)
     return replace(

@@ -134,9 +134,10 @@ class Effects:
     async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
+        earlier = live.diagnoses.earlier
         try:
             result = await run_diagnosis(
-                self._runner, job.name, job.sharer, job.founder, take, live.earlier, again=again
+                self._runner, job.name, job.sharer, job.founder, take, earlier, again=again
             )
         finally:
             live.is_diagnosing = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
@@ -16,16 +16,16 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.store.values import Incident
 from watchtower.tower.clock import make_id, rfc3339
+from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import (
-    add_entry,
     closed_verdict,
     diagnosed_verdict,
     list_aftermath,
     plain_verdict,
     read_aftermath,
 )
-from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict
 
 CASES, PAUSES = "cases of", "pauses of"
 """What is kept of a job besides its ranks, in the account of bytes."""
@@ -45,10 +45,7 @@ class LiveJob:
     context: StallContext = StallContext()
     incident: Incident | None = None
     """The open incident, else the latest one of this generation."""
-    evidence: bytes | None = None
-    """Case of the latest diagnosis, as JSON."""
-    earlier: bytes | None = None
-    """Evidence that the tower's last run left with an open incident."""
+    diagnoses: DiagnosisHistory = field(default_factory=DiagnosisHistory)
     stored_losses: Mapping[int, Loss] = field(default_factory=dict)
     """Losses that the tower's last run listed in the open incident."""
     resumed_at: float | None = None
@@ -57,7 +54,6 @@ class LiveJob:
     """When an accused rank was first seen to step although the incident is open."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
-    diagnosed_at: float = 0.0
     is_diagnosing: bool = False
     is_asked_again: bool = False
     """Evidence came in while a diagnosis was under way."""
@@ -70,33 +66,11 @@ class LiveJob:
     remembered_step_s: float = 0.0
     """The typical step that was stored with it."""
     remembered_at: float = float("-inf")
-    _history: tuple[VerdictEntry, ...] = ()
-    """Every verdict of the present suspicion, or of the incident that it became."""
-    _history_of: tuple[float, float, bool] | None = None
-    """What `question` was when that suspicion began."""
-    _result: DiagnosisResult | None = None
-    """The latest diagnosis, while it does not stand."""
-    _diagnosed_at: float = 0.0
 
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
         """Start to watch a generation."""
         return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
-
-    @property
-    def droppable_bytes(self) -> int:
-        """Bytes of the cases that it keeps."""
-        return sum(map(len, {id(case): case for case in self._cases()}.values()))
-
-    def drop(self, excess: int) -> None:
-        """Drop its cases. An incident that opens with this diagnosis has none."""
-        self.evidence = self.earlier = None
-        if self._result is not None:
-            self._result = replace(self._result, evidence=None)
-
-    def _cases(self) -> Iterator[bytes]:
-        made = self._result.evidence if self._result else None
-        return filter(None, (self.evidence, self.earlier, made))
 
     @property
     def current_incident(self) -> Incident | None:
@@ -128,8 +102,7 @@ class LiveJob:
             ranks=frozenset(suspect.rank for suspect in verdict.suspects),
         )
         self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), opening, now)
-        self.evidence = self.earlier = incident.evidence
-        self._history, self._history_of = incident.verdicts, self.question()
+        self.diagnoses.resume(incident, self.question())
         self.stored_losses = read_aftermath(verdict.aftermath, now - wall)
         self.resumed_at = now
 
@@ -143,7 +116,7 @@ class LiveJob:
             self.resumed_at = None
         return self.resumed_at is None
 
-    def question(self) -> tuple[float, float, bool]:
+    def question(self) -> Question:
         """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
         wait_counts = self.watch.wait_counts
         slow_since = wait_counts.since if wait_counts else 0.0
@@ -152,7 +125,7 @@ class LiveJob:
     def note_condition(self, kind: Kind, now: float) -> None:
         """Remember since when the job is over, or out of sight; drop what no incident will need."""
         if self.watch.status in CLEAR:
-            self.evidence = self._result = None
+            self.diagnoses.drop_unused()
         self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
 
@@ -191,30 +164,20 @@ class LiveJob:
     def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
         """Give the watch a diagnosis. It is kept with its case and its time once it stands."""
         effects = self.watch.take_diagnosis(result.diagnosis, now)
-        self._result, self._diagnosed_at = result, wall
-        self._adopt()
+        self.diagnoses.take(result, wall)
+        self.diagnoses.adopt(self.watch.diagnosis, self.question())
         return effects
 
     def take_losses(self, losses: Mapping[int, Loss], gen: Generation, now: float) -> list[Effect]:
         """Give the watch the ranks lost since the incident opened."""
         is_over = all(record.vitals.rank in losses for record in gen.live())
         effects = self.watch.take_losses(losses, len(gen.ranks), is_over, now)
-        self._adopt()
+        self.diagnoses.adopt(self.watch.diagnosis, self.question())
         return effects
-
-    def _adopt(self) -> None:
-        result = self._result
-        if result is None or self.watch.diagnosis is not result.diagnosis:
-            return
-        if self._history_of != self.question():
-            self._history, self._history_of = (), self.question()
-        self.evidence, self.diagnosed_at = result.evidence, self._diagnosed_at
-        self._history = add_entry(self._history, result.diagnosis, self._diagnosed_at)
-        self._result = None
 
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
         verdict = diagnosed_verdict(
-            self.name, self.generation, status, diagnosis, self.diagnosed_at
+            self.name, self.generation, status, diagnosis, self.diagnoses.diagnosed_at
         )
         verdict = self._with_stall_age(verdict, now)
         patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
@@ -243,10 +206,11 @@ class LiveJob:
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
-            verdicts=self._history,
-            evidence=self.evidence,
+            verdicts=self.diagnoses.verdicts,
+            evidence=self.diagnoses.hand_over_evidence(),
         )
-        return self._hand_over(incident)
+        self.incident = replace(incident, evidence=None)  # the store has it
+        return incident
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
         """Bring the open incident up to date; its evidence only if its diagnosis changed."""
@@ -264,20 +228,15 @@ class LiveJob:
             )
         verdict = self._with_stall_age(verdict, now)
         is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
-        return self._hand_over(
-            replace(
-                incident,
-                verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
-                verdicts=self._history,
-                updated_at=wall,
-                evidence=None if is_same else self.evidence,
-            )
+        evidence = self.diagnoses.hand_over_evidence()
+        self.incident = replace(
+            incident,
+            verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
+            verdicts=self.diagnoses.verdicts,
+            updated_at=wall,
+            evidence=None,
         )
-
-    def _hand_over(self, incident: Incident) -> Incident:
-        """Return an incident to store. Its case is the store's from now on."""
-        self.incident, self.evidence = replace(incident, evidence=None), None
-        return incident
+        return replace(self.incident, evidence=None if is_same else evidence)
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
         """Close the open incident as recovered or ended. Its verdict stays."""
@@ -288,7 +247,7 @@ class LiveJob:
         stalled_for_s = verdict.stalled_for_s + max(0.0, wall - incident.updated_at)
         verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
         self.incident = close(replace(incident, verdict=verdict), status, wall)
-        self.earlier = None
+        self.diagnoses.drop_earlier()
         return self.incident
 
     def _aftermath(self, now: float, wall: float) -> tuple[Aftermath, ...]:

@@ -228,7 +228,7 @@ class Tower:
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
         live.note_condition(condition.kind, now)
-        self.fleet.count_kept(CASES, job.name, live)
+        self.fleet.count_kept(CASES, job.name, live.diagnoses)
         if gen.is_paced or condition.kind is Kind.CHANGING:
             self.store_writer.remember(job, live)
 

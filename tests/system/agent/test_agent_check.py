@@ -38,7 +38,7 @@ def test_where_nothing_is_limited_it_succeeds(tower: RecordingTower, tmp_path: P
         pytest.skip("this user or machine is limited: run it as root with py-spy")
     code, said = check("--tower", tower.url, "--spool-dir", str(tmp_path))
     assert code == 0, said
-    assert said["ok  tower"] == f"{tower.url} takes reports and asks for no token"
+    assert said["ok  tower"] == f"{tower.url} accepts reports without a token"
     assert said["ok  spool"] == f"{tmp_path}/dumps can be made in {tmp_path}"
     assert list(tmp_path.iterdir()) == []
     assert "py-spy 0." in said["ok  Python stacks"]
@@ -99,11 +99,11 @@ def test_certificate_token_and_scope_are_those_of_a_run(tmp_path: Path) -> None:
         code, said = check(*trusting, *readers)
         assert code == 1
         assert said["!!  tower"] == (
-            f"{tower.url} takes no reports: HTTP 403 this call needs a token for agent, "
+            f"{tower.url} accepts no reports: HTTP 403 this call needs a token for agent, "
             "but the token is for reader"
         )
         said = check(*trusting, *agents)[1]
-        assert said["ok  tower"] == f"{tower.url} takes reports with this token"
+        assert said["ok  tower"] == f"{tower.url} accepts reports with this token"
 
 
 def test_a_py_spy_that_gives_nothing_is_said_although_it_has_a_version(

@@ -173,7 +173,7 @@ def test_tokens_are_rotated_without_a_restart(place, tmp_path):
 
 def test_a_certificate_of_an_unknown_authority_is_refused_in_words(place, ask):
     status, _, err = ask("jobs", "--token-file", place.reader_token, ca="")
-    assert status == 2
+    assert status == 3
     assert "signed by an authority that is not trusted here" in err
     assert "--ca-file" in err
     with pytest.raises(TowerError, match="authority that is not trusted") as raised:
@@ -184,7 +184,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused_in_words(place, ask):
 def test_the_name_in_the_certificate_is_checked(place, ask):
     other = place.tower.url.replace("127.0.0.1", "localhost")
     status, _, err = ask("jobs", "--token-file", place.reader_token, url=other)
-    assert status == 2
+    assert status == 3
     assert "the tower's certificate is for another name" in err
     with pytest.raises(TowerError, match="for another name"):
         post(place, place.agent_token, url=other)
@@ -193,9 +193,9 @@ def test_the_name_in_the_certificate_is_checked(place, ask):
 def test_http_against_tls_is_told(place, ask):
     plain = place.tower.url.replace("https", "http")
     status, _, err = ask("jobs", url=plain)
-    assert status == 2
+    assert status == 3
     assert "if it uses TLS, use https://" in err
-    with pytest.raises(TowerError, match="does it want https://"):
+    with pytest.raises(TowerError, match="if it uses TLS, use https://"):
         post(place, place.agent_token, url=plain)
 
 
@@ -203,7 +203,7 @@ def test_tls_against_http_is_told(place, ask, tmp_path):
     with running_tower(tmp_path) as tower:
         secure = tower.url.replace("http", "https")
         status, _, err = ask("jobs", url=secure)
-        assert status == 2
+        assert status == 3
         assert "the server does not use TLS" in err
         with pytest.raises(TowerError, match="the server does not use TLS"):
             post(place, place.agent_token, url=secure)

@@ -39,7 +39,7 @@ SCATTERED = Doubt(0.6, "the others are at several lines of one function: one may
 MANY_ELSEWHERE = Doubt(CANDIDATE, "more ranks are elsewhere than wait")
 COARSE = Doubt(0.8, "what the rank does there is not known")
 PAIR = Doubt(0.6, "of two ranks, either may be in a call that the other never makes")
-NO_ANSWER = Doubt(CANDIDATE, "the rank did not answer: it is one of those that may be the cause")
+NO_ANSWER = Doubt(CANDIDATE, "the rank did not answer: what it does is not known")
 FED_BY_PROCESS = Doubt(0.8, "no frame shows that it loads a batch: a queue of processes is empty")
 GIL_INSIDE_CALL = Doubt(0.6, "its main thread is inside a collective and may wait for others, too")
 
@@ -55,24 +55,31 @@ CONNECTION_LOST_AMONG_OTHERS = Doubt(CANDIDATE, "a connection error, and others 
 LEFT_AFTERWARDS = Doubt(0.75, "no rank waits any more: it may be an untidy end of the job")
 MOST_LEFT = Doubt(CANDIDATE, "more ranks have exited than wait for them")
 AGENT_ALONE = Doubt(0.92, "only the agent may have ended while a rank of its node hung")
-NODE_DOUBTED = Doubt(CANDIDATE, "the job went on without that node, or another rank holds it up")
-ALL_BLOCKED = Doubt(CANDIDATE, "all ranks are blocked, on several nodes: what they share is")
+NODE_LEFT_EARLIER = Doubt(CANDIDATE, "the job still made steps after the node fell silent")
+OTHERS_ELSEWHERE = Doubt(CANDIDATE, "a rank that answers is elsewhere: it may hold up the job")
+ALL_BLOCKED = Doubt(
+    CANDIDATE, "all ranks are blocked, on several nodes: the cause is what they share"
+)
 
 # Of ranks in different calls
 LINES_ALONE = Doubt(0.75, "without collective logs, only the lines show which calls differ")
-LINES_MAY_FIT = Doubt(CANDIDATE, "without collective logs: these lines may be calls that fit")
+LINES_MAY_FIT = Doubt(
+    CANDIDATE, "without collective logs, these lines may be calls that fit together"
+)
 CONDITION_UNKNOWN = Doubt(0.8, "no source shows whether a loop ended or a condition held")
 EVEN_SPLIT = Doubt(CANDIDATE, "as many ranks differ as do not")
 LOGS_MISSING = Doubt(CANDIDATE, "some members of these groups have no collective log")
 BOTH_AHEAD = Doubt(CANDIDATE, "both ends of the exchange look ahead of each other")
 CYCLE_UNPROVEN = Doubt(CANDIDATE, "some ranks of the cycle may have come: they have no logs")
 MIXED_CYCLE = Doubt(0.55, "a call left out or made twice closes the same cycle")
-ONE_OF_CYCLE = Doubt(0.55, "one rank may have called the wrong group, and the others none")
+ONE_OF_CYCLE = Doubt(0.55, "one rank alone may have called the wrong group; which one is not known")
 
 # Of jobs without a laggard
 SAME_LINE = Doubt(0.7, "without collective logs, a rank may be in this line in another iteration")
 SOME_LEFT = Doubt(0.7, "some ranks have left the call: the others may wait for something else")
-NO_LAGGARD_UNSURE = Doubt(CANDIDATE, "a call may not have begun on one rank, or fit the others'")
+CALL_QUEUED = Doubt(CANDIDATE, "the call may not have begun on some rank: this is not recorded")
+COUNTS_APART = Doubt(CANDIDATE, "some ranks are several calls further: they may count other calls")
+ROOTS_MAY_DIFFER = Doubt(CANDIDATE, "ranks that pass different roots would wait like this, too")
 
 # Of slow jobs
 ONE_OF_TWO = Doubt(0.7, "of two ranks, one always waits less")

@@ -8,7 +8,6 @@ from typing import Any
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
-from watchtower.core.diagnosis.majority import are_scattered
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import (
@@ -19,7 +18,7 @@ from watchtower.core.diagnosis.reasons import (
     step_reason,
     thread_reasons,
 )
-from watchtower.core.diagnosis.waiting.doubts import find_awaited
+from watchtower.core.diagnosis.waits.majority import are_scattered
 from watchtower.wire.verdict import Cause
 
 MAX_LEAD_STEPS = 1
@@ -63,7 +62,7 @@ def accuse_elsewhere(
 
 def are_awaited(picture: Picture, suspects: Sequence[Position]) -> bool:
     """Return whether collective logs show of each that others wait for it, and for no other."""
-    sure = find_awaited(picture.graph)
+    sure = picture.graph.certain_sinks if picture.graph else frozenset[int]()
     return bool(suspects) and all(item.rank in sure for item in suspects)
 
 
@@ -123,9 +122,9 @@ def _all_go_on(picture: Picture, suspects: Sequence[Position], *, proven: bool) 
     Dumps are not taken at one moment. In a job that is slow every rank is at another place in its
     second dump, and those that happen to be in a collective wait for no rank in particular.
     """
-    records, waiting = picture.records, picture.waiting
+    logs, waiting = picture.collective_logs, picture.waiting
     moved = any(_went_on(item) for item in suspects)
-    advancing = records.advancing if records is not None else frozenset[int]()
+    advancing = logs.advancing if logs is not None else frozenset[int]()
     is_kept = picture.graph is not None and bool(picture.graph.ends)
     if (moved or not is_kept) and all(item.rank in advancing for item in picture.live):
         return True

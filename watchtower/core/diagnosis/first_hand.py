@@ -19,7 +19,7 @@ from watchtower.core.diagnosis.deaths import (
     find_sent_together,
 )
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.positions import Positions
+from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind
 
 STRENGTH = {

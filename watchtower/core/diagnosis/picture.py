@@ -5,23 +5,19 @@ It is the one argument of a rule. Deaths, splits and the odd rank are computed o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 from watchtower.core.case import Case
-from watchtower.core.diagnosis.comm_threads import find_comm_threads
 from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.core.diagnosis.first_hand import find_first_hand
-from watchtower.core.diagnosis.gave_up import find_gave_up
-from watchtower.core.diagnosis.majority import find_majority
-from watchtower.core.diagnosis.position import Place, Position, take_position
-from watchtower.core.diagnosis.waiting.alone import Alone, find_alone
-from watchtower.core.diagnosis.waiting.doubts import Suspicion, weigh_suspicion
-from watchtower.core.diagnosis.waiting.placing import graph_of, place_by_records
-from watchtower.core.diagnosis.waiting.positions import Positions
-from watchtower.core.diagnosis.waiting.records import read_records
-from watchtower.core.diagnosis.waiting.splits import Split, find_split
-from watchtower.core.diagnosis.waiting.transfers import MissingSend, find_missing_sends
+from watchtower.core.diagnosis.position import Position, take_position
+from watchtower.core.diagnosis.waits.gave_up import GAVE_UP
+from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
+from watchtower.core.diagnosis.waits.mismatches import Split, find_split
+from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
+from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
+from watchtower.core.diagnosis.waits.sources import find_waits
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.threads import index_stacks
 
@@ -36,25 +32,21 @@ class Picture(Positions):
         Of ranks with collective logs only those that others wait for: a rank that is elsewhere and
         holds up no other is no suspect. Without those that may as well wait for one of the rest.
         """
-        return self._suspicion.chosen
+        return self._sinks.chosen
 
     @cached_property
     def secondary(self) -> tuple[Position, ...]:
         """Ranks elsewhere that may wait for one of `sinks` in a call that nothing shows."""
-        return self._suspicion.overshadowed
+        return self._sinks.secondary
 
     @cached_property
     def uncertain(self) -> frozenset[int]:
         """Ranks elsewhere of which something speaks against that the others wait for them."""
-        return self._suspicion.doubted
+        return self._sinks.uncertain
 
     @cached_property
-    def _suspicion(self) -> Suspicion:
-        elsewhere = self.at(Place.ELSEWHERE)
-        if self.graph is not None and self.records is not None and self.graph.ends:
-            known, sinks = self.records.of_rank, self.graph.sinks
-            elsewhere = tuple(i for i in elsewhere if i.rank in sinks or i.rank not in known)
-        return weigh_suspicion(elsewhere, self.by_rank, self.records, self.graph)
+    def _sinks(self) -> Sinks:
+        return find_sinks(self)
 
     @property
     def is_suspended(self) -> bool:
@@ -90,12 +82,12 @@ class Picture(Positions):
     @cached_property
     def gave_up(self) -> tuple[Position, ...]:
         """Ranks that waited in this stall until they, or their launcher, gave up."""
-        return find_gave_up(self)
+        return self.shown_by(GAVE_UP)
 
     @cached_property
-    def odd_rank(self) -> Alone | None:
-        """The rank that alone differs from those in its cycle."""
-        return find_alone(self)
+    def odd_rank(self) -> OddRank | None:
+        """The one rank that differs from the others in its cycle."""
+        return find_odd_rank(self)
 
     @cached_property
     def split(self) -> Split | None:
@@ -109,27 +101,7 @@ class Picture(Positions):
 
 
 def take_picture(case: Case) -> Picture:
-    """Read every rank; where no frame names a collective, presume that a majority waits."""
+    """Read every rank, and ask every source which ranks wait."""
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_position(case, evidence, stacks) for evidence in case.ranks}
-    comm_threads = find_comm_threads(by_rank.values(), stacks)
-    if comm_threads:
-        by_rank = {
-            item.rank: take_position(case, item, stacks, comm_threads) for item in case.ranks
-        }
-    records = read_records(case)
-    graph = graph_of(by_rank, records) if records else None
-    if records and graph:
-        by_rank = place_by_records(by_rank, records, graph)
-    picture = Picture(case, by_rank, records, graph, comm_threads, stacks)
-    if picture.waiting:
-        return picture
-    return _presume(picture, find_majority(picture.live))
-
-
-def _presume(picture: Picture, majority: frozenset[int]) -> Picture:
-    by_rank = {
-        rank: replace(item, place=Place.CALL_UNKNOWN) if rank in majority else item
-        for rank, item in picture.by_rank.items()
-    }
-    return replace(picture, by_rank=by_rank)
+    return find_waits(Picture(case, by_rank, stacks=stacks))

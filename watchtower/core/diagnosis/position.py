@@ -1,11 +1,12 @@
 """The position of one rank: what its evidence says about where it is.
 
 A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no rule may
-treat it as innocent. A lower step accuses nobody: neighbours in a ring stall one step earlier.
+treat it as innocent. A lower step accuses no rank: neighbours in a ring stall one step earlier.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -113,30 +114,30 @@ class Position:
 
     @property
     def asleep(self) -> bool:
-        """Tell whether its main thread waits in the kernel."""
+        """Return whether its main thread waits in the kernel."""
         return self.state in ASLEEP and not self.active
 
     @property
     def is_frozen(self) -> bool:
-        """Tell whether its cgroup keeps it from running."""
+        """Return whether its cgroup keeps it from running."""
         return self.wait.wait_class == FROZEN
 
     @property
     def spins(self) -> bool:
-        """Tell whether its main thread computes without a pause, as far as every look shows."""
+        """Return whether its main thread computes without a pause, as far as every look shows."""
         if self.asleep:
             return False
         return uses_a_core(self.evidence.movement, always_runs=self.always_runs)
 
     @property
     def always_runs(self) -> bool:
-        """Tell whether every look finds its main thread running, or ready to run."""
+        """Return whether every look finds its main thread running, or ready to run."""
         states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
         return all(state is ProcessState.RUNNING for state in states)
 
     @property
     def may_busy_wait(self) -> bool:
-        """Tell whether it may be waiting although it uses CPU: one thread spins at one unchanged
+        """Return whether it may be waiting although it uses CPU: one thread spins at one unchanged
         line, and no data moves. MPI polls like this, and a long computation in C looks the same.
         """
         movement = self.evidence.movement
@@ -146,7 +147,7 @@ class Position:
 
     @property
     def is_motionless(self) -> bool:
-        """Tell whether nothing of it moves. On a crowded machine a rank that computes hardly uses
+        """Return whether nothing of it moves. On a crowded machine a rank that computes hardly uses
         CPU, but it is not asleep.
         """
         runs = self.active or self.state is ProcessState.RUNNING
@@ -161,12 +162,12 @@ class Position:
 
     @property
     def unchanged(self) -> bool:
-        """Tell whether two dumps show it at the same place."""
+        """Return whether two dumps show it at the same place."""
         return self.shape is Shape.SAME or (self.shape is Shape.NEAR and self.asleep)
 
     @property
     def live(self) -> bool:
-        """Tell whether its process is there."""
+        """Return whether its process is there."""
         return self.place in LIVE_PLACES or (
             self.place is Place.UNSEEN and self.evidence.presence is Presence.LIVE
         )
@@ -179,7 +180,7 @@ class Position:
 
     @property
     def has_bad_loss(self) -> bool:
-        """Tell whether its training loop reported a NaN or infinite loss."""
+        """Return whether its training loop reported a NaN or infinite loss."""
         return self.evidence.beat is not None and self.evidence.beat.loss_is_bad
 
     @property
@@ -196,7 +197,7 @@ class Position:
 def take_position(
     case: Case,
     evidence: RankEvidence,
-    stacks: dict[str, KnownStack],
+    stacks: Mapping[str, KnownStack],
     comm_threads: CommThreads | None = None,
 ) -> Position:
     """Read one rank by itself; `comm_threads` are threads known to make the job's collectives."""

@@ -8,10 +8,15 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Kind, Reason
 from watchtower.core.diagnosis.bystanders import find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}
 """Two equal stacks show a rank that stays; one stack may have caught it on its way."""
+
+LOG_WEIGHT = 0.85
+"""Collective logs count what was entered; only the private state of the library may be wrong."""
+
+CALLED_WEIGHT = 0.5
+"""The library logs that a call was made, not that it has begun; or some members have no logs."""
 
 KERNEL_WEIGHT = 0.4
 """A main thread asleep in a call that fits the stack."""
@@ -78,7 +83,7 @@ def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Rea
         if given == MAX_PATHS:
             break
         if accused.intersection(end.ranks) and (path := picture.graph.path_to(end)):
-            weight = RECORD_WEIGHT if end.certain else UNSURE_WEIGHT
+            weight = LOG_WEIGHT if end.certain else CALLED_WEIGHT
             ranks = {rank for rank, _ in path}.union(end.ranks)
             yield Reason(Kind.PATH, weight, tuple(sorted(ranks)), (path, end))
             given += 1
@@ -90,18 +95,18 @@ def _called_beside(picture: Picture, suspects: Sequence[Position]) -> Iterator[R
 
     A thread that died or never called leaves nothing but its count.
     """
-    if picture.comm_threads is None or picture.graph is None or picture.records is None:
+    if picture.comm_threads is None or picture.graph is None or picture.collective_logs is None:
         return
     for item in suspects[:MAX_PATHS]:
         kept = (p for p in picture.graph.points if item.rank in p.missing and p.group)
         point = next(kept, None)
         if point is None or point.group is None:
             continue
-        log = picture.records.log_of(item.rank, point.group.id)
+        log = picture.collective_logs.log_of(item.rank, point.group.id)
         if log is not None:
             ranks = (*point.waiting, item.rank)
             about = (picture.comm_threads, point, item.rank, log.called)
-            yield Reason(Kind.CALLED_BESIDE, RECORD_WEIGHT, ranks, about)
+            yield Reason(Kind.CALLED_BESIDE, LOG_WEIGHT, ranks, about)
 
 
 def thread_reasons(picture: Picture, position: Position) -> Iterator[Reason]:

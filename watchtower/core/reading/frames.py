@@ -70,7 +70,7 @@ class FramePattern:
     """It is a library that runs the user's code for this very purpose."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
-        """Tell whether each condition given by the entry holds."""
+        """Return whether each condition given by the entry holds."""
         return (
             (self.library is None or self.library == library)
             and (self.function is None or self.function.matches(function))
@@ -122,12 +122,12 @@ PATTERNS = tuple(_read_pattern(entry) for entry in read_facts("frame_classes")["
 
 
 def last_component(function: str) -> str:
-    """Give the bare name: `outer.<locals>.ShardReader.__next__` is `__next__`."""
+    """Return the bare name: `outer.<locals>.ShardReader.__next__` is `__next__`."""
     return function.rpartition(".")[2]
 
 
 def name_line(frame: Frame) -> str:
-    """Give file and line as people write them: "data.py:88"."""
+    """Return file and line as people write them: "data.py:88"."""
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
@@ -245,6 +245,6 @@ def _find_called(
 
 
 def describe_place(frames: tuple[Frame, ...]) -> str | None:
-    """Give where a stack is, as a verdict shows it: "data.py:88 in __next__"; null when empty."""
+    """Return where a stack is, as a verdict shows it: "data.py:88 in __next__"; null when empty."""
     reading = read_stack(frames)
     return None if reading is None else reading.where

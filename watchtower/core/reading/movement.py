@@ -18,7 +18,7 @@ BUSY_CORES = 0.5
 """CPU use at which a process is working rather than waiting with some background threads."""
 
 FULL_CORE = 0.8
-"""CPU use that one spinning thread has when nobody competes for its core."""
+"""CPU use that one spinning thread has when no other thread competes for its core."""
 
 ONE_THREAD_CORES = 1.5
 """CPU use that one spinning thread stays below, whatever its idle helpers use: more is work."""

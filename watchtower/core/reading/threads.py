@@ -107,7 +107,7 @@ def _find_comm_thread(
 
 
 def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
-    """Tell whether a thread other than the one that trains waits in a collective."""
+    """Return whether a thread other than the one that trains waits in a collective."""
     return any(
         class_of(other, stacks) in WAITING_CLASSES
         for other in dump.threads
@@ -116,17 +116,17 @@ def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownS
 
 
 def functions_of(known: KnownStack) -> tuple[Function, ...]:
-    """Give the user's own functions of a stack, innermost first."""
+    """Return the user's own functions of a stack, innermost first."""
     return tuple((frame.function, frame.file) for frame in known.own)
 
 
 def root_of(known: KnownStack) -> Function | None:
-    """Give the outermost of the user's own functions, null where there is none."""
+    """Return the outermost of the user's own functions, null where there is none."""
     return (known.own[-1].function, known.own[-1].file) if known.own else None
 
 
 def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
-    """Give the class of a thread's stack, NONE without one."""
+    """Return the class of a thread's stack, NONE without one."""
     known = stacks.get(thread.digest)
     return known.frame_class if known else FrameClass.NONE
 
@@ -136,7 +136,7 @@ def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> boo
 
 
 def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
-    """Tell whether Python did not start the thread."""
+    """Return whether Python did not start the thread."""
     root = stacks[thread.digest].stack.frames[-1]
     return not last_component(root.function).startswith("_bootstrap")
 

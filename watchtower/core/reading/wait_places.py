@@ -82,7 +82,7 @@ def find_called(frames: tuple[Frame, ...]) -> WaitPlace | None:
 
 
 def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
-    """Give the frames below the user's innermost one, innermost first."""
+    """Return the frames below the user's innermost one, innermost first."""
     for frame in frames:
         if not frame.library:
             return

@@ -8,12 +8,11 @@ from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.reasons import stack_reason
-from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.crossings import has_many_orders
-from watchtower.core.diagnosis.waiting.cut_ranks import find_cut_ranks
-from watchtower.core.diagnosis.waiting.graph import End, EndKind
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
+from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, stack_reason
+from watchtower.core.diagnosis.waits.callsites import site_of
+from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
+from watchtower.core.diagnosis.waits.divergent_rank import has_many_orders
+from watchtower.core.diagnosis.waits.graph import End, EndKind
 from watchtower.wire.verdict import Cause
 
 MAX_QUOTED = 4
@@ -34,9 +33,9 @@ def find(picture: Picture) -> Accusation | None:
     if not cycles or picture.missing_sends:
         return None
     cycle = cycles[0]
-    breakers = find_cut_ranks(cycle)
+    breakers = find_cycle_breakers(cycle)
     suspects = tuple(picture.by_rank[rank] for rank in breakers or cycle.ranks)
-    weight = RECORD_WEIGHT if cycle.certain else UNSURE_WEIGHT
+    weight = LOG_WEIGHT if cycle.certain else CALLED_WEIGHT
     reasons = [Reason(Kind.CYCLE, weight, cycle.ranks, cycle)]
     for item in suspects[:MAX_QUOTED]:
         reasons += stack_reason(item)
@@ -67,6 +66,6 @@ def _may_be_one(picture: Picture, cycle: End, breakers: Sequence[int]) -> bool:
     """
     if len(breakers) <= SHORT_CYCLE or cycle.points[0].group is None:
         return False
-    assert picture.records is not None
+    assert picture.collective_logs is not None
     sites = {site_of(picture.by_rank[rank]) for rank in breakers}
-    return len(sites) > 1 and not has_many_orders(picture.records, cycle, breakers)
+    return len(sites) > 1 and not has_many_orders(picture.collective_logs, cycle, breakers)

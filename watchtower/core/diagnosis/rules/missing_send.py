@@ -5,9 +5,8 @@ from __future__ import annotations
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.reasons import stack_reason
-from watchtower.core.diagnosis.waiting.splits import Ground
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT
+from watchtower.core.diagnosis.reasons import LOG_WEIGHT, stack_reason
+from watchtower.core.diagnosis.waits.mismatches import Ground
 from watchtower.wire.verdict import Cause
 
 AHEAD_WEIGHT = 0.5
@@ -18,7 +17,7 @@ def find(picture: Picture) -> Accusation | None:
     """Accuse the senders that are past a message which is still waited for."""
     missing = picture.missing_sends
     split = picture.split if missing else None
-    if not missing or (split is not None and split.ground is Ground.RECORDS):
+    if not missing or (split is not None and split.ground is Ground.COLLECTIVE_LOGS):
         return None  # or the messages are not sent because a rank is in another call
     most = max(len(each.reasons) for each in missing)
     missing = tuple(each for each in missing if len(each.reasons) == most)
@@ -27,7 +26,7 @@ def find(picture: Picture) -> Accusation | None:
     reasons: list[Reason] = []
     for each in missing:
         pair = (each.sender, each.receiver)
-        reasons.append(Reason(Kind.MESSAGE, RECORD_WEIGHT, pair, each))
+        reasons.append(Reason(Kind.MESSAGE, LOG_WEIGHT, pair, each))
         reasons.append(Reason(Kind.AHEAD, AHEAD_WEIGHT, (each.sender,), each))
     for rank in (missing[0].sender, missing[0].receiver):
         reasons += stack_reason(picture.by_rank[rank])

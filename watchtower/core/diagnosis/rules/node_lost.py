@@ -49,13 +49,15 @@ def find(picture: Picture) -> Accusation | None:
     together = tuple(node for node in lost if node.with_the_job)
     accused = together or lost
     suspects = tuple(item for node in accused for item in node.ranks)
-    is_doubtful = not together or any(item not in suspects for item in picture.sinks)
+    why_not = [doubts.AGENT_ALONE] if together else [doubts.NODE_LEFT_EARLIER]
+    if any(item not in suspects for item in picture.sinks):
+        why_not.append(doubts.OTHERS_ELSEWHERE)
     return Accusation(
         cause=Cause.NODE_LOST,
         tier=Tier.CANNOT_ANSWER,
         suspects=suspects,
         reasons=(*map(_fell_silent, accused), *peers_reason(picture, suspects)),
-        doubts=(doubts.NODE_DOUBTED if is_doubtful else doubts.AGENT_ALONE,),
+        doubts=tuple(why_not),
         advice=("is_node_up", "check_agent"),
         about=accused,
     )

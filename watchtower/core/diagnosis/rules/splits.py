@@ -10,10 +10,9 @@ from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.reasons import ranks_of, stack_reason
-from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.splits import Ground, Split, is_meeting
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
+from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, stack_reason
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.mismatches import Ground, Split, is_meeting
 from watchtower.wire.verdict import Cause
 
 LINE_WEIGHT = LOOP_WEIGHT = ODD_WEIGHT = 0.6
@@ -34,15 +33,15 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
     split = picture.split
     if split is None or split.cause is not cause:
         return None
-    few, by_logs = ranks_of(split.few), split.ground is Ground.RECORDS
+    few, by_logs = ranks_of(split.few), split.ground is Ground.COLLECTIVE_LOGS
     if by_logs:
-        weight = RECORD_WEIGHT if split.certain else UNSURE_WEIGHT
+        weight = LOG_WEIGHT if split.certain else CALLED_WEIGHT
         reasons = [Reason(Kind.OTHER_CALL, weight, few, split)]
     else:
         reasons = [Reason(Kind.OTHER_LINE, LINE_WEIGHT, few, split)]
     if split.order in LOOP_ORDERS:
         reasons.append(Reason(Kind.LOOP, LOOP_WEIGHT, few, split))
-    if split.off:
+    if split.reason:
         reasons.append(Reason(Kind.ODD, ODD_WEIGHT, few, split))
     for item in (*split.few[:MAX_QUOTED], split.many[0]):
         reasons += stack_reason(item)

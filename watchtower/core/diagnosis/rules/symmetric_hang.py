@@ -13,12 +13,11 @@ from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.reasons import ranks_of
-from watchtower.core.diagnosis.waiting.callsites import site_of
-from watchtower.core.diagnosis.waiting.graph import EndKind
-from watchtower.core.diagnosis.waiting.points import WaitPoint
-from watchtower.core.diagnosis.waiting.records import Records
-from watchtower.core.diagnosis.waiting.wording import RECORD_WEIGHT, UNSURE_WEIGHT
+from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of
+from watchtower.core.diagnosis.waits.callsites import site_of
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -60,20 +59,24 @@ def _has_other_reason(position: Position) -> bool:
 
 def _find_by_logs(picture: Picture) -> Accusation | None:
     assert picture.graph is not None
-    assert picture.records is not None
+    assert picture.collective_logs is not None
     ends = picture.graph.ends
-    if any(end.kind is not EndKind.POINT for end in ends) or picture.records.advancing:
+    if any(end.kind is not EndKind.POINT for end in ends) or picture.collective_logs.advancing:
         return None
     if len(picture.graph.blocked_in) < len(picture.live):
         return None
     # A call that is only queued may have not begun on one device: then that one is the laggard.
     certain = all(end.certain for end in ends)
     points = [point for end in ends for point in end.points if point.group is not None]
-    left, ahead = _find_left(picture.records, points)
-    why_not = [doubts.SOME_LEFT] if left else []
-    if not certain or ahead > ONE_CALL or any(_may_differ_in_root(p, left) for p in points):
-        why_not = [doubts.NO_LAGGARD_UNSURE]
-    weight = RECORD_WEIGHT if certain else UNSURE_WEIGHT
+    left, ahead = _find_left(picture.collective_logs, points)
+    possible = (
+        (doubts.SOME_LEFT, bool(left)),
+        (doubts.CALL_QUEUED, not certain),
+        (doubts.COUNTS_APART, ahead > ONE_CALL),
+        (doubts.ROOTS_MAY_DIFFER, any(_may_differ_in_root(p, left) for p in points)),
+    )
+    why_not = [doubt for doubt, holds in possible if holds]
+    weight = LOG_WEIGHT if certain else CALLED_WEIGHT
     about = (ends[0].points[0], certain, left)
     entered = Reason(Kind.ALL_ENTERED, weight, ends[0].ranks, about)
     has_root = any(point.operation in SENT_BY_ROOT | TAKEN_BY_ROOT for point in points)
@@ -103,14 +106,14 @@ def _may_differ_in_root(point: WaitPoint, left: Sequence[int]) -> bool:
     return point.operation in TAKEN_BY_ROOT
 
 
-def _find_left(records: Records, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
+def _find_left(logs: CollectiveLogs, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
     """Find ranks for which a call is over that others are still in, and how many calls ago."""
     left: set[int] = set()
     ahead = 0
     for point in points:
         assert point.group is not None
-        for digest, ranks in records.in_group[point.group.id].items():
-            beyond = records.logs[digest].completed - point.number + 1
+        for digest, ranks in logs.in_group[point.group.id].items():
+            beyond = logs.by_digest[digest].completed - point.number + 1
             if beyond > 0:
                 left.update(ranks)
                 ahead = max(ahead, beyond)

@@ -10,8 +10,8 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waiting.splits import Split
-from watchtower.core.diagnosis.waiting.wording import name_point
+from watchtower.core.diagnosis.waits.mismatches import Split
+from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
@@ -269,7 +269,7 @@ def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
         f"waits in {clean(split.few_call, 120)}{say_at(position)} while "
         f"{count_ranks(len(others))} {verb} in {clean(split.many_call, 120)}{say_at(others[0])}"
         f"{at}, for {say_duration(position.age_s)}{say_loop(split.order)}"
-        f"{f'; {split.off}' if split.off else ''}"
+        f"{f'; {split.reason}' if split.reason else ''}"
     )
 
 

@@ -12,11 +12,10 @@ from watchtower.core.diagnosis.lingering import Lingering
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.rules.node_lost import LostNode
-from watchtower.core.diagnosis.waiting.graph import End
-from watchtower.core.diagnosis.waiting.points import PointKind, WaitPoint
-from watchtower.core.diagnosis.waiting.splits import Split
-from watchtower.core.diagnosis.waiting.transfers import MissingSend
-from watchtower.core.diagnosis.waiting.wording import describe_group, name_point
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.messages import MissingSend
+from watchtower.core.diagnosis.waits.mismatches import Split
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.writer.endings import (
     say_aftermath_in_order,
     say_ending,
@@ -265,7 +264,7 @@ def _say_node(picture: Picture, lost: LostNode) -> str:
 
 
 def _say_odd(_: Picture, split: Split) -> str:
-    return f"{name_ranks(item.rank for item in split.few)}: {split.off}"
+    return f"{name_ranks(item.rank for item in split.few)}: {split.reason}"
 
 
 def _say_loop(_: Picture, split: Split) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from watchtower.core.diagnosis.bystanders import Bystander, Worker, find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waiting.callsites import Order
-from watchtower.core.diagnosis.waiting.graph import End
-from watchtower.core.diagnosis.waiting.wording import name_point
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.core.reading.frames import (
     WAITING_CLASSES,

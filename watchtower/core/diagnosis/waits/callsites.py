@@ -1,0 +1,90 @@
+"""Compares where two ranks wait in the same program: before, after, in the same loop or past it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.frames import last_component, name_line
+from watchtower.wire.stacks import Frame
+
+Site = tuple[Frame, ...]
+"""Frames that lead to a call, outermost first, without the call itself."""
+
+
+class Order(Enum):
+    """Where one call site lies, seen from another."""
+
+    LEFT_LOOP = "left the loop"
+    """Behind a loop that the other is still in."""
+    IN_LOOP = "in the loop"
+    """In a loop that the other has left."""
+    SAME_LOOP = "same loop"
+    STRAIGHT = "straight"
+    """No loop lies around or between them."""
+    SAME_LINE = "same line"
+    LATER = "later"
+    """Further down. Whether a loop lies between is unknown, because the source could not be
+    read."""
+    EARLIER = "earlier"
+    UNKNOWN = "unknown"
+    """No function that both are in."""
+
+
+def site_of(position: Position) -> Site:
+    """Return the frames that lead to the call a rank waits in."""
+    if position.stack is None or position.reading is None:
+        return ()
+    frames = position.stack.frames
+    what, at = position.reading.what, position.reading.what_at
+    for index in range(len(frames) - 1, -1, -1):
+        if last_component(frames[index].function) == what and name_line(frames[index]) == at:
+            return frames[:index:-1]
+    return frames[::-1]
+
+
+def compare_sites(one: Site, other: Site) -> Order:
+    """Return where `one` lies, seen from `other`."""
+    fork = _find_fork(one, other)
+    if fork is None:
+        return Order.SAME_LINE if one and other and _is_same(one[0], other[0]) else Order.UNKNOWN
+    mine, theirs = one[fork], other[fork]
+    if not (mine.has_source and theirs.has_source):
+        return Order.LATER if mine.line > theirs.line else Order.EARLIER
+    around = _loops_in(one[:fork]) + len(set(mine.loops) & set(theirs.loops))
+    if _has_left(mine, theirs, other[fork + 1 :], around):
+        return Order.LEFT_LOOP
+    if _has_left(theirs, mine, one[fork + 1 :], around):
+        return Order.IN_LOOP
+    return Order.SAME_LOOP if around else Order.STRAIGHT
+
+
+def _find_fork(one: Site, other: Site) -> int | None:
+    """Find the innermost function that both are in, at different lines."""
+    for index, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if not _is_same(mine, theirs):
+            return None
+        if mine.line != theirs.line:
+            return index
+    return None
+
+
+def _is_same(mine: Frame, theirs: Frame) -> bool:
+    return (mine.function, mine.file) == (theirs.function, theirs.file)
+
+
+def _has_left(mine: Frame, theirs: Frame, below: Site, around: int) -> bool:
+    """Return whether `mine` lies behind a loop that the other is in, or that is in its callees.
+
+    In a callee, a loop whose own lines make the collective call (over parameters or buckets)
+    is part of one step where a loop lies around both; the loop over steps calls functions.
+    """
+    if any(mine.line > line for line in set(theirs.loops) - set(mine.loops)):
+        return True
+    own = [frame for frame in below if not frame.library]
+    return mine.line > theirs.line and _loops_in(own[:-1] if around else own) > 0
+
+
+def _loops_in(frames: Iterable[Frame]) -> int:
+    return sum(len(frame.loops) for frame in frames)

@@ -1,0 +1,197 @@
+"""Finds the rank of a cycle whose call counts break the chain (see `call_counts`).
+
+The candidates are compared with three sets of ranks, one after the other. The first comparison in
+which some candidate breaks the chain decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from watchtower.core.diagnosis.waits.call_counts import (
+    RECEIVE,
+    SEND,
+    CallCounts,
+    Relation,
+    Role,
+    are_comparable,
+    count_calls,
+    count_calls_and_messages,
+    differences,
+    exchange_messages,
+    find_agreed,
+    find_break,
+    role_of,
+)
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.graph import End, WaitGraph
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group
+from watchtower.core.text import join_words
+
+LEAST_BREAKS = 2
+"""If only two ranks break the chain beside each other, either may be the one."""
+
+Pair = tuple[int, int]
+"""A candidate, and a rank with which it does not fit into one chain."""
+
+
+def find_divergent_ranks(
+    logs: CollectiveLogs, graph: WaitGraph, end: End, candidates: Sequence[int]
+) -> Mapping[int, str]:
+    """Return the candidates that break the chain, each with a clause that says how.
+
+    The clause is such as "it has made 81 calls in its groups of 2 ranks, ...".
+    """
+    for found in (
+        _compare_at_points(logs, graph, candidates),
+        _compare_in_groups(logs, end, candidates),
+        _compare_with_all(logs, end, candidates),
+    ):
+        reasons: dict[int, str] = {}
+        for rank, reason in found:
+            reasons.setdefault(rank, reason)
+        if reasons:
+            return reasons
+    return {}
+
+
+def has_many_orders(logs: CollectiveLogs, end: End, candidates: Sequence[int]) -> bool:
+    """Return whether no single rank breaks the chain: two ranks or more call groups in an order of
+    their own.
+    """
+    pairs = _find_incomparable(_count_in_cycle(logs, end), candidates)
+    return bool(pairs) and not _in_all(pairs, candidates)
+
+
+def _compare_at_points(
+    logs: CollectiveLogs, graph: WaitGraph, candidates: Sequence[int]
+) -> Iterator[tuple[int, str]]:
+    """Compare candidates with other ranks that are in the call they are in, or have not come to."""
+    suspected = set(candidates)
+    for point in graph.points:
+        if point.kind is not PointKind.COLLECTIVE:
+            continue
+        there = suspected.intersection(point.waiting)
+        late = suspected.intersection(point.missing)
+        others = [rank for rank in point.waiting if rank not in suspected]
+        if not others or not (there or late):
+            continue
+        usual = find_agreed([count_calls(logs, rank) for rank in others])
+        for rank in sorted(there | late):
+            relation = Relation.BEHIND if rank in late else Relation.SAME
+            if broken := find_break(count_calls(logs, rank), usual, relation):
+                role, by = broken
+                yield rank, _say_at_point(role, usual[role], by, point)
+
+
+def _compare_in_groups(
+    logs: CollectiveLogs, end: End, candidates: Sequence[int]
+) -> Iterator[tuple[int, str]]:
+    """Compare candidates with the other ranks of each group in the cycle, wherever they are."""
+    groups = {point.group.id: point.group for point in end.points if point.group is not None}
+    for group in groups.values():
+        members = set(group.members)
+        if exchange_messages(logs, members):
+            continue
+        others = [rank for rank in end.ranks if rank in members and rank not in candidates]
+        counts = [count_calls_and_messages(logs, rank) for rank in others]
+        for rank in candidates:
+            own = count_calls_and_messages(logs, rank) if rank in members else {}
+            for other, theirs in zip(others, counts, strict=True):
+                if own.keys() != theirs.keys():
+                    continue
+                if broken := find_break(own, theirs, Relation.UNKNOWN):
+                    yield rank, _say_beside(*broken, other)
+                    break
+
+
+def _compare_with_all(
+    logs: CollectiveLogs, end: End, candidates: Sequence[int]
+) -> Iterator[tuple[int, str]]:
+    """Compare each candidate with every rank, and take the one without which the chain holds.
+
+    A rank that reduced over its tensor parallel group where the others use the data parallel one is
+    ahead of several ranks in the first and behind them in the second. Those fit together. If two
+    sets of ranks call the groups in different orders, many pairs of ranks do not.
+    """
+    counts = _count_in_cycle(logs, end)
+    pairs = _find_incomparable(counts, candidates)
+    for rank in _in_all(pairs, candidates):
+        others = [other for one, other in pairs if one == rank]
+        by_one_call = all(
+            find_break(counts[rank], counts[other], Relation.UNKNOWN) for other in others
+        )
+        if len(others) >= LEAST_BREAKS and by_one_call:
+            yield rank, _say_beside_all(logs, counts, rank, others)
+            return
+
+
+def _count_in_cycle(logs: CollectiveLogs, end: End) -> dict[int, CallCounts]:
+    """Count the calls of all ranks in the groups of a cycle; none if they exchange messages."""
+    groups = {point.group.id: point.group for point in end.points if point.group is not None}
+    members = {rank for group in groups.values() for rank in group.members}
+    if exchange_messages(logs, members):
+        return {}
+    return {rank: count_calls(logs, rank) for rank in sorted(members)}
+
+
+def _find_incomparable(
+    counts: Mapping[int, CallCounts], candidates: Collection[int]
+) -> tuple[Pair, ...]:
+    """Return each candidate with each rank that it does not fit with; two candidates twice."""
+    return tuple(
+        (one, other)
+        for one in candidates
+        if one in counts
+        for other, theirs in counts.items()
+        if not are_comparable(counts[one], theirs)
+    )
+
+
+def _in_all(pairs: Sequence[Pair], candidates: Sequence[int]) -> list[int]:
+    """Return the candidates that are part of every pair; none without any pair."""
+    if not pairs:
+        return []
+    return [rank for rank in candidates if all(rank in pair for pair in pairs)]
+
+
+def _say_at_point(role: Role, usual: int, by: int, point: WaitPoint) -> str:
+    assert point.group is not None
+    return (
+        f"it has made {usual + by} calls in its groups of {role[1]} ranks, others at number "
+        f"{point.number} of the group of {len(point.group.members)} ranks {usual}"
+    )
+
+
+def _say_beside(role: Role, by: int, other: int) -> str:
+    is_message = role[0] in (SEND, RECEIVE)
+    what = role[0] if is_message else f"call in its groups of {role[1]} ranks"
+    more, fewer = ("more", "fewer") if by > 0 else ("fewer", "more")
+    return f"it has made one {what} {more} than rank {other}, and {fewer} of the rest"
+
+
+def _say_beside_all(
+    logs: CollectiveLogs, counts: Mapping[int, CallCounts], rank: int, others: Sequence[int]
+) -> str:
+    """Compare the rank with the one whose counts are nearest."""
+    nearest = min(
+        others,
+        key=lambda other: (
+            sum(abs(by) for _, by in differences(counts[rank], counts[other])),
+            other,
+        ),
+    )
+    differing = list(differences(counts[rank], counts[nearest]))
+    more = [_say_calls(logs, rank, role, by, "more") for role, by in differing if by > 0]
+    fewer = [_say_calls(logs, rank, role, -by, "fewer") for role, by in differing if by < 0]
+    return (
+        f"it has made {join_words(more)}, and {join_words(fewer)}, than rank {nearest} in its own;"
+        " no others differ both ways"
+    )
+
+
+def _say_calls(logs: CollectiveLogs, rank: int, role: Role, count: int, how: str) -> str:
+    groups = (logs.groups[log.group] for log in logs.logs_of(rank))
+    own = [group for group in groups if role_of(group) == role]
+    where = describe_group(own[0]) if len(own) == 1 else f"its groups of {role[1]} ranks"
+    return f"{count} {'call' if count == 1 else 'calls'} {how} in {where}"

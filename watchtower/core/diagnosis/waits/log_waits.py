@@ -1,0 +1,95 @@
+"""Source of waits: collective logs. They correct what stacks show.
+
+A stack shows the name of a call, a collective log what was entered. DDP's all_reduce has no Python
+frame, a hook may hang inside backward, and a wrapper may be called barrier and do something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
+from watchtower.core.diagnosis.waits.graph import WaitGraph, build_wait_graph
+from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, MAY_BE_THE_CALL
+from watchtower.core.diagnosis.waits.positions import Known
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
+
+BUSY_ELSEWHERE = frozenset(
+    {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}
+)
+"""A rank whose innermost purpose is one of these does not wait for a collective there, even while
+one that it started earlier is still under way. The name of a function alone is not enough: it must
+be in a known library's file, or the kernel must show a wait that is not for other ranks."""
+
+ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
+
+COLLECTIVE_LOG = "collective log"
+
+
+def find_waits_in_logs(positions: Known) -> Known:
+    """Build the graph of collective logs, and place the ranks by what they have entered."""
+    logs = read_collective_logs(positions.case)
+    if logs is None:
+        return positions
+    graph = _build_graph(positions.by_rank, logs)
+    by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
+    found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)
+    return found.with_edge(COLLECTIVE_LOG, graph.blocked_in)
+
+
+def _build_graph(by_rank: Mapping[int, Position], logs: CollectiveLogs) -> WaitGraph:
+    items = by_rank.values()
+    return build_wait_graph(
+        logs,
+        elsewhere=[item.rank for item in items if _is_elsewhere(item)],
+        absent=[item.rank for item in items if item.place in ABSENT],
+    )
+
+
+def _place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Position:
+    place = _find_place(position, logs, graph)
+    if position.rank in graph.certain_sinks and _is_in_unknown_call(position, logs):
+        place = Place.ELSEWHERE
+    return position if place is position.place else replace(position, place=place)
+
+
+def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Place:
+    place = position.place
+    if place in ABSENT or position.rank not in logs.of_rank:
+        return place
+    if position.rank in graph.blocked_in:
+        return Place.INSIDE
+    if position.rank in graph.sinks and position.frame_class not in WAITING_CLASSES:
+        return Place.ELSEWHERE
+    return place
+
+
+def _is_elsewhere(position: Position) -> bool:
+    if position.place in ABSENT:
+        return True
+    if position.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(position):
+        return True
+    if position.is_waited_beside and position.frame_class not in MAY_BE_THE_CALL:
+        return True  # the open call is that of the other thread
+    computes = position.active or position.spins
+    return position.place is Place.ELSEWHERE and (computes or not position.asleep)
+
+
+def _rests_on_names_alone(position: Position) -> bool:
+    """Return whether only names of functions show its work: they may belong to a wrapper."""
+    if position.reading is not None and position.reading.by_library:
+        return False
+    return not position.asleep or position.wait.wait_class in MAY_BE_FOR_RANKS
+
+
+def _is_in_unknown_call(position: Position, logs: CollectiveLogs) -> bool:
+    """Return whether it stays in a call that waits and that no log knows: a monitored barrier, a
+    receive that was begun before, a call of another library. The other ranks do wait for it.
+    """
+    if position.frame_class is not FrameClass.COLLECTIVE or not position.unchanged:
+        return False
+    last = position.last_dump
+    has_log = last is not None and last.collectives is not None and not last.collectives.failure
+    return has_log and position.place is Place.INSIDE and position.rank in logs.of_rank

@@ -1,0 +1,98 @@
+"""Finds the rank that has left out a message which another rank still waits for.
+
+Both wait then, often for each other: the receiver for the message, the sender for an answer to it,
+or in a collective after it. The counts of blocking sends and receives show which of them broke the
+exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_candidates
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.ranksets import name_ranks
+from watchtower.wire.collectives import PeerTransfers
+
+MAX_LEAD = 4
+"""Messages that a stage may have taken more than it has passed on. One that has taken far more gets
+several for each that it sends: its counts show nothing of the message that is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSend:
+    """A message that was never sent although its sender has gone on."""
+
+    sender: int
+    receiver: int
+    number: int
+    """The receiver waits for the sender's message of this number."""
+    reasons: tuple[str, ...]
+    """What shows that the sender has gone on, as clauses about it."""
+
+
+def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[MissingSend, ...]:
+    """Find the messages that a rank of a cycle waits for and whose sender has gone on."""
+    logs = positions.collective_logs
+    if positions.graph is None or logs is None:
+        return ()
+    if odd_rank is not None and odd_rank.order in (Order.LEFT_LOOP, Order.IN_LOOP):
+        return ()  # it sends no more because its loop is over
+    found = []
+    for end, candidates in find_candidates(positions.graph):
+        for point in end.points:
+            if not _may_be_left_out(logs, point, candidates):
+                continue
+            sender, receiver = point.missing[0], point.waiting[0]
+            reasons = tuple(_find_reasons(positions, logs, end.points, point))
+            if reasons:
+                found.append(MissingSend(sender, receiver, point.number, reasons))
+    return tuple(found)
+
+
+def _may_be_left_out(logs: CollectiveLogs, point: WaitPoint, candidates: Sequence[int]) -> bool:
+    """Return whether the sender of a message that is waited for may have left it out."""
+    if point.kind is not PointKind.RECEIVE or not point.missing:
+        return False
+    sender, receiver = point.missing[0], point.waiting[0]
+    # If the receiver asks for one message more than its exchange has, the sender owes it nothing.
+    asks_for_more = _is_ahead(logs.transfers_with(receiver, sender))
+    return not asks_for_more and (not candidates or sender in candidates)
+
+
+def _is_ahead(row: PeerTransfers | None) -> bool:
+    """Return whether a rank has begun more receives than an exchange by turns allows.
+
+    A rank that answers comes to its next receive first. A rank that opens has sent before.
+    """
+    if row is None or not row.sends_begun:
+        return False
+    return row.receives_begun - row.sends_begun > (0 if row.opened_by_send else 1)
+
+
+def _find_reasons(
+    positions: Positions, logs: CollectiveLogs, points: tuple[WaitPoint, ...], point: WaitPoint
+) -> Iterator[str]:
+    sender, receiver, number = point.missing[0], point.waiting[0], point.number
+    row = logs.transfers_with(sender, receiver)
+    if row is not None and _is_ahead(row):
+        yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
+    for other in logs.transfers.get(sender, ()):
+        if other.peer not in (receiver, -1) and not other.opened_by_send:
+            # One more than it has passed on: it may be in a collective between the two.
+            if number < other.receives_done <= number + MAX_LEAD:
+                yield f"it has received {other.receives_done} from {name_ranks([other.peer])}"
+            break
+    for other_point in points:
+        # Only a call that the receiver comes to as well shows that its sender is past the message.
+        waits = sender in other_point.waiting and receiver in other_point.missing
+        if waits and other_point.group is not None:
+            yield f"it waits in {other_point.operation or 'a collective'}"
+            break
+    ahead, behind = positions.by_rank[sender].step, positions.by_rank[receiver].step
+    if ahead is not None and behind is not None and ahead > behind:
+        yield f"it is at step {ahead}, {name_ranks([receiver])} at {behind}"

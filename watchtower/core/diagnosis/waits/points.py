@@ -1,0 +1,223 @@
+"""Wait points: collectives and messages that ranks are blocked in, and the ranks that are missing.
+
+A rank has come to a point, has not come, or it is unknown. It is unknown where the counts of the
+rank cannot cover the call: then it is not certain that this rank holds up others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Group
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.collective_log import (
+    Entered,
+    find_open_call,
+    has_entered,
+    record_of,
+)
+from watchtower.core.text import clean
+from watchtower.wire.bounds import MAX_PEERS
+from watchtower.wire.collectives import ANY_PEER, PeerTransfers
+
+UNCOUNTED = -1
+"""How often a peer called is not known."""
+
+MAX_OPEN = 8
+"""Wait points of one group. Its ranks are in one or two calls. More calls are made up by a process,
+and each costs as much as the group has members."""
+
+
+MAX_MEMBERS = 6
+"""Members of a group that are listed beside its name."""
+
+
+class PointKind(Enum):
+    """What a wait point is about."""
+
+    COLLECTIVE = "collective"
+    RECEIVE = "receive"
+    """A receiver waits for the sender's message."""
+    SEND = "send"
+    """A sender waits for its receiver to take the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPoint:
+    """Something that ranks are blocked in, and the ranks that have not come to it."""
+
+    kind: PointKind
+    number: int
+    operation: str
+    waiting: tuple[int, ...]
+    missing: tuple[int, ...]
+    """Ranks that are known not to have entered."""
+    unknown: tuple[int, ...]
+    """Ranks of which it is unknown whether they have."""
+    group: Group | None = None
+    """Null for messages between two ranks."""
+    certain: bool = True
+    """The ranks that wait are known to have entered, not only to have called."""
+
+    @property
+    def held_up_by(self) -> tuple[int, ...]:
+        """Ranks it waits for: the missing ones; if there are none, the unknown ones."""
+        return self.missing or self.unknown
+
+
+def collective_points(
+    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int]
+) -> Iterator[WaitPoint]:
+    """Yield the points of all collectives that some rank is blocked in.
+
+    `free` ranks are not blocked in any call, `absent` ranks cannot enter any.
+    """
+    for name, by_log in logs.in_group.items():
+        group = logs.groups[name]
+        opened: dict[int, list[str]] = {}
+        for digest in by_log:
+            number = find_open_call(logs.by_digest[digest])
+            if number is not None:
+                opened.setdefault(number, []).append(digest)
+        silent: tuple[int, ...] | None = None
+        waits = {
+            number: [r for digest in digests for r in by_log[digest] if r not in free]
+            for number, digests in opened.items()
+        }
+        for number in _most_waited(waits):
+            waiting = waits[number]
+            if silent is None:
+                heard = {rank for ranks in by_log.values() for rank in ranks}
+                silent = tuple(rank for rank in group.members if rank not in heard)
+            yield _collective_point(logs, group, number, waiting, silent, absent)
+
+
+def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return at most MAX_OPEN numbers, those that most ranks wait in, in ascending order."""
+    numbers = [number for number, ranks in waits.items() if ranks]
+    return sorted(sorted(numbers, key=lambda number: (-len(waits[number]), number))[:MAX_OPEN])
+
+
+def _collective_point(
+    logs: CollectiveLogs,
+    group: Group,
+    number: int,
+    waiting: Sequence[int],
+    silent: Sequence[int],
+    absent: frozenset[int],
+) -> WaitPoint:
+    missing: list[int] = []
+    unknown: list[int] = []
+    there = frozenset(waiting)
+    certain, operation = True, ""
+    for digest, ranks in logs.in_group[group.id].items():
+        log = logs.by_digest[digest]
+        entered = has_entered(log, number)
+        if ranks[0] in there or there.intersection(ranks):
+            operation = operation or record_of(log, number).operation
+            certain = certain and entered is Entered.YES
+        if entered is Entered.NO:
+            missing += ranks
+        elif entered is Entered.UNKNOWN:
+            unknown += [rank for rank in ranks if rank not in there]
+    for rank in silent:
+        (missing if rank in absent else unknown).append(rank)
+    return WaitPoint(
+        kind=PointKind.COLLECTIVE,
+        number=number,
+        operation=operation,
+        waiting=tuple(sorted(waiting)),
+        missing=tuple(sorted(missing)),
+        unknown=tuple(sorted(unknown)),
+        group=group,
+        certain=certain,
+    )
+
+
+def transfer_points(
+    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int]
+) -> Iterator[WaitPoint]:
+    """Yield the points of all messages that some rank is blocked in; ranks as above."""
+    for rank, rows in logs.transfers.items():
+        if rank in free:
+            continue
+        for row in rows:
+            if row.peer < 0:
+                continue
+            if row.receives_begun > row.receives_done:
+                came = _count_sends(logs, row, rank)
+                yield _transfer_point(
+                    PointKind.RECEIVE, "recv", rank, row.peer, row.receives_begun, came, absent
+                )
+            if row.sends_begun > row.sends_done:
+                came = _count_receives(logs, row, rank)
+                yield _transfer_point(
+                    PointKind.SEND, "send", rank, row.peer, row.sends_begun, came, absent
+                )
+
+
+def _count_sends(logs: CollectiveLogs, row: PeerTransfers, rank: int) -> int:
+    """Count the sends of a row's peer to `rank`; UNCOUNTED when its counts cannot be all of them.
+
+    Only blocking calls are counted. A rank that has received more than its peer counts as sent was
+    served by another kind of send, and its next message may come that way too.
+    """
+    rows = logs.transfers.get(row.peer, ())
+    theirs = logs.transfers_with(row.peer, rank)
+    if not any(each.sends_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
+        return UNCOUNTED
+    count = theirs.sends_begun if theirs else 0
+    return UNCOUNTED if count < row.receives_done else count
+
+
+def _count_receives(logs: CollectiveLogs, row: PeerTransfers, rank: int) -> int:
+    """Count the receives of a row's peer from `rank`, UNCOUNTED as for sends.
+
+    A receive from any peer may be one from `rank`.
+    """
+    rows = logs.transfers.get(row.peer, ())
+    theirs = logs.transfers_with(row.peer, rank)
+    if any(each.peer == ANY_PEER and each.receives_begun for each in rows):
+        return UNCOUNTED
+    if not any(each.receives_begun for each in rows) or (theirs is None and len(rows) >= MAX_PEERS):
+        return UNCOUNTED
+    count = theirs.receives_begun if theirs else 0
+    return UNCOUNTED if count < row.sends_done else count
+
+
+def _transfer_point(
+    kind: PointKind,
+    operation: str,
+    rank: int,
+    peer: int,
+    number: int,
+    came: int,
+    absent: frozenset[int],
+) -> WaitPoint:
+    """Return the point of one message; `came` counts the calls of the peer."""
+    known = came != UNCOUNTED or peer in absent
+    return WaitPoint(
+        kind=kind,
+        number=number,
+        operation=operation,
+        waiting=(rank,),
+        missing=(peer,) if known and came < number else (),
+        unknown=() if known else (peer,),
+    )
+
+
+def describe_group(group: Group) -> str:
+    """Return "group tensor_parallel (ranks 2-3)"."""
+    ranks = name_ranks(group.members) if len(group.members) <= MAX_MEMBERS else ""
+    size = ranks or f"{len(group.members)} ranks"
+    name = clean(group.name, 40)
+    return f"group {name} ({size})" if name else f"the group of {size}"
+
+
+def name_point(point: WaitPoint) -> str:
+    """Return "all_reduce number 41 of group tensor_parallel (ranks 2-3)", or "recv number 41"."""
+    operation = clean(point.operation, 60) or "collective"
+    where = "" if point.group is None else f" of {describe_group(point.group)}"
+    return f"{operation} number {point.number}{where}"

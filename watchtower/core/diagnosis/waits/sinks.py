@@ -1,0 +1,157 @@
+"""The sinks: ranks outside of all calls, at which the waiting of the others may end.
+
+Some of them may not be at fault although others wait for them. A wait in C shows only the line that
+makes it (see `hidden_waits`), so such a rank may itself wait for another one: not for a member of
+the group that waits for it, but for a stage before it, with which it shares none of these groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph
+from watchtower.core.diagnosis.waits.hidden_waits import HIDES_ANY_CALL, MAY_SPIN, WAITS_IN_C
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.diagnosis.waits.positions import Positions
+from watchtower.core.diagnosis.waits.progress import find_without_fault
+from watchtower.core.reading.frames import FrameClass
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Ranks elsewhere that the others may wait for, by how sure that is."""
+
+    chosen: tuple[Position, ...]
+    """Those to accuse."""
+    secondary: tuple[Position, ...] = ()
+    """Those that may wait for one of the chosen, in a call that nothing shows."""
+    uncertain: frozenset[int] = frozenset()
+    """Ranks of both that must not be accused with confidence: they may not hold up the others."""
+
+
+def find_sinks(positions: Positions) -> Sinks:
+    """Find the ranks elsewhere that the others may wait for.
+
+    Of ranks with collective logs only those that the graph shows: a rank that is elsewhere and
+    holds up no other is not suspected.
+    """
+    elsewhere = positions.at(Place.ELSEWHERE)
+    graph, logs = positions.graph, positions.collective_logs
+    if graph is None or logs is None:
+        return Sinks(elsewhere)
+    if graph.ends:
+        known, sinks = logs.of_rank, graph.sinks
+        elsewhere = tuple(i for i in elsewhere if i.rank in sinks or i.rank not in known)
+    return _weigh(elsewhere, positions.by_rank, logs, graph)
+
+
+def _weigh(
+    behind: Sequence[Position],
+    by_rank: Mapping[int, Position],
+    logs: CollectiveLogs,
+    graph: WaitGraph,
+) -> Sinks:
+    """Prefer ranks that are visibly elsewhere to those that may wait for them."""
+    points_of = _points_held_up(graph, {item.rank for item in behind})
+    sure = graph.certain_sinks
+    without_fault = find_without_fault(points_of, by_rank, logs)
+    if sure.intersection(item.rank for item in behind) - without_fault:
+        behind = [item for item in behind if item.rank not in without_fault]
+    unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, logs))
+    evident = {item.rank for item in behind if item.reading is not None} - unseen
+    proven = evident & sure
+    elsewhere = {rank for rank, item in by_rank.items() if item.place is Place.ELSEWHERE}
+    may_be_network = any(end.kind is EndKind.POINT for end in graph.ends)
+    secondary, uncertain = set(), set(without_fault)
+    for members, ranks in _by_partners(unseen, points_of, logs).items():
+        # Ranks of several stages of one pipeline may wait for each other.
+        if may_be_network or not elsewhere <= members or not (evident or unseen <= members):
+            uncertain.update(ranks)
+        if not proven <= members:
+            secondary.update(ranks)
+        elif not evident <= members:
+            secondary.update(rank for rank in ranks if rank not in sure)
+    uncertain |= secondary | _find_beside_waiting(unseen, by_rank, logs)
+    if not (evident or _may_share_a_fault(unseen, by_rank)):
+        uncertain.update(unseen)
+    return Sinks(
+        chosen=tuple(item for item in behind if item.rank not in secondary),
+        secondary=tuple(item for item in behind if item.rank in secondary),
+        uncertain=frozenset(uncertain),
+    )
+
+
+def _may_wait_unseen(position: Position, logs: CollectiveLogs) -> bool:
+    """Return whether a rank outside of all recorded calls may wait for another rank all the same.
+
+    A rank that uses blocking receives, which are counted, does not use other ones as well.
+    """
+    if position.frame_class in MAY_SPIN:
+        return position.unchanged
+    if not position.asleep or position.moving or not position.unchanged:
+        return False
+    if position.frame_class is FrameClass.BACKWARD:
+        return True
+    if any(row.receives_begun for row in logs.transfers.get(position.rank, ())):
+        return False
+    in_c = position.wait.wait_class in WAITS_IN_C
+    return position.reading is not None and position.frame_class in HIDES_ANY_CALL and in_c
+
+
+def _points_held_up(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[WaitPoint]]:
+    """Return the wait points that each of these ranks holds up."""
+    found: dict[int, list[WaitPoint]] = {}
+    for point in graph.points:
+        for rank in point.held_up_by:
+            if rank in ranks:
+                found.setdefault(rank, []).append(point)
+    return found
+
+
+def _find_beside_waiting(
+    unseen: Collection[int], by_rank: Mapping[int, Position], logs: CollectiveLogs
+) -> set[int]:
+    """Find ranks without collective logs that are at the very place of a rank that waits."""
+    places = {item.stack.digest for item in by_rank.values() if item.waits and item.stack}
+    silent = (rank for rank in unseen if rank not in logs.of_rank)
+    return {rank for rank in silent if (own := by_rank[rank].stack) and own.digest in places}
+
+
+def _may_share_a_fault(unseen: Collection[int], by_rank: Mapping[int, Position]) -> bool:
+    """Return whether these are at one place, and fewer than the ranks that wait.
+
+    Others are more likely at different places of a pipeline.
+    """
+    stacks = {stack.digest for rank in unseen if (stack := by_rank[rank].stack)}
+    waiting = sum(item.waits for item in by_rank.values())
+    return len(unseen) < 2 or (len(stacks) == 1 and len(unseen) < waiting)
+
+
+def _by_partners(
+    ranks: Collection[int], points_of: Mapping[int, Sequence[WaitPoint]], logs: CollectiveLogs
+) -> Mapping[frozenset[int], list[int]]:
+    """Sort ranks by those with which they share all groups they use, and messages waited for.
+
+    A rank that shares only some groups may be of another stage: every rank is in the world's group.
+    """
+    found: dict[frozenset[int], list[int]] = {}
+    shared_by: dict[tuple[str, ...], frozenset[int]] = {}
+    for rank in ranks:
+        groups = tuple(sorted({log.group for log in logs.logs_of(rank)}))
+        if groups not in shared_by:
+            shared_by[groups] = _find_shared(groups, logs)
+        ends = {r for p in points_of.get(rank, ()) if p.group is None for r in (rank, *p.waiting)}
+        found.setdefault(shared_by[groups] | ends, []).append(rank)
+    return found
+
+
+def _find_shared(groups: Sequence[str], logs: CollectiveLogs) -> frozenset[int]:
+    members = sorted((logs.groups[name].members for name in groups), key=len)
+    members = [each for each in members if len(each) > 1]
+    shared = frozenset(members[0]) if members else frozenset[int]()
+    for each in members[1:]:
+        shared = shared.intersection(each)
+    return shared
