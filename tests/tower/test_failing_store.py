@@ -210,7 +210,7 @@ def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
             ident = sim.verdict.incident
             await sim.close()
             sim.tower.store_writer.report_lost()
-        assert f"lost, for the store could not keep them: incident {ident} (job {JOB})" in (
+        assert f"lost because the store could not write them: incident {ident} (job {JOB})" in (
             caplog.text
         )
         caplog.clear()

@@ -29,7 +29,7 @@ class Health:
     ready: bool
     detail: str
     store: str
-    """"works", or why and since when it fails. Detection and verdicts continue without the store."""
+    """"works", or why and since when it fails. Detection continues without the store."""
     agents: int
     agents_silent: int
     limits: list[str]
