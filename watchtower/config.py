@@ -82,7 +82,7 @@ class TowerConfig:
         if self.insecure or has_tokens or is_loopback(str(self.host)):
             return
         raise ConfigError(
-            f"`host` is {self.host!r}, which is not a loopback address: everybody on the network "
+            f"`host` is {self.host!r}, which is not a loopback address: any client on the network "
             "could read stacks and post reports; protect the tower with --agent-token-file and "
             "--reader-token-file (docs/security.md), or add --insecure to allow this"
         )

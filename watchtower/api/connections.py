@@ -32,7 +32,7 @@ LINGER_S = 2.0
 once, the kernel would reset it and the client could lose the reply."""
 
 MAX_BARE_BYTES = 64 * 1024
-"""Bytes in sequence that are not body (headers, trailers, chunk sizes). Agents send 300."""
+"""Bytes in a row that are not part of a body: headers, trailers, chunk sizes. Agents send 300."""
 
 MAX_CONNECTIONS = 40_000
 """Two for each of 16,384 nodes while they dump, and more for readers."""

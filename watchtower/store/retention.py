@@ -30,37 +30,46 @@ class Retention:
     """Limits of the stored data: the `[retention]` table of the configuration file."""
 
     incidents: float = setting(
-        10_000, 10, 10_000_000, "Incidents kept: some 2 KB each without their evidence."
+        10_000,
+        10,
+        10_000_000,
+        "Number of stored incidents. One has about 2 KB without its evidence.",
     )
     incident_days: float = setting(
         400,
         1,
         36_500,
-        "Incidents closed longer ago are deleted: a year can be compared with the last.",
+        "Days after which a closed incident is deleted. 400 days include the whole last year.",
     )
     evidence_mb: float = setting(
-        2_000, 10, 1_000_000, "Evidence of all incidents; the oldest keep only their verdicts."
+        2_000,
+        10,
+        1_000_000,
+        "MB of evidence of all incidents. Over this, the oldest lose their evidence, not their verdicts.",
     )
     dumps_mb: float = setting(
-        1_000, 10, 1_000_000, "Dumps of all jobs: some 50,000 batches of a node of 8 ranks."
+        1_000,
+        10,
+        1_000_000,
+        "MB of dumps of all jobs. 1000 MB are about 50,000 batches of a node with 8 ranks.",
     )
     dumps_per_job_mb: float = setting(
-        400, 1, 1_000_000, "Dumps of one job: two dumps of 16,384 ranks, and no job fills it all."
+        400, 1, 1_000_000, "MB of dumps of one job. 400 MB are two dumps of 16,384 ranks."
     )
     dump_days: float = setting(
         30,
         0.01,
         36_500,
-        "Dumps older than this are deleted; the evidence of an incident is kept apart.",
+        "Days after which dumps are deleted. The evidence of an incident is stored separately.",
     )
     jobs: float = setting(
         20_000,
         5_000,
         10_000_000,
-        "Jobs whose last generation and pauses are known; above the 4096 live.",
+        "Number of jobs whose last attempt and learned pauses are stored. Up to 4096 of them are live.",
     )
     job_days: float = setting(
-        90, 2, 36_500, "Jobs not seen for this long are forgotten; live ones are noted every day."
+        90, 2, 36_500, "Days after which the data of a job that is not reported is deleted."
     )
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from watchtower.tower.verdicts import add_entry
 from watchtower.wire.verdict import VerdictEntry
 
 Question = tuple[float, float, bool]
-"""What a diagnosis is about: a suspicion, slowness, or the end of a job."""
+"""The subject of a diagnosis: a suspicion, slowness, or the end of a job."""
 
 
 @dataclass(slots=True)

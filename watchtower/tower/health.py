@@ -16,7 +16,7 @@ TICK_IS_LATE_S = 10.0
 
 SHARED_S = 60.0
 """Two agents with one node name are detected within two reports. After this many seconds without
-new detection, the problem is no longer reported."""
+a new detection, the tower no longer reports them."""
 
 MAX_LIMITS_SHOWN = 50
 """Limits that are listed. The rest is counted."""

@@ -1,4 +1,4 @@
-"""Finds incidents by a prefix of their id, so that nobody has to type 26 characters."""
+"""Finds incidents by a prefix of their id, so that people need not type 26 characters."""
 
 from __future__ import annotations
 
