@@ -45,7 +45,7 @@ class Retention:
         2_000,
         10,
         1_000_000,
-        "MB of evidence of all incidents. Over this, the oldest lose their evidence, not their verdicts.",
+        "MB of evidence of all incidents. Over it, the oldest evidence is deleted.",
     )
     dumps_mb: float = setting(
         1_000,
@@ -66,7 +66,7 @@ class Retention:
         20_000,
         5_000,
         10_000_000,
-        "Number of jobs whose last attempt and learned pauses are stored. Up to 4096 of them are live.",
+        "Jobs whose last attempt and learned pauses are stored. Up to 4096 are live.",
     )
     job_days: float = setting(
         90, 2, 36_500, "Days after which the data of a job that is not reported is deleted."
