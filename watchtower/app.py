@@ -1,4 +1,4 @@
-"""The composition root of the tower: the one file that knows every part."""
+"""The composition root of the tower: the only file that imports every part."""
 
 from __future__ import annotations
 
@@ -41,22 +41,24 @@ from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
-from watchtower.tower.health import say_state
+from watchtower.tower.health import describe_state
 from watchtower.tower.tower import Tower
 
 log = logging.getLogger("watchtower")
 
 TICK_S = 0.5
-"""Twice per report interval: adds at most half a second to any decision."""
+"""Seconds between two checks of all jobs: half the report interval, so that a decision is at most
+half a second late."""
 
 SWITCH_S = 0.0005
-"""A thread that computes, such as the one that prepares a diagnosis, gives up the interpreter
-after this long when the event loop waits for it. Python's own 5 ms would come with each turn of the
-loop.
+"""Python's switch interval in seconds. After it a computing thread, such as the one that prepares a
+diagnosis, releases the interpreter to the event loop. With Python's default of 5 ms, every turn of
+the loop could be 5 ms late.
 """
 
 STOP_S = 1
-"""Open connections get this long when the tower stops; with the store it stays under 3 s."""
+"""Seconds for open connections to finish when the tower stops. Together with the store, the stop
+takes less than 3 s."""
 
 
 def make_app(
@@ -67,9 +69,10 @@ def make_app(
     public_url: str = "",
     hosts: frozenset[str] | None = None,
 ) -> Front:
-    """Put the routes of one tower together; without a book of tokens every request is allowed.
+    """Return the ASGI application of one tower. Without a token book every request is allowed.
 
-    With `hosts`, the names of the tower, requests of pages of other sites are not.
+    `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
+    pages of other sites are refused.
     """
     refusals = refusals or Refusals()
 
@@ -85,7 +88,7 @@ def make_app(
         await asyncio.gather(ticking, return_exceptions=True)
         await tower.close()
 
-    # docs_url: the framework's own page loads its scripts from elsewhere.
+    # docs_url: the framework's page would load its scripts from another site.
     app = FastAPI(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
@@ -106,23 +109,24 @@ def make_app(
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
-    """Let the tower check its jobs until cancelled. Only a check that worked feeds the watchdog.
+    """Check all jobs every `tick_s` seconds until cancelled.
 
-    A job that cannot be judged is not a failed check: a restart would not help the others.
+    Only a successful check notifies systemd's watchdog. A failed check of one job does not count as
+    a failure: a restart would not help the other jobs.
     """
     while True:
         try:
             tower.tick()
-            notifier.alive(tower.clock.now(), say_state(tower))
-        except Exception:  # /readyz tells that the ticks stopped; the next one may work again
-            log.exception("a check of the jobs failed")
+            notifier.alive(tower.clock.now(), describe_state(tower))
+        except Exception:  # /readyz reports missing checks; the next one may work again
+            log.exception("the check of all jobs failed")
         await asyncio.sleep(tick_s)
 
 
 def serve(config: TowerConfig) -> None:
     """Run a tower until SIGTERM or SIGINT.
 
-    Raises StoreError, TokenError, TlsError, OSError when it cannot start.
+    Raises StoreError, TokenError, TlsError or OSError if it cannot start.
     """
     connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
@@ -136,32 +140,34 @@ def serve(config: TowerConfig) -> None:
         shown = f"[{host}]" if ":" in host else host
         print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
-        for doubt in find_doubts(config, book):
-            log.warning("%s", doubt)
+        for warning in find_warnings(config, book):
+            log.warning("%s", warning)
         server = _make_server(config, tower, book, certificate, connections)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
-        # The server raises it once more when it has stopped; the store is still to be closed then.
+        # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])
     finally:
         store.close()
         if tower is not None:
-            tower.store_writer.tell_lost()
+            tower.store_writer.report_lost()
 
 
-def find_doubts(config: TowerConfig, book: TokenBook) -> list[str]:
-    """Say what is allowed, but hardly meant."""
+def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
+    """Return warnings about a configuration that is allowed but probably a mistake."""
     if not book:
         return []
-    doubts = []
+    warnings = []
     if not config.tls_cert and not is_loopback(config.host):
-        doubts.append("tokens cross the network readable by others: set `tls_cert` and `tls_key`")
+        warnings.append(
+            "tokens are sent over the network without encryption: set `tls_cert` and `tls_key`"
+        )
     if Scope.AGENT not in book.scopes:
-        doubts.append("there is no token for agents: none can report")
+        warnings.append("there is no token for agents: no agent can report")
     if not book.scopes & {Scope.READER, Scope.OPERATOR}:
-        doubts.append("there is no token for readers or operators: nobody can ask")
-    return doubts
+        warnings.append("there is no token for readers or operators: no client can read verdicts")
+    return warnings
 
 
 def _make_server(
@@ -176,7 +182,7 @@ def _make_server(
         connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
-    # It tells of every request that is no HTTP, one by one.
+    # Below this level uvicorn logs a line for every request that is not valid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)

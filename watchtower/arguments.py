@@ -1,4 +1,4 @@
-"""An argument parser whose errors suggest what was meant; for the commands and the agent."""
+"""An argument parser whose errors suggest a similar word; for the commands and the agent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 MAX_COMPARED = 64
-"""Characters of a word that is compared with the known ones. A longer word is not compared."""
+"""Characters of a word. A longer word is not compared with the known words."""
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'jobs'?", empty if no known word is close."""
+    """Return " Did you mean 'jobs'?"; "" if no known word is similar."""
     if len(word) > MAX_COMPARED:
         return ""
     names = {name.lower(): name for name in known if len(name) <= MAX_COMPARED}
@@ -21,12 +21,12 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses as argparse does. A subparser is of the same class."""
+    """An argparse parser with suggestions. Its subparsers have the same class."""
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Return the arguments; exits with status 2 and a suggestion if one is not known."""
+        """Return the arguments. Exit with status 2 and a suggestion if one is unknown."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser = getattr(found, "parser", self)
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def refuse_unknown(self, word: str) -> NoReturn:
-        """Exit because of an argument that is not known."""
+        """Exit with status 2 and a suggestion for the unknown argument `word`."""
         name = word.partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
         what = "option" if word.startswith("-") else "argument"
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown {what} {name!r}.{hint or f' See `{self.prog} --help`.'}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Check a value that has to be one of a list. argparse calls this for each such value."""
+        """Check a value that must be in a list. argparse calls this method for each such value."""
         choices = action.choices
         if choices is None or value in choices:
             return

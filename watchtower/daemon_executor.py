@@ -1,4 +1,4 @@
-"""A thread that does work in order and never holds up the end of the process."""
+"""A thread that runs calls in order and never delays the end of the process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ _T = TypeVar("_T")
 
 
 class DaemonExecutor:
-    """One daemon thread and its queue. The interpreter waits for the threads of an executor when
-    it exits; what hangs here (a disk, a diagnosis of a hundred thousand ranks) is left behind."""
+    """One daemon thread and its queue.
+
+    At exit the interpreter waits for the threads of concurrent.futures, but not for this one: a
+    call that hangs on a disk or in a diagnosis does not block the exit.
+    """
 
     def __init__(self, name: str) -> None:
         """Start the thread."""
@@ -24,7 +27,7 @@ class DaemonExecutor:
         self._thread.start()
 
     def submit(self, call: Callable[[], _T]) -> Future[_T]:
-        """Queue a call. Raises RuntimeError when the worker was stopped."""
+        """Queue a call and return its future. Raises RuntimeError after `stop`."""
         future: Future[_T] = Future()
         with self._wake:
             if self._is_stopped:
@@ -34,7 +37,8 @@ class DaemonExecutor:
         return future
 
     def stop(self, patience_s: float) -> bool:
-        """Finish what was queued; False when that takes longer and is left behind."""
+        """Run the queued calls and end the thread. Return False if it is not done in `patience_s`
+        seconds."""
         with self._wake:
             self._is_stopped = True
             self._work.append(None)
@@ -59,4 +63,4 @@ class DaemonExecutor:
                 future.set_exception(error)
             else:
                 future.set_result(result)
-            del future, call, item  # what it held is not kept until the next call
+            del future, call, item  # else their memory would be in use until the next call

@@ -1,6 +1,6 @@
-"""The fair order of things that belong to several owners: owners take turns. Standard library only.
+"""A fair order of items of several owners: the owners take turns. Standard library only.
 
-`fair_places` decides the same over time, for places that are given back.
+`fair_places` decides the same over time, for places that are released again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _T = TypeVar("_T")
 def by_turns(
     items: Iterable[tuple[Hashable, _T]], had: Mapping[Any, int] | None = None
 ) -> Iterator[_T]:
-    """Yield items by turns: the first one of each key, then the second one of each, and so on.
+    """Yield items by turns: the first item of each key, then the second item of each key, etc.
 
-    A key that `had` some turns before waits until the others have had as many.
+    `had` is the number of turns that a key has already had. Such a key waits until the others have
+    had as many.
     """
     places: Counter[Hashable] = Counter(had)
     turns = []

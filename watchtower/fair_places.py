@@ -1,7 +1,7 @@
-"""Places at something that few can use at once, shared by owners. Standard library only.
+"""Places at a resource that only a few users can use at once, shared fairly by owners.
 
-By value: `now` is an argument. The tower waits for a place with asyncio (`tower/turns.py`), the
-agent with threads (`agent/dumping/tool_turns.py`).
+Standard library only. `now` is an argument, in seconds. The tower waits for a place with asyncio
+(`tower/turns.py`), and the agent waits with threads (`agent/dumping/tool_turns.py`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 HALF_LIFE_S = 60.0
-"""What an owner has used counts half after this long."""
+"""After this many seconds, the past use of an owner counts half."""
 
 FOUNDER_SHARE_S = 4.0
-"""Seconds of one owner's use that its founding node answers for as well. One owner that uses much
-adds little to its node's use; a node that invents owners answers for all of them."""
+"""Seconds of one owner's use that also count as use of its founding node. One owner with much use
+adds little to the use of its node. A node that invents many owners is charged for all of them."""
 
 FORGOTTEN_S = 0.001
-"""An owner who has used less than this counts as new."""
+"""An owner that has used fewer seconds than this counts as new."""
 
 MAX_USERS = 4096
-"""Owners, and founding nodes, whose use is remembered; those who used least make room."""
+"""Owners, and founding nodes, whose use is stored. Those with the least use are dropped first."""
 
 
 def has_share(held: Mapping[str, float], owner: str, places: float) -> bool:
-    """Return whether an owner may take one more place: if it holds fewer than are left.
+    """Return whether an owner may take one more place: it must hold fewer than are free.
 
-    The first owner holds at most half of the places, the second one a quarter. The last free place
-    is for an owner that holds none.
+    So the first owner holds at most half of the places, and the second one a quarter. The last free
+    place is for an owner without a place.
     """
     return held.get(owner, 0) < places - sum(held.values())
 
@@ -41,20 +41,21 @@ class Ticket:
 
     owner: str
     founder: str
-    """The founding node of the owner's job; empty if it does not matter."""
+    """The founding node of the owner's job; empty if its use is not counted."""
     leaves_last: bool
     number: int
-    """In the order of the requests."""
+    """Position in the order of the requests."""
     since: float | None = None
-    """When it got its place; None while it waits."""
+    """Time at which it got its place; None while it waits."""
     has_left: bool = False
 
 
 class FairPlaces:
-    """A number of places. The owner that has used least is next, within `has_share`.
+    """A number of places. The owner with the least use is next, if `has_share` allows it.
 
-    What the owner's founding node has used counts if it is more: a node cannot have more turns by
-    inventing owners. Among owners of one such node, the owner's own use decides.
+    The use of an owner is its own use or that of its founding node, whichever is more: a node
+    cannot get more turns by inventing owners. Among owners of one node, the owner's own use
+    decides.
     """
 
     def __init__(self, places: int) -> None:
@@ -74,8 +75,11 @@ class FairPlaces:
         order: tuple[int, ...] = (),
         leaves_last: bool = False,
     ) -> Ticket:
-        """Wait for a place: among the owner's own requests the lowest `order` is first, then the
-        oldest. With `leaves_last` it waits for all others and never takes the last free place."""
+        """Add a request for a place and return its ticket.
+
+        Among the requests of one owner the lowest `order` is first, then the oldest. With
+        `leaves_last` the request waits for all others and never takes the last free place.
+        """
         self._asked += 1
         ticket = Ticket(owner, founder, leaves_last, self._asked)
         entry = ((int(leaves_last), *order), ticket.number, ticket)
@@ -83,7 +87,7 @@ class FairPlaces:
         return ticket
 
     def hand_out(self, now: float) -> list[Ticket]:
-        """Give the free places to whoever is next; return these tickets."""
+        """Assign the free places to the next requests and return their tickets."""
         given = []
         while ticket := self._next(now):
             heapq.heappop(self._waiting[ticket.owner])
@@ -94,7 +98,7 @@ class FairPlaces:
         return given
 
     def leave(self, ticket: Ticket, now: float) -> None:
-        """Give the place back, or wait no longer."""
+        """Release the place, or cancel the request if it still waits."""
         if ticket.has_left:
             return
         ticket.has_left = True
@@ -137,11 +141,11 @@ class FairPlaces:
 
 
 class _Uses:
-    """Seconds that each of many users has used, older ones counting less."""
+    """Seconds that each of many users has used. Older use counts less, see `HALF_LIFE_S`."""
 
     def __init__(self) -> None:
         self._used: dict[str, tuple[float, float]] = {}
-        """Seconds used, and as of when."""
+        """By user: seconds used, and the time of that value."""
 
     def __len__(self) -> int:
         return len(self._used)

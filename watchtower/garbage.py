@@ -1,9 +1,9 @@
-"""Python's collector of cyclic garbage, set for a process that holds a large live state.
+"""Settings of Python's garbage collector for a process with a large live state.
 
-A full collection walks through all that is alive: 60 to 150 ms for the evidence of 16,384 ranks,
-about once a second while they report, and nothing else runs meanwhile. What is garbage in cycles
-(requests, tracebacks) is young and found by the small collections. What is not in cycles is freed
-at once in any case.
+A full collection visits all live objects: 60 to 150 ms for the evidence of 16,384 ranks, about once
+a second while they report. Nothing else runs during that time. Garbage in cycles (requests,
+tracebacks) is young, so that the small collections find it. Other garbage is freed at once without
+the collector.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import gc
 
 YOUNG_AFTER = 20_000
-"""Objects made, and not freed, before a small collection; Python's own number is 700. With it,
-small collections took a tenth of the time of a tower that takes 2,000 reports a second."""
+"""New objects, minus freed ones, before a small collection. Python's default is 700. With the
+default, small collections took a tenth of the time of a tower with 2,000 reports a second."""
 
 FULL_AFTER = 400
-"""Collections of the middle generation before a full one; Python's own number is 10. About every
-quarter of an hour with 16,384 ranks, so that an unforeseen leak of cycles stays bounded."""
+"""Collections of the middle generation before a full one. Python's default is 10. With 16,384 ranks
+a full collection comes about every 15 minutes, so that an unknown leak of cycles stays bounded."""
 
 
 def put_off_full_collections() -> None:
-    """Collect everything seldom from now on, and what is there now (modules) never again."""
+    """Make full collections rare, and exclude all objects that exist now (modules) from them."""
     _, middle, _ = gc.get_threshold()
     gc.set_threshold(YOUNG_AFTER, middle, FULL_AFTER)
     gc.collect()

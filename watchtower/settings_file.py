@@ -1,5 +1,5 @@
-"""Reads a file of settings (TOML) and checks its tables. Every error names key, value and what is
-allowed."""
+"""Reads a settings file (TOML) and checks its tables. Every error names the key, its value and the
+allowed values."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 TABLES = ("detection", "tower", "retention", "drill")
 
 _KEY = re.compile(r"`\$\.(\w+)")
-"""The key in an error of msgspec."""
+"""The key in an error message of msgspec."""
 
 _KINDS = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
 }
 
 
 class ConfigError(Exception):
-    """A setting is not usable; the message names the key, its value and what is allowed."""
+    """A setting is not valid. The message names the key, its value and the allowed values."""
 
 
 def read_tables(path: Path) -> dict[str, dict[str, Any]]:
-    """Read a configuration file. Raises ConfigError if it is not TOML or has an unknown table."""
+    """Return the tables of a configuration file.
+
+    Raises ConfigError if it is not readable, not TOML, or has an unknown table.
+    """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     for name, table in data.items():
         if name not in TABLES or not isinstance(table, dict):
             allowed = ", ".join(f"[{known}]" for known in TABLES)
-            raise ConfigError(f"`{name}` in {path} is not known, allowed are the tables {allowed}")
+            raise ConfigError(f"unknown table `{name}` in {path}, allowed are {allowed}")
     return data
 
 
@@ -58,17 +61,17 @@ def convert(
 ) -> Settings:
     """Return the settings in the table `[name]`. Raises ConfigError.
 
-    `leave_out` are fields of `kind` that the table cannot set. The description of a field's type
-    (`msgspec.Meta`) says what is allowed, or the type itself does.
+    `leave_out` are fields of `kind` that the table cannot set. The allowed values in an error are
+    the description of the field's type (`msgspec.Meta`), or the kind of the type.
     """
     known = {item.name for item in fields(kind)} - leave_out
     for key, value in table.items():
         if key not in known:
-            raise ConfigError(f"`{key}` = {value!r} in [{name}] is not known{_hint(key, known)}")
+            raise ConfigError(f"unknown setting `{key}` = {value!r} in [{name}]{_hint(key, known)}")
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        if error.__cause__ is not None:  # of the class's own check
+        if error.__cause__ is not None:  # from `__post_init__` of the class
             raise ConfigError(f"in [{name}]: {error.__cause__}") from None
         found = _KEY.search(str(error))
         if found is None:
@@ -79,11 +82,11 @@ def convert(
 
 def _hint(key: str, known: set[str]) -> str:
     close = get_close_matches(key, known, n=1)
-    said = f" (did you mean `{close[0]}`?)" if close else ""
-    return f"{said}, allowed: {', '.join(sorted(known))}"
+    suggestion = f" (did you mean `{close[0]}`?)" if close else ""
+    return f"{suggestion}, allowed: {', '.join(sorted(known))}"
 
 
 def _allowed(kind: type[DataclassInstance], key: str) -> str:
     hint = get_type_hints(kind, include_extras=True)[key]
-    said = [each.description for each in getattr(hint, "__metadata__", ()) if each.description]
-    return said[0] if said else _KINDS.get(hint, "another kind of value")
+    texts = [each.description for each in getattr(hint, "__metadata__", ()) if each.description]
+    return texts[0] if texts else _KINDS.get(hint, "another type of value")

@@ -1,8 +1,8 @@
-"""Tells systemd how a daemon is doing: ready, alive, stopping, and one line for people.
+"""Notifies systemd of the state of a daemon: ready, alive, stopping, and a status line.
 
-The protocol is sd_notify(3): datagrams of VARIABLE=value lines to the socket named by
-NOTIFY_SOCKET. Shared by tower and agent, hence the standard library only. Without systemd, and
-whatever goes wrong, nothing happens: a watch must not end because nobody listens to it.
+The protocol is sd_notify(3): datagrams of VARIABLE=value lines to the socket in NOTIFY_SOCKET.
+Tower and agent share this module, so that it imports the standard library only. Errors, and a
+missing systemd, are ignored: monitoring must not depend on it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from watchtower.printable import printable
 
 MAX_STATUS = 240
-"""Characters of the line in `systemctl status`: more is cut off by a terminal anyway."""
+"""Characters of the status line in `systemctl status`. A terminal would cut off a longer line."""
 
 RETRY_S = 1.0
-"""systemd reads its socket within milliseconds; one that is full now is tried again after this."""
+"""Seconds until a retry if the socket is full. systemd reads its socket within milliseconds."""
 
 
 class Notifier:
-    """One daemon's line to systemd; use it from one thread."""
+    """Sends the state of one daemon to systemd. Not thread-safe."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
@@ -31,11 +31,11 @@ class Notifier:
         self._status = ""
 
     def alive(self, now: float, status: str) -> float:
-        """Report that a check has worked at `now` (seconds, any monotonic clock).
+        """Report a successful check at `now` (seconds of any monotonic clock).
 
-        The first time this says that the daemon is ready. Call it after every check: it sends only
-        what is due, the watchdog's food twice per WatchdogSec, `status` when it has changed.
-        Returns when to call again at the latest.
+        Call it after every check. It sends only what is due: READY=1 the first time, WATCHDOG=1
+        twice per WatchdogSec, and `status` if it has changed. Return the time of the next call at
+        the latest.
         """
         is_due = now >= self._feed_at
         lines = [] if self._is_ready else ["READY=1"]
@@ -51,11 +51,11 @@ class Notifier:
         return self._feed_at
 
     def stopping(self) -> None:
-        """Say that the daemon is about to end."""
+        """Report that the daemon is about to end."""
         self._send(["STOPPING=1", "STATUS=stopping"])
 
     def _send(self, lines: list[str]) -> bool:
-        """Send without waiting; True when there is nothing to try again."""
+        """Send without waiting. Return False if the lines must be sent again."""
         if not self._address:
             return True
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
@@ -68,14 +68,14 @@ class Notifier:
 
 
 def _address(name: str) -> str:
-    """Return what the kernel calls this socket; "" for none, and for kinds we do not speak."""
+    """Return the kernel's address of the socket `name`; "" for none and for unsupported kinds."""
     if name.startswith("@"):
         return "\0" + name[1:]
     return name if name.startswith("/") else ""
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """Return how long systemd waits for a sign of life, infinity when it does not."""
+    """Return the watchdog's timeout in seconds; infinity if there is no watchdog."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return float("inf")
     text = environment.get("WATCHDOG_USEC", "")

@@ -1,6 +1,6 @@
-"""Token buckets: how often something may happen, where it may first happen some times at once.
+"""Token buckets: they limit the rate of events, and allow a burst at the start.
 
-Decided by value: `now` is an argument, of any clock that runs in seconds.
+`now` is an argument: the time of any clock in seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Holds at most `burst` tokens and gets `per_s` of them each second. It begins full."""
+    """A bucket of at most `burst` tokens that gets `per_s` tokens per second. It starts full."""
 
     burst: float
     per_s: float
@@ -23,46 +23,46 @@ class TokenBucket:
     _at: float = -inf
 
     def left(self, now: float) -> float:
-        """Return the tokens in it; below 0 while more was spent than there was."""
+        """Return the number of tokens; it is negative after more were spent than existed."""
         if now > self._at:
             self._left = min(self.burst, self._left + (now - self._at) * self.per_s)
             self._at = now
         return self._left
 
     def take(self, now: float, count: float = 1.0) -> bool:
-        """Take so many tokens; False, and nothing is taken, when there are fewer."""
+        """Take `count` tokens. Return False, and take none, if there are fewer."""
         if self.left(now) < count:
             return False
         self._left -= count
         return True
 
     def spend(self, now: float, count: float) -> None:
-        """Take tokens for what was done already and cost as much, also more than there are."""
+        """Take `count` tokens for work that is already done, even if there are fewer."""
         self._left = self.left(now) - count
 
 
 class TokenBuckets(Generic[Key]):
-    """A bucket for each key, and no more than `most` of them.
+    """A bucket for each key, at most `most` buckets.
 
-    A further key takes over the bucket that was unused for longest, with what is left in it. So
-    keys that others invent make no tokens, and while many are invented a new one gets none.
+    If there are `most` keys, a new key takes over the least recently used bucket with its remaining
+    tokens. So invented keys do not create tokens.
     """
 
     def __init__(self, burst: float, per_s: float, most: int) -> None:
         self._burst, self._per_s, self._most = burst, per_s, most
         self._buckets: dict[Key, TokenBucket] = {}
-        """The one that was used last is the last one."""
+        """In the order of the last use, most recent last."""
 
     def __len__(self) -> int:
-        """Return how many keys are known."""
+        """Return the number of keys."""
         return len(self._buckets)
 
     def find(self, key: Key) -> TokenBucket | None:
-        """Return a key's bucket, None when there is none; that is not a use."""
+        """Return a key's bucket; None if it has none. This does not count as a use."""
         return self._buckets.get(key)
 
     def use(self, key: Key) -> TokenBucket:
-        """Return a key's bucket."""
+        """Return a key's bucket, a new one if it has none, and mark it as used."""
         bucket = self._buckets.pop(key, None) or self._make()
         self._buckets[key] = bucket
         return bucket

@@ -57,13 +57,13 @@ def test_a_file_has_one_token_a_line_and_comments(token_file):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no token"),
-        ("# nothing\n", "holds no token"),
+        ("", "has no token"),
+        ("# nothing\n", "has no token"),
         ("short", f"token 1 has 5 characters, allowed are {MIN_TOKEN} to"),
         (OLD + "\n" + "x" * 600, "token 2 has 600 characters"),
-        (OLD + "é", "characters that a header cannot carry"),
-        (OLD + "\x00", "characters that a header cannot carry"),
-        ("\n".join([OLD] * 17), "holds 17 tokens, at most 16"),
+        (OLD + "é", "characters that are not valid in a header"),
+        (OLD + "\x00", "characters that are not valid in a header"),
+        ("\n".join([OLD] * 17), "has 17 tokens, at most 16"),
         (" " * (MAX_FILE_BYTES + 1), "is larger than"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_used_is_refused_without_showing_what_it_holds(
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o644, 0o777])
 def test_a_file_that_everybody_may_read_or_write_is_refused(token_file, mode):
-    with pytest.raises(TokenError, match="open to every user of this machine"):
+    with pytest.raises(TokenError, match="every user of this machine can access"):
         read_token_file(token_file(OLD, mode))
 
 
@@ -87,9 +87,9 @@ def test_a_group_may_read_a_file(token_file):
 
 def test_what_is_no_file_does_not_hold_the_start(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(TokenError, match="is not a plain file"):
+    with pytest.raises(TokenError, match="is not a regular file"):
         read_token_file(str(tmp_path / "pipe"))
-    with pytest.raises(TokenError, match="cannot be read: No such file"):
+    with pytest.raises(TokenError, match=r"cannot read .*: No such file"):
         read_token_file(str(tmp_path / "none"))
 
 
@@ -123,7 +123,7 @@ def test_a_book_knows_every_token_of_every_scope(token_file):
 
 def test_one_token_for_two_scopes_is_refused():
     environment = {"WATCHTOWER_AGENT_TOKEN": OLD, "WATCHTOWER_READER_TOKEN": OLD}
-    with pytest.raises(TokenError, match="the same token is given to agent and reader") as raised:
+    with pytest.raises(TokenError, match="agent and reader have the same token") as raised:
         TokenBook({}, environment)
     assert OLD not in str(raised.value)
 

@@ -63,7 +63,7 @@ def test_without_an_address_both_ways_to_give_it_are_named(
         (["--node", "x" * 300], "argument --node"),
         (["--root", "/nowhere"], "argument --root: invalid root '/nowhere'"),
         (["--py-spy", "/nowhere"], "argument --py-spy: invalid tool '/nowhere'"),
-        (["--token-file", "/nowhere"], "the token file /nowhere cannot be read"),
+        (["--token-file", "/nowhere"], "cannot read the token file /nowhere"),
         (["--match", "A=1"] * 17, "argument --match: 17 given, allowed: 16"),
         (["--log-level", "loud"], "argument --log-level"),
     ],
@@ -124,7 +124,7 @@ def test_authorities_that_cannot_be_read_stop_the_start(
 ) -> None:
     with pytest.raises(SystemExit):
         parse([*SECURE, "--ca-file", "/nowhere"])
-    assert "the CA file /nowhere cannot be read" in capsys.readouterr().err
+    assert "cannot read the CA file /nowhere" in capsys.readouterr().err
 
 
 def test_an_empty_token_file_is_an_error(
@@ -132,7 +132,7 @@ def test_an_empty_token_file_is_an_error(
 ) -> None:
     with pytest.raises(SystemExit):
         parse([*TOWER, "--token-file", a_token_file(tmp_path, "\n")])
-    assert "holds no token" in capsys.readouterr().err
+    assert "has no token" in capsys.readouterr().err
 
 
 def test_a_check_reads_the_settings_of_the_service(

@@ -36,7 +36,7 @@ def test_a_whole_number_is_accepted_where_seconds_are_wanted():
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"stepp_s": 1}, ["stepp_s", "not known", "did you mean `step_s`"]),
+        ({"stepp_s": 1}, ["stepp_s", "unknown setting", "did you mean `step_s`"]),
         ({"step_s": "fast"}, ["step_s", "'fast'", "a number"]),
         ({"step_s": True}, ["step_s", "True", "a number"]),
         ({"warmup_steps": 1.5}, ["warmup_steps", "1.5", "whole number"]),
@@ -53,7 +53,7 @@ def test_a_bad_setting_names_key_value_and_what_is_allowed(section, words):
 
 
 def test_a_section_nobody_knows_is_refused(tmp_path):
-    with pytest.raises(DrillError, match=r"`dril` in .* allowed are the tables \[detection\]"):
+    with pytest.raises(DrillError, match=r"`dril` in .* allowed are \[detection\]"):
         read_config(write(tmp_path, "[dril]\nstep_s = 1\n"))
 
 

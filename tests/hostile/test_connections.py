@@ -271,6 +271,6 @@ def test_a_process_takes_as_many_descriptors_as_it_may(monkeypatch, soft, hard, 
 def test_a_process_that_may_open_too_few_files_is_told_so(monkeypatch, tmp_path):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 500))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: None)
-    with pytest.raises(OSError, match=r"may open 500 files, the tower needs at least 512: raise"):
+    with pytest.raises(OSError, match=r"may open 500 files, but a tower needs at least 512: raise"):
         serve(TowerConfig(port=0, data_dir=str(tmp_path / "data")))
     assert not (tmp_path / "data").exists()

@@ -97,7 +97,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
 
 def test_a_copy_that_cannot_be_made_stops_the_start_and_changes_nothing(path):
     path.with_name("watchtower.db.version-1.part").mkdir()
-    with pytest.raises(StoreError, match=r"cannot be copied .* make room, try again"):
+    with pytest.raises(StoreError, match=r"cannot copy .* free disk space"):
         SqliteStore(path)
     assert version_of(path) == 1
 

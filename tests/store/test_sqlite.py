@@ -172,7 +172,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, this watchtower needs 5"):
+    with pytest.raises(StoreError, match="schema version 99, but this release needs 5"):
         SqliteStore(path)
 
 
@@ -306,7 +306,7 @@ def test_a_folder_with_files_of_others_is_left_open(tmp_path):
 def test_a_folder_in_place_of_the_file_is_no_want_of_room(tmp_path):
     path = tmp_path / "watchtower.db"
     path.mkdir()
-    with pytest.raises(StoreError, match="it must be a file that this user may write"):
+    with pytest.raises(StoreError, match="this user must have write permission"):
         SqliteStore(path)
 
 

@@ -69,7 +69,7 @@ def test_evidence_of_another_release_is_left_out(diagnoser):
 
 def test_one_that_uses_up_its_cpu_time_is_ended_by_the_kernel(diagnoser):
     few_ms = Limits(cpu_s=0.05, memory_bytes=1 << 32)
-    with pytest.raises(DiagnoserDiedError, match=r"it took more than 0\.05 s of CPU time"):
+    with pytest.raises(DiagnoserDiedError, match=r"it used more than 0\.05 s of CPU time"):
         diagnoser.ask(replace(a_request(20_000), limits=few_ms))
     assert state_of(diagnoser.pid) == ""
 
@@ -95,7 +95,7 @@ def test_one_that_is_stopped_is_given_up(diagnoser, monkeypatch):
 def test_one_that_is_killed_says_so(diagnoser):
     diagnoser.ask(a_request())
     os.kill(diagnoser.pid, signal.SIGKILL)
-    with pytest.raises(DiagnoserDiedError, match="killed, perhaps for lack of memory"):
+    with pytest.raises(DiagnoserDiedError, match="killed, perhaps because memory ran out"):
         diagnoser.ask(a_request())
 
 

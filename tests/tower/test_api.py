@@ -149,7 +149,7 @@ def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, mon
         deadline = time.monotonic() + 30
         while not tower.store_writer._dump_writes._writes:
             assert time.monotonic() < deadline
-        assert_problem(client.post("/ingest/v1/dumps", content=body), 503, "too much to receive")
+        assert_problem(client.post("/ingest/v1/dumps", content=body), 503, "too many bodies")
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
         gate.set()
         wait.join(30)

@@ -44,7 +44,7 @@ class Scripted:
 
     def ask(self, request: str) -> Answer:
         if request in self.deadly:
-            raise DiagnoserDiedError("it took more than 2 s of CPU time")
+            raise DiagnoserDiedError("it used more than 2 s of CPU time")
         return NOTHING
 
     def kill(self) -> None:
@@ -77,7 +77,7 @@ def test_a_diagnosis_that_costs_its_process_costs_no_other_job_anything():
     async def story(runner, clock) -> None:
         asked = [ask(runner, "bad"), *(ask(runner, f"job {n}") for n in range(9))]
         bad, *good = await asyncio.gather(*asked, return_exceptions=True)
-        assert str(bad) == "the diagnosis was ended: it took more than 2 s of CPU time"
+        assert str(bad) == "the diagnosis was ended: it used more than 2 s of CPU time"
         assert good == [NOTHING] * 9
         assert Scripted.started <= 3  # two, and one for the one that died
 
@@ -146,11 +146,11 @@ class Deadly(InThread):
 
     def ask(self, request):
         if not self.gate.is_set():
-            raise DiagnoserDiedError("it took more than 2 s of CPU time")
+            raise DiagnoserDiedError("it used more than 2 s of CPU time")
         return super().ask(request)
 
 
-WHY = "the diagnosis was ended: it took more than 2 s of CPU time"
+WHY = "the diagnosis was ended: it used more than 2 s of CPU time"
 
 
 def test_a_job_that_cannot_be_diagnosed_is_hung_all_the_same_and_says_why(tell, monkeypatch):

@@ -209,8 +209,8 @@ def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
             await hang_without_a_store(sim)
             ident = sim.verdict.incident
             await sim.close()
-            sim.tower.store_writer.tell_lost()
-        assert f"lost, for the store could not keep them: incident {ident} (job {JOB})" in (
+            sim.tower.store_writer.report_lost()
+        assert f"lost because the store could not write them: incident {ident} (job {JOB})" in (
             caplog.text
         )
         caplog.clear()
@@ -225,7 +225,7 @@ def test_what_was_kept_is_not_called_lost(tell, caplog):
         with no_room():
             await hang_without_a_store(sim)
         await sim.close()
-        sim.tower.store_writer.tell_lost()
+        sim.tower.store_writer.report_lost()
         assert "lost" not in caplog.text
         sim._start()
 

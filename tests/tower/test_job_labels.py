@@ -15,7 +15,7 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
-from watchtower.tower.health import say_state
+from watchtower.tower.health import describe_state
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.drills import is_drill, mark_drill
@@ -96,7 +96,7 @@ def test_a_drill_is_in_no_list_and_no_metric_unless_asked_for(client, tower):
     metrics = client.get("/metrics").text
     assert "drill:x" not in metrics
     assert "\nwatchtower_jobs_hidden 0.0\n" in metrics
-    assert say_state(tower).startswith("0 jobs")
+    assert describe_state(tower).startswith("0 jobs")
 
 
 def test_incidents_of_drills_take_no_place_in_the_list(client, store):

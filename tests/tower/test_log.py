@@ -9,10 +9,10 @@ import pytest
 
 from watchtower.log_limit import (
     BURST,
+    CALL_BURST,
+    CALL_PER_S,
     MAX_LINE,
     MAX_SHARERS,
-    SENTENCE_BURST,
-    SENTENCE_PER_S,
     LogLimit,
 )
 
@@ -88,12 +88,12 @@ def flood(log: Log, seconds: int, sharers: int) -> None:
 
 def test_many_owners_together_do_not_fill_the_log(log):
     flood(log, seconds=100, sharers=MAX_SHARERS // 2)
-    assert len(log.lines) <= SENTENCE_BURST + 100 * SENTENCE_PER_S
+    assert len(log.lines) <= CALL_BURST + 100 * CALL_PER_S
 
 
 def test_owners_without_end_do_not_fill_the_log_and_take_no_memory(log):
     flood(log, seconds=100, sharers=10**9)
-    assert len(log.lines) <= SENTENCE_BURST + 100 * SENTENCE_PER_S
+    assert len(log.lines) <= CALL_BURST + 100 * CALL_PER_S
     assert len(log.limit._sharers) == MAX_SHARERS
 
 

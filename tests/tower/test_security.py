@@ -102,7 +102,9 @@ def test_a_refusal_says_how_to_show_a_token_and_not_which_there_are(client):
     response = call(client, "GET", "/api/v1/jobs", UNKNOWN)
     assert_problem(response, 401, "does not know this token")
     response = call(client, "GET", "/api/v1/jobs", TOKENS["agent"])
-    assert_problem(response, 403, "needs a token for operator or reader, this one is for agent")
+    assert_problem(
+        response, 403, "needs a token for operator or reader, but the token is for agent"
+    )
     assert "insufficient_scope" in response.headers["WWW-Authenticate"]
 
 
@@ -193,7 +195,7 @@ def test_refusals_are_told_at_a_bounded_rate(caplog):
     for number in range(1000):
         refusals.add("no_token", "10.0.0.9", now=number / 1000)
     assert caplog.messages == [
-        "1 requests refused since this was last told, the latest from 10.0.0.9: no token"
+        "1 requests refused since the last such line, the latest from 10.0.0.9: no token"
     ]
     refusals.add("wrong_scope", "10.0.0.8", now=LOG_EVERY_S)
     assert "1000 requests refused" in caplog.messages[1]

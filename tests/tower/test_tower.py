@@ -109,7 +109,7 @@ def test_a_diagnosis_that_fails_is_told_and_asked_for_again(tell):
         record.dumps = [(at, DumpBody(b"{")) for at, _ in whole]
         await sim.report(1)
         assert sim.verdict.summary == (
-            "not diagnosed: it failed, its traceback is in the tower's log"
+            "not diagnosed: it failed: see the traceback in the tower's log"
         )
         assert sim.status == "suspect"
         record.dumps = whole

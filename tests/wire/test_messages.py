@@ -83,7 +83,7 @@ def test_enum_values_of_a_newer_release_are_other():
         ("job", "x" * 300, r"`job` has 300 characters, at most 256 are allowed"),
         ("job", "", r"`job` is empty"),
         ("world_size", 2**40, r"`world_size` is 1099511627776, allowed is 1 to 262144"),
-        ("found_age_s", -1.0, r"`found_age_s` is -1.0, an age in seconds is >= 0"),
+        ("found_age_s", -1.0, r"`found_age_s` is -1.0, allowed is 0 to 1e\+10 seconds"),
         ("pid", "many", r"Expected `int`, got `str` - at `\$.ranks\[0\].pid`"),
     ],
 )

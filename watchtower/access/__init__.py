@@ -1,1 +1,2 @@
-"""Who may talk to the tower, and over what: shared by tower, agent and commands. Stdlib only."""
+"""Connections to the tower, their tokens and TLS, for tower, agent and commands. Only the standard
+library is imported."""

@@ -1,8 +1,7 @@
-"""A reply that ends in time and within a size: both bounds are for all of it, not for each read.
+"""A reply with a limit of time and size. Both limits are for the whole reply, not for each read.
 
-http.client waits anew for every piece, so that a server that drips one byte a second would hold
-the thread that reads for hours. It also reads heads of megabytes, and as many "100 Continue" as
-come.
+http.client starts a new timeout for every piece: a server that sends one byte a second could block
+the reading thread for hours. It also reads headers of megabytes, and any number of "100 Continue".
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_HEAD_BYTES = 32 * 1024
-"""Status line and headers. A tower sends 200 bytes, proxies add a few hundred. It is less than the
-longest line that http.client reads, so that the error is always the same."""
+"""Bytes of status line and headers. A tower sends 200 bytes, and proxies add a few hundred. The
+limit is less than the longest line that http.client reads, so that the error is always the same."""
 
 FRAMES = 8
-"""A body may take this many times its own size on the wire, in frames of chunks."""
+"""A chunked body may need this many times its own size on the connection."""
 
 
 class ReplyTooLongError(http.client.HTTPException):
-    """A reply has more bytes than are read of it."""
+    """A reply is longer than the client accepts."""
 
 
 def bounded_reply(deadline_s: float, max_bytes: int) -> type[http.client.HTTPResponse]:
-    """Make a `response_class` for connections: status, headers and body come within `deadline_s`
-    together, else TimeoutError.
+    """Return a `response_class` for connections, whose replies have limits.
 
-    Of the body at most one byte more than `max_bytes` is to be read. A head, or frames around the
-    body, that are far longer than needed raise ReplyTooLongError.
+    Raises TimeoutError if status, headers and body need more than `deadline_s` seconds together,
+    and ReplyTooLongError if the headers or the chunk framing are far longer than necessary. The
+    caller reads at most `max_bytes` + 1 bytes of the body.
     """
 
     class BoundedReply(http.client.HTTPResponse):
@@ -57,8 +56,10 @@ def bounded_reply(deadline_s: float, max_bytes: int) -> type[http.client.HTTPRes
 
 
 def read_body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
-    """Return the whole body. Raises ReplyTooLongError, and IncompleteRead when its end is missing,
-    which http.client does not when it is asked for so many bytes."""
+    """Return the whole body. Raises ReplyTooLongError, and IncompleteRead if the end is missing.
+
+    http.client itself does not raise IncompleteRead if a number of bytes is requested.
+    """
     body = response.read(max_bytes + 1)
     if len(body) > max_bytes:
         raise ReplyTooLongError(f"the reply is longer than {max_bytes} bytes")
@@ -68,15 +69,15 @@ def read_body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads a socket until a moment on the monotonic clock, and so many bytes."""
+    """Reads a socket up to a time on the monotonic clock and up to a number of bytes."""
 
     def __init__(self, sock: socket.socket, until: float, most: int) -> None:
         self._sock, self._until, self._left = sock, until, most
-        # Of the socket's own kind, so that it stays open for us when the connection closes it.
+        # makefile() keeps the socket open for this reader when the connection closes it.
         self._raw = sock.makefile("rb", buffering=0)
 
     def allow(self, count: int) -> None:
-        """Allow so many bytes more than so far."""
+        """Allow `count` more bytes."""
         self._left += count
 
     def readable(self) -> bool:
@@ -85,9 +86,9 @@ class _BoundedReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         left_s = self._until - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the reply takes too long")
+            raise TimeoutError("the reply took too long")
         if self._left <= 0:
-            raise ReplyTooLongError("the reply has a head, or frames around its body, without end")
+            raise ReplyTooLongError("the headers or the chunk framing of the reply are too long")
         before = self._sock.gettimeout()
         self._sock.settimeout(left_s if before is None else min(left_s, before))
         try:

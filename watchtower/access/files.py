@@ -1,4 +1,4 @@
-"""Notices that files were changed or replaced, at the cost of one stat(2) each."""
+"""Detects that files were changed or replaced, with one stat(2) per file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FileWatch:
         self._states = self._read()
 
     def has_changed(self) -> bool:
-        """Whether a file has changed since the last call."""
+        """Return whether a file has changed since the last call."""
         before, self._states = self._states, self._read()
         return before != self._states
 

@@ -1,4 +1,5 @@
-"""Scopes: which tokens the tower knows, and what each may do. Tokens are kept as hashes only."""
+"""Scopes: the tokens that the tower accepts and the rights of each. Only hashes of the tokens are
+in memory."""
 
 from __future__ import annotations
 
@@ -13,18 +14,19 @@ from watchtower.access.tokens import TokenError, parse_tokens, read_token_file
 
 
 class Scope(StrEnum):
-    """What a token is for. Nothing is implied, but that an operator may read."""
+    """The rights of a token. A scope implies no other scope, except that an operator may read."""
 
     AGENT = "agent"
-    """Post reports and dumps, and nothing else: a node that was broken into reads no stacks."""
+    """Post reports and dumps only: an attacker on a node cannot read stacks."""
     READER = "reader"
     """Read jobs, verdicts, incidents, metrics."""
     OPERATOR = "operator"
-    """Read, and change what the tower does."""
+    """Read, acknowledge incidents and silence jobs."""
 
 
 VARIABLES = {scope: f"WATCHTOWER_{scope.value.upper()}_TOKEN" for scope in Scope}
-"""Where tokens come from when no file is named; several are separated by commas or spaces."""
+"""Environment variables with the tokens, used if no file is named. Commas or spaces separate
+tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class _Known:
 
 
 class TokenBook:
-    """The tokens of all scopes. `renew` may run in another thread than `scope_of`."""
+    """The tokens of all scopes. `renew` and `scope_of` may run in different threads."""
 
     def __init__(self, paths: Mapping[Scope, str], environment: Mapping[str, str]) -> None:
         """Read every token. Raises TokenError."""
@@ -48,18 +50,19 @@ class TokenBook:
         self._known = self._read()
 
     def __bool__(self) -> bool:
-        """Whether calls need a token."""
+        """Return whether calls need a token."""
         return bool(self._known)
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """Scopes that have a token."""
+        """The scopes that have a token."""
         return frozenset(known.scope for known in self._known)
 
     def scope_of(self, token: bytes) -> Scope | None:
-        """Name the scope of a token; None when it is not known.
+        """Return the scope of a token; None if the token is unknown.
 
-        The time taken tells nothing: every known token is compared, by hashes of one length.
+        The duration reveals nothing about the tokens: the hash of the token is compared with the
+        hashes of all known tokens, which have the same length.
         """
         digest, found = _digest(token), None
         for known in self._known:
@@ -68,9 +71,9 @@ class TokenBook:
         return found
 
     def renew(self) -> bool:
-        """Read the files again if one has changed; True when they were.
+        """Read the files again if one has changed. Return whether they were read.
 
-        Raises TokenError when one cannot be used: the tokens read last stay valid then.
+        Raises TokenError if a file is not usable. The tokens that were read before then stay valid.
         """
         if not self._watch.has_changed():
             return False
@@ -87,8 +90,8 @@ class TokenBook:
                 other = scope_of.setdefault(word, scope)
                 if other is not scope:
                     raise TokenError(
-                        f"the same token is given to {other.value} and {scope.value}: "
-                        "each scope needs its own, `watchtower token` makes one"
+                        f"the scopes {other.value} and {scope.value} have the same token: each "
+                        "scope needs its own; create one with `watchtower token`"
                     )
         return tuple(_Known(scope, _digest(word.encode())) for word, scope in scope_of.items())
 

@@ -1,4 +1,4 @@
-"""TLS: whom a client trusts, the tower's certificate, and errors that a person understands."""
+"""TLS: a client's trusted authorities, the tower's certificate, and readable error messages."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNK
 
 
 class TlsError(Exception):
-    """A certificate, key or list of authorities cannot be used; the message says what to do."""
+    """A certificate, key or CA file is not usable. The message describes what to do."""
 
 
 def trust(ca_file: str = "") -> ssl.SSLContext:
-    """Make a client's context: the system's authorities, or those of `ca_file` alone.
+    """Return a client's TLS context, which trusts the system's authorities or only `ca_file`.
 
-    Names are checked, and TLS is 1.2 or newer. Raises TlsError.
+    It checks host names and requires TLS 1.2 or newer. Raises TlsError.
     """
     try:
         return ssl.create_default_context(cafile=ca_file or None)
     except ssl.SSLError:
-        raise TlsError(f"{ca_file} holds no certificate in PEM form") from None
+        raise TlsError(f"the CA file {ca_file} has no certificate in PEM format") from None
     except OSError as error:
-        raise TlsError(f"the CA file {ca_file} cannot be read: {error.strerror}") from None
+        raise TlsError(f"cannot read the CA file {ca_file}: {error.strerror}") from None
 
 
 def explain(error: BaseException) -> str:
-    """Say what went wrong with TLS; empty when it was something else."""
+    """Return a description of a TLS error; "" for any other error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error)
     if not isinstance(error, ssl.SSLError):
         return ""
     if error.reason in _NOT_TLS:
-        return "it does not speak TLS: is its address http:// instead of https://?"
+        return "the server does not use TLS: use http:// instead of https:// in the address"
     return f"TLS failed: {error.reason or error.strerror or type(error).__name__}"
 
 
 def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
     code = error.verify_code
     if code == _EXPIRED:
-        return "its certificate has expired: put a new one in place on the tower"
+        return "the tower's certificate has expired: install a new one on the tower"
     if code == _NOT_YET:
-        return "its certificate is not valid yet: compare the clocks of both machines"
+        return "the tower's certificate is not valid yet: compare the clocks of both machines"
     if code in _UNKNOWN_AUTHORITY:
         return (
-            "its certificate is signed by an authority unknown here: name that authority's "
-            f"certificate with --ca-file or {CA_VARIABLE}"
+            "the tower's certificate is signed by an authority that is not trusted here: set "
+            f"--ca-file or {CA_VARIABLE} to the authority's certificate"
         )
     if code in _WRONG_NAME:
-        return f"its certificate is for another name: {error.verify_message}"
-    return f"its certificate is refused: {error.verify_message}"
+        return f"the tower's certificate is for another name: {error.verify_message}"
+    return f"the tower's certificate is not valid: {error.verify_message}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address cannot leave this machine."""
+    """Return whether a host name or address is on the loopback interface of this machine."""
     if host == "localhost":
         return True
     try:
@@ -72,7 +72,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Certificate:
-    """The tower's certificate and key, loaded again when their files change."""
+    """The tower's certificate and key. They are loaded again if their files change."""
 
     def __init__(self, cert: str, key: str) -> None:
         """Check the files. Raises TlsError."""
@@ -81,25 +81,25 @@ class Certificate:
         self.check()
 
     def check(self) -> None:
-        """Try the files, away from the connections that use them. Raises TlsError."""
+        """Check the files in a context that no connection uses. Raises TlsError."""
         self.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Use the files for new connections of a server's context. Raises TlsError."""
+        """Load the files into a server's context, for new connections. Raises TlsError."""
         try:
             context.load_cert_chain(self._cert, self._key, password=_no_password)
         except ssl.SSLError as error:
             raise TlsError(
-                f"`tls_cert` {self._cert} and `tls_key` {self._key} are no pair of certificate "
-                f"and key in PEM form: {error.reason or error}"
+                f"`tls_cert` {self._cert} and `tls_key` {self._key} are not a matching "
+                f"certificate and key in PEM format: {error.reason or error}"
             ) from None
         except OSError as error:
             raise TlsError(
-                f"`tls_cert` {self._cert} or `tls_key` {self._key} cannot be read: {error.strerror}"
+                f"cannot read `tls_cert` {self._cert} or `tls_key` {self._key}: {error.strerror}"
             ) from None
 
     def has_changed(self) -> bool:
-        """Whether the files have changed and are good. Raises TlsError when they are not."""
+        """Return whether the files have changed. Raises TlsError if they are not usable."""
         if not self._watch.has_changed():
             return False
         self.check()
@@ -107,4 +107,4 @@ class Certificate:
 
 
 def _no_password() -> str:
-    raise TlsError("`tls_key` is encrypted: give a key without a password, readable by the tower")
+    raise TlsError("`tls_key` is encrypted: use a key without a password that the tower can read")

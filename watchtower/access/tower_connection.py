@@ -1,6 +1,6 @@
-"""HTTP to the tower, for agent, commands and drills: one connection, kept open, within bounds.
+"""HTTP to the tower, for agent, commands and drills: one persistent connection with limits.
 
-Redirects and proxies are not used: a token goes to the tower that was named, or nowhere.
+Redirects and proxies are not used, so that a token is sent only to the configured tower.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from watchtower.access.tower_address import TowerAddress
 from watchtower.printable import printable
 
 NEVER = (400, 413, 422)
-"""What a tower answers, as problem+json, to a message that it will not take later either. Anything
-else may be over when the tower is back: a 404 of some other server, a token that people mend."""
+"""Statuses of a permanent refusal, if the reply is problem+json: a retry of the same message cannot
+succeed. Any other failure may be temporary, such as a 404 of another server or a wrong token."""
 
 _CLOSED_WHILE_IDLE = (
     http.client.RemoteDisconnected,
@@ -30,30 +30,30 @@ _CLOSED_WHILE_IDLE = (
     ssl.SSLEOFError,
     ssl.SSLZeroReturnError,
 )
-"""What a kept connection raises on its next use, in plain HTTP and in TLS, when the other end has
-closed it meanwhile."""
+"""Errors of an idle connection on its next use, in HTTP and in TLS, if the other end has closed
+it."""
 
 MAX_DETAIL = 1000
-"""Characters of the tower's explanation that go into a log line or on a terminal."""
+"""Characters of the tower's explanation that are logged or printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLimits:
-    """How long to wait for a tower, and how much of its reply to read."""
+    """Limits of time and size for one request and its reply."""
 
     connect_s: float
-    """To connect, to send a request, and between two pieces of a reply."""
+    """Seconds to connect, to send a request, and between two pieces of a reply."""
     reply_s: float
-    """For a whole reply."""
+    """Seconds for the whole reply."""
     max_bytes: int
-    """Of the body of a reply."""
+    """Bytes of a reply's body."""
 
 
 class TowerError(Exception):
-    """The tower cannot be reached, or refuses; `reason` is a phrase for a log line."""
+    """The tower is not reachable or refused the request. `reason` is a phrase for a log line."""
 
     permanent = False
-    """Whether the same message would be refused for good."""
+    """Whether a retry of the same message cannot succeed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -61,29 +61,29 @@ class TowerError(Exception):
 
 
 class UnreachableError(TowerError):
-    """No connection could be made: nothing listens there, or nothing leads there."""
+    """The connection failed: no server listens at the address, or the host is not reachable."""
 
 
 class NoReplyError(TowerError):
-    """A connection was made, and no whole reply came in time."""
+    """The connection was made, but no complete reply arrived in time."""
 
 
 class RefusedError(TowerError):
-    """The tower answered, and did not do what was asked."""
+    """The tower answered with an error status."""
 
     def __init__(self, status: int, detail: str, *, permanent: bool) -> None:
-        """`detail` is what the tower says of it; empty when it says nothing."""
+        """`detail` is the explanation in the tower's reply; empty if there is none."""
         more = ""
         if 300 <= status < 400:
-            more = "(a redirect: give the address it leads to)"
+            more = "(a redirect: use the address that it leads to)"
         elif status == HTTPStatus.UNAUTHORIZED:
-            more = f"(--token-file, {FILE_VARIABLE} or {VARIABLE})"
+            more = f"(set --token-file, {FILE_VARIABLE} or {VARIABLE})"
         super().__init__(" ".join(part for part in (f"HTTP {status}", detail, more) if part))
         self.status, self.detail, self.permanent = status, detail, permanent
 
 
 class TowerConnection:
-    """One keep-alive connection; for one thread at a time."""
+    """One keep-alive connection. Only one thread at a time may use it."""
 
     def __init__(self, address: TowerAddress, limits: ReplyLimits) -> None:
         parts = urlsplit(address.url)
@@ -97,15 +97,15 @@ class TowerConnection:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str) -> bytes:
-        """Return what the tower answers to a GET. Raises TowerError."""
+        """Send a GET request and return the body of the reply. Raises TowerError."""
         return self.exchange("GET", path)
 
     def post(self, path: str, body: bytes) -> bytes:
-        """Send JSON and return what the tower answers. Raises TowerError."""
+        """Send JSON and return the body of the reply. Raises TowerError."""
         return self.exchange("POST", path, body)
 
     def exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Send a request, with JSON where there is a body, and return the body of the reply.
+        """Send a request, whose body is JSON if there is one, and return the body of the reply.
 
         Raises TowerError.
         """
@@ -114,20 +114,20 @@ class TowerConnection:
         except TowerError:
             raise
         except Exception as error:
-            # Such as UnicodeError of a host name with an empty label. Whatever it is, the tower has
-            # not refused this message.
+            # For example a UnicodeError from a host name with an empty label. The tower has not
+            # refused this message in any of these cases.
             self.close()
             kind = NoReplyError if isinstance(error, TimeoutError) else TowerError
             raise kind(self._explain(error)) from error
 
     def close(self) -> None:
-        """Drop the connection; the next call makes a new one."""
+        """Close the connection. The next call makes a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def __del__(self) -> None:
-        """Close it: a command asks once, and leaves the rest to the end of its process."""
+        """Close the connection: commands do not call `close`."""
         if getattr(self, "_connection", None) is not None:
             self.close()
 
@@ -140,7 +140,7 @@ class TowerConnection:
         return self._exchange_or_reconnect(method, path, body)
 
     def _has_new_token(self) -> bool:
-        """Whether the token's file holds another one than was just refused."""
+        """Return whether the token's file contains another token than the refused one."""
         try:
             return self._token.renew(self._shown)
         except TokenError as error:
@@ -151,12 +151,12 @@ class TowerConnection:
             try:
                 return self._exchange_once(method, path, body)
             except _CLOSED_WHILE_IDLE:
-                self.close()  # the tower had closed the idle connection: not a failure, once
+                self.close()  # the tower had closed the idle connection: retry once
         return self._exchange_once(method, path, body)
 
     def _exchange_once(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connection = self._connection or self._connect()
-        self._shown = self._token.headers()  # another thread may read a new one meanwhile
+        self._shown = self._token.headers()  # another thread may read a new token in the meantime
         headers = self._shown
         if body is not None:
             headers = {"Content-Type": "application/json", **headers}
@@ -196,17 +196,17 @@ class TowerConnection:
     def _explain(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no answer within {self._limits.reply_s:g} s"
-        if said := explain(error):
-            return said
+        if tls_error := explain(error):
+            return tls_error
         if isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine):
             return (
-                "it closed the connection without an HTTP answer: "
-                "is its address https:// instead of http://?"
+                "the server closed the connection without an HTTP reply: "
+                "if it uses TLS, use https:// instead of http:// in the address"
             )
         if isinstance(error, http.client.IncompleteRead):
-            return "it closed the connection in the middle of its reply"
+            return "the server closed the connection in the middle of its reply"
         if isinstance(error, socket.gaierror):
-            return f"its name cannot be resolved: {error.strerror}"
+            return f"cannot resolve the host name: {error.strerror}"
         if isinstance(error, OSError) and error.strerror:
             return printable(error.strerror, MAX_DETAIL)
         if isinstance(error, ReplyTooLongError):
@@ -222,7 +222,7 @@ def _refused(response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
 
 
 def _read_detail(answer: bytes) -> str | None:
-    """Return the explanation in a problem of RFC 9457; None when it is none."""
+    """Return the explanation in a problem of RFC 9457; None if the body is not such a problem."""
     try:
         problem = json.loads(answer)
         detail = problem.get("detail") or problem.get("title") or ""

@@ -1,1 +1,1 @@
-"""HTTP: parse, call the tower, return. Agents use /ingest, people and bots /api."""
+"""HTTP routes of the tower: agents use /ingest, and people and bots use /api."""

@@ -1,7 +1,7 @@
-"""Allowances: what one address may cost the tower with messages that lead to nothing.
+"""Limits per address: event loop time for refused messages, and bytes of bodies in memory.
 
-Good messages cost nothing here, however many there are: a proxy, or a test with a thousand agents,
-is one address too.
+Accepted messages do not use the limit of time, because a proxy or a test with a thousand agents
+also has only one address.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections import Counter
 from watchtower.token_bucket import TokenBuckets
 
 WASTE_SHARE = 0.1
-"""Of the event loop's time, what one address may waste with messages that are refused."""
+"""Share of the event loop's time that one address may use with refused messages."""
 
 WASTE_BURST_S = 2.0
-"""Saved up at most: some twenty thousand small refused reports, or twenty of the largest."""
+"""Seconds that may be used at once: about 20,000 small refused reports, or 20 of the largest."""
 
 MAX_ADDRESSES = 4096
-"""Addresses remembered that wasted time. Beyond it a further one takes over what the oldest one has
-left of its allowance."""
+"""Addresses whose use is stored. A further address takes over the remaining allowance of the least
+recently used one."""
 
 MAX_HELD_DUMPS_BYTES = 128 * 1024 * 1024
-"""Bodies in memory at once: dumps of two thousand nodes that hang together are a third of it."""
+"""Bytes of dumps in memory at once. Dumps of 2,000 nodes that hang at one moment need a third."""
 
 MAX_HELD_REPORTS_BYTES = 64 * 1024 * 1024
-"""Of their own, so that dumps that wait for a slow store never keep reports out: those of two
-thousand nodes of eight ranks are 10 MB, if all of them came at one moment."""
+"""Bytes of reports in memory at once. The limit is separate, so that dumps that wait for a slow
+store never block reports. Reports of 2,000 nodes of 8 ranks at one moment need 10 MB."""
 
 ONE_ADDRESS = 0.5
-"""One address may hold this share of them."""
+"""Share of these bytes that one address may use."""
 
 
 class WasteAllowance:
@@ -38,17 +38,17 @@ class WasteAllowance:
         self._buckets = TokenBuckets[str](WASTE_BURST_S, WASTE_SHARE, MAX_ADDRESSES)
 
     def is_spent(self, address: str, now: float) -> bool:
-        """Whether an address has to wait."""
+        """Return whether an address has used its allowance and must wait."""
         bucket = self._buckets.find(address)
         return bucket is not None and bucket.left(now) <= 0
 
     def charge(self, address: str, seconds: float, now: float) -> None:
-        """Count time that was wasted."""
+        """Subtract the time of a refused message from the allowance of an address."""
         self._buckets.use(address).spend(now, seconds)
 
 
 class HeldBytes:
-    """Bytes of bodies that are being received, or stored."""
+    """Counts the bytes of bodies that are being received or stored."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -56,7 +56,7 @@ class HeldBytes:
         self._by_address: Counter[str] = Counter()
 
     def take(self, address: str, count: int) -> bool:
-        """Count bytes; False when there is no room for them."""
+        """Count bytes. Return False, and count nothing, if they exceed a limit."""
         most_of_one = self._limit * ONE_ADDRESS
         if self._held + count > self._limit or self._by_address[address] + count > most_of_one:
             return False
@@ -65,7 +65,7 @@ class HeldBytes:
         return True
 
     def give_back(self, address: str, count: int) -> None:
-        """Let go of bytes that were counted."""
+        """Subtract bytes that were counted."""
         self._held -= count
         self._by_address[address] -= count
         if self._by_address[address] <= 0:

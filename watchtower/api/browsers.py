@@ -1,11 +1,12 @@
 """Refuses the requests of web pages while the tower has no tokens.
 
-A browser that reaches the tower sends it what any page asks the browser to send. If the tower has
-tokens, such a request has none. If not, three headers tell it from that of an agent or a command:
+Any web page can make a browser send requests to the tower. Such a request has no token. If the
+tower has no tokens either, three headers distinguish the request from one of an agent or a command:
 
-* `Host`: a page whose name is made to point at the tower ("DNS rebinding") uses its own name.
-* `Sec-Fetch-Site` and `Origin`: browsers add them and pages cannot change them.
-* `Content-Type`: a page needs the tower's consent, which it never gets, to send JSON elsewhere.
+* `Host`: a page whose host name resolves to the tower ("DNS rebinding") sends its own host name.
+* `Sec-Fetch-Site` and `Origin`: browsers add them, and pages cannot change them.
+* `Content-Type`: to send JSON to another site, a page needs that site's permission (CORS). The
+  tower never gives it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")
 
 OWN_SITES = (b"same-origin", b"none")
-"""Values of Sec-Fetch-Site: a page of the tower itself, or a person who typed the address."""
+"""Allowed values of Sec-Fetch-Site: from a page of the tower, or from the address bar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request is refused."""
+    """The reason why a request is refused."""
 
     status: int
     reason: str
@@ -38,7 +39,7 @@ class Refusal:
 
 
 def find_hosts(host: str, public_url: str, allowed: Iterable[str]) -> frozenset[str]:
-    """Return the names by which this tower may be asked; every IP address is one besides."""
+    """Return the host names that requests may use for this tower. IP addresses are always valid."""
     names = {host, urlsplit(public_url).hostname or "", socket.gethostname(), *allowed}
     return LOCAL_NAMES | frozenset(_plain(name) for name in names if name)
 
@@ -46,14 +47,14 @@ def find_hosts(host: str, public_url: str, allowed: Iterable[str]) -> frozenset[
 def find_refusal(
     method: str, headers: Headers, hosts: frozenset[str], public_url: str = ""
 ) -> Refusal | None:
-    """Return why a request is refused; None lets it pass."""
+    """Return why a request is refused; None if it is allowed."""
     named = _values(headers, b"host")
     if len(named) > 1 or not all(_is_known(name, hosts) for name in named):
         shown = named[0].decode("ascii", "replace")[:128]
         return Refusal(
             status=421,
             reason="wrong_host",
-            detail=f"this tower is not known as {shown!r}: add the name to `allowed_hosts` in "
+            detail=f"{shown!r} is not a known name of this tower: add it to `allowed_hosts` in "
             "[tower], or protect the tower with tokens",
         )
     if _is_cross_site(method, headers, named, public_url):
@@ -80,7 +81,7 @@ def _is_known(name: bytes, hosts: frozenset[str]) -> bool:
 
 
 def _is_address(host: str) -> bool:
-    """A page's name can be made to point here, its address cannot."""
+    """Return whether `host` is an IP address. DNS rebinding works only with host names."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -90,7 +91,7 @@ def _is_address(host: str) -> bool:
 
 def _is_cross_site(method: str, headers: Headers, named: Sequence[bytes], public_url: str) -> bool:
     if any(site not in OWN_SITES for site in _values(headers, b"sec-fetch-site")):
-        # A person may follow a link of an alert: the page with the link learns nothing.
+        # A person may follow a link in an alert. The page with the link cannot read the reply.
         is_opened = _values(headers, b"sec-fetch-mode") == [b"navigate"]
         is_page = _values(headers, b"sec-fetch-dest") == [b"document"]
         return not (method in SAFE_METHODS and is_opened and is_page)
@@ -102,7 +103,7 @@ def _is_cross_site(method: str, headers: Headers, named: Sequence[bytes], public
 
 
 def _origin(url: str) -> str:
-    """Return host and port of a URL as a Host header has them; "-" for "null" and nonsense."""
+    """Return host and port of a URL as in a Host header; "-" for "null" or an invalid URL."""
     return urlsplit(url).netloc.lower() or "-" if "//" in url else "-"
 
 

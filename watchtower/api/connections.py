@@ -1,10 +1,14 @@
-"""Connections: how many there are, and a deadline for everything a client can leave undone.
+"""Limits of connections: their number, and a deadline for every step of a request.
 
-uvicorn bounds what it buffers of a body and how long a connection idles between requests. This adds
-the rest: connections that say nothing, heads without end, bodies that trickle, answers nobody
-fetches.
+uvicorn limits its buffer of a body and the idle time between requests. This module adds limits for:
 
-Its protocol class is not documented: pyproject.toml allows the versions that are known to work.
+* connections that send nothing
+* headers that do not end
+* bodies that arrive slowly
+* replies that the client does not read
+
+uvicorn's protocol class is not documented. pyproject.toml allows only versions that are known to
+work.
 """
 
 from __future__ import annotations
@@ -18,30 +22,30 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_S = 10.0
-"""From the connection, or the first byte of a request, to the end of its headers."""
+"""Seconds from the connection, or from the first byte of a request, to the end of its headers."""
 
 REQUEST_S = 60.0
-"""From the headers to the last byte of the answer: the longest body may take half of it."""
+"""Seconds from the headers to the last byte of the reply. The body may take half of it."""
 
 LINGER_S = 2.0
-"""A client whose body is not wanted gets this long to send it into the void: were the connection
-closed at once, the kernel would reset it, and with that take away our answer."""
+"""Seconds that a client has to finish a body after an early reply. If the connection were closed at
+once, the kernel would reset it and the client could lose the reply."""
 
 MAX_BARE_BYTES = 64 * 1024
-"""Bytes without any body among them (headers, trailers, chunk sizes); agents send 300."""
+"""Bytes in a row that are not part of a body: headers, trailers, chunk sizes. Agents send 300."""
 
 MAX_CONNECTIONS = 40_000
-"""Two for each of 16,384 nodes while they dump, and room for readers."""
+"""Two for each of 16,384 nodes while they dump, and more for readers."""
 
 RESERVED_DESCRIPTORS = 128
-"""For the store, the listener, libraries: never spent on connections."""
+"""File descriptors for the store, the listener and libraries. Connections never use them."""
 
 LEAST_DESCRIPTORS = 512
-"""Enough for 190 agents that each have two connections. With fewer, a tower would start, and refuse
-agents later."""
+"""File descriptors that a tower needs to start: enough for 190 agents with two connections each.
+With fewer, the tower would start and refuse agents later."""
 
 ONE_ADDRESS = 0.5
-"""One address may hold this share of all connections: a proxy, or agents side by side in tests."""
+"""Share of all connections that one address may use. A proxy or a test has many on one address."""
 
 
 class ConnectionLimit:
@@ -54,18 +58,18 @@ class ConnectionLimit:
         self._by_address: Counter[str] = Counter()
 
     def enter(self, address: str) -> bool:
-        """Count a connection; False when it is one too many."""
+        """Count a connection. Return False if there are too many."""
         most_of_one = self.limit * ONE_ADDRESS
-        is_welcome = self._count < self.limit and self._by_address[address] < most_of_one
-        if is_welcome:
+        is_allowed = self._count < self.limit and self._by_address[address] < most_of_one
+        if is_allowed:
             self._count += 1
             self._by_address[address] += 1
         else:
             self._on_refusal(address)
-        return is_welcome
+        return is_allowed
 
     def leave(self, address: str) -> None:
-        """Take one out that was counted."""
+        """Subtract a connection that was counted."""
         self._count -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -73,9 +77,9 @@ class ConnectionLimit:
 
 
 def raise_descriptor_limit() -> int:
-    """Return how many connections this process may have, once it may have as many as it can.
+    """Raise the limit of file descriptors and return the number of connections that it allows.
 
-    Raises OSError when these are too few to watch a job.
+    Raises OSError if the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS
@@ -84,14 +88,15 @@ def raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < LEAST_DESCRIPTORS:
         raise OSError(
-            f"this process may open {allowed} files, the tower needs at least {LEAST_DESCRIPTORS}: "
-            "raise the hard limit with `ulimit -Hn 65536`, or with LimitNOFILE= in its systemd unit"
+            f"this process may open {allowed} files, but a tower needs at least "
+            f"{LEAST_DESCRIPTORS}: raise the hard limit with `ulimit -Hn 65536`, or with "
+            "LimitNOFILE= in the systemd unit"
         )
     return min(MAX_CONNECTIONS, allowed - RESERVED_DESCRIPTORS)
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One connection. Made by the server; `limit` is set by `connection_class`."""
+    """One connection. The server creates it, and `connection_class` sets `limit`."""
 
     limit: ConnectionLimit
 
@@ -99,12 +104,12 @@ class BoundedConnection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _bare_bytes = 0
     _is_complete = True
-    """Whether the last request was received to its end."""
+    """Whether the last request was received completely."""
     _address = ""
     """Empty unless the connection is counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Count the connection and start the deadline of its first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         address = self.client[0] if self.client else "local"
         if not self.limit.enter(address):
@@ -114,7 +119,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._expect_within(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop the timer and subtract the connection."""
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
@@ -123,7 +128,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; give up when it is all heads and no body."""
+        """Parse data. Close the connection after too many bytes that are not body."""
         if self.transport.is_closing():
             return
         self._bare_bytes += len(data)
@@ -132,24 +137,24 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start the deadline of the headers."""
         self._is_complete = False
         self._expect_within(HEAD_S)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its body begins."""
+        """Start the deadline of body and reply."""
         self._bare_bytes = 0
         self._expect_within(REQUEST_S)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of its body."""
+        """Reset the count of bytes that are not body."""
         self._bare_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """It has been received."""
+        """Note that the request was received completely."""
         self._is_complete = True
         self._bare_bytes = 0
         if self.cycle.response_complete:
@@ -157,18 +162,18 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """It has been answered."""
+        """Set the next deadline after a reply."""
         has_more = bool(self.pipeline)
         super().on_response_complete()
         if has_more:
             self._expect_within(REQUEST_S)
         elif self._is_complete:
-            self._due = None  # uvicorn ends connections that idle
+            self._due = None  # uvicorn closes idle connections
         else:
             self._expect_within(LINGER_S)
 
     def _expect_within(self, seconds: float) -> None:
-        """Set the deadline. The timer is moved only when it would come too late."""
+        """Set the deadline. Restart the timer only if it would expire too late."""
         self._due = self.loop.time() + seconds
         if self._timer is None or self._timer.when() > self._due:
             self._start_timer(self._due)
@@ -189,5 +194,5 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def connection_class(limit: ConnectionLimit) -> type[Any]:
-    """Make the class of one server's connections."""
+    """Return the connection class of one server."""
     return type("CountedConnection", (BoundedConnection,), {"limit": limit})

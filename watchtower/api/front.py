@@ -1,6 +1,6 @@
-"""The front of the tower: agents' messages take a short way, everything else goes to the framework.
+"""The tower's ASGI application: it handles agents' messages itself, and FastAPI handles the rest.
 
-Nearly all requests come from agents, thousands a second. The framework's layers took longer with a
+Nearly all requests come from agents, thousands per second. FastAPI's layers took longer for a
 report than the tower itself.
 """
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from watchtower.api.problems import AnswersWhenStopped, problem, say_failure
+from watchtower.api.problems import AnswersWhenStopped, describe_failure, problem
 
 log = logging.getLogger("watchtower.api")
 
@@ -28,7 +28,7 @@ class Front:
     def __init__(
         self, ingest: list[Route], framework: FastAPI, guard: Callable[[ASGIApp], ASGIApp]
     ) -> None:
-        """`guard` asks agents for their token, as the one inside the framework asks all others."""
+        """`guard` checks the tokens of agents. FastAPI has the same guard for all other routes."""
         self.routes: list[BaseRoute] = [*ingest, *framework.router.routes]
         self._endpoints = {
             (method, route.path): route.endpoint
@@ -39,7 +39,7 @@ class Front:
         self._framework = framework
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         if scope["type"] == "http" and scope["path"].startswith(INGEST):
             await self._ingest(scope, receive, send)
         else:
@@ -54,7 +54,7 @@ class Front:
                 response = await endpoint(Request(scope, receive))
             except Exception as error:
                 log.exception("%s %s failed", scope["method"], scope["path"])
-                response = problem(500, say_failure(error))
+                response = problem(500, describe_failure(error))
         await response(scope, receive, send)
 
     def _refuse(self, method: str, path: str) -> Response:
@@ -63,4 +63,4 @@ class Front:
             response = problem(405, f"{method} is not allowed on {path}")
             response.headers["Allow"] = ", ".join(allowed)
             return response
-        return problem(404, f"there is nothing at {path}; see /docs for what there is")
+        return problem(404, f"{path} does not exist; see /docs for all addresses")

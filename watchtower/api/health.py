@@ -1,4 +1,4 @@
-"""Routes that report whether the tower is alive, and whether it can decide."""
+"""Routes that report whether the tower is alive, and whether it can detect hangs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def health_routes(tower: Tower) -> APIRouter:
         """
         health = check_health(tower)
         if not request.scope.get(MAY_READ):
-            # Limits name nodes. A request without a token learns only that there are some.
+            # Limits name nodes. Without a token only their existence is shown.
             shown = ["a reader's token shows them"] if health.limits else []
             health = replace(health, limits=shown)
         response.status_code = 200 if health.ready else 503

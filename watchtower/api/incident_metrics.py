@@ -1,4 +1,4 @@
-"""Metrics of open incidents: what alert rules select, and what the text of an alert names.
+"""Metrics of open incidents: series for alert rules, and labels for the text of an alert.
 
 The labels `incident`, `training_job` and `shared_cause` of a series never change, so an alert made
 from them stays one alert. What a later verdict may correct is on `watchtower_incident_info` alone.
@@ -16,27 +16,27 @@ from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import SharedCause
 
 MAX_LABEL = 256
-"""Characters of a label's value. Names have at most as many; escaped ones may have more."""
+"""Characters of a label's value. Names have at most as many, but an escaped name may have more."""
 
 CLOSED_SHOWN_S = 600.0
-"""A closed incident is exported as 0 for this long after its last scrape as open. The documented
-rules use values of the last 300 s, so that each of them sees the 0."""
+"""Seconds after its last scrape as open during which a closed incident is exported as 0. The
+documented rules use values of the last 300 s, so that every rule sees the 0."""
 
 MAX_CLOSED_SHOWN = 1000
-"""Closed incidents exported at one time: as many as there can be open ones."""
+"""Closed incidents that are exported: the same number as for open ones."""
 
 _IDENTITY = ["incident", "training_job"]
 
 
 _MARKUP = "\\<>`*~"
-"""Characters that a chat may read as a mention, a link, code or markup."""
+"""Characters that chat programs may interpret as a mention, a link, code or markup."""
 
 
 @lru_cache(maxsize=4096)
 def label(text: str) -> str:
-    """Make untrusted text a label value: printable, bounded, without markup of chats.
+    """Return untrusted text as a label value: printable, bounded, without markup of chats.
 
-    Different texts keep different values, so that no job can be mistaken for another.
+    Different texts have different values, so that a job cannot imitate another one.
     """
     shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
     if len(shown) <= MAX_LABEL:
@@ -46,33 +46,33 @@ def label(text: str) -> str:
 
 
 def name_shared_cause(cause: SharedCause | None) -> str:
-    """Return "mount nfs1:/data" as a label value, empty if nothing shared is known."""
+    """Return "mount nfs1:/data" as a label value; "" if no shared cause is known."""
     return label(f"{cause.kind} {cause.name}") if cause else ""
 
 
 def is_open(live: LiveJob) -> bool:
-    """Whether the incident of a job is open."""
+    """Return whether the incident of a job is open."""
     return live.incident is not None and live.incident.closed_at is None
 
 
 class IncidentMetrics:
     """The series of incidents.
 
-    Remembers which incidents were exported as open: "closed" has to be exported, because a series
-    that is merely absent may also mean that the tower restarts.
+    It stores which incidents were exported as open, and exports 0 after they close. A missing
+    series alone could also mean that the tower restarts.
     """
 
     def __init__(self, public_url: str) -> None:
         self._public_url = public_url
         self._scraped: dict[str, tuple[list[str], float]] = {}
-        """Labels and time of the last scrape as open, by incident, the oldest first."""
+        """By incident: its labels and the time of its last scrape as open, oldest first."""
 
     def collect(
         self, shown: Sequence[LiveJob], open_ids: Collection[str], now: float
     ) -> Iterator[Metric]:
-        """Yield the families: of the open incidents of `shown`, and of those closed lately.
+        """Yield the metric families of the open incidents of `shown` and of recently closed ones.
 
-        `open_ids` has every open incident, also those that are not shown.
+        `open_ids` are all open incidents, also those that are not in `shown`.
         """
         opened = GaugeMetricFamily(
             "watchtower_incident_open",
@@ -81,7 +81,7 @@ class IncidentMetrics:
         )
         opened_at = GaugeMetricFamily(
             "watchtower_incident_opened_timestamp_seconds",
-            "When an open incident was opened.",
+            "Time at which an open incident was opened.",
             labels=_IDENTITY,
         )
         acked = GaugeMetricFamily(
@@ -91,7 +91,7 @@ class IncidentMetrics:
         )
         info = GaugeMetricFamily(
             "watchtower_incident_info",
-            "Always 1: what the present verdict on an open incident names.",
+            "Always 1. The labels describe the current verdict of an open incident.",
             labels=[*_IDENTITY, "cause", "rank", "node", "suspects", "url"],
         )
         self._forget_old(open_ids, now)
@@ -119,7 +119,7 @@ class IncidentMetrics:
                 del self._scraped[ident]
 
     def _named(self, live: LiveJob) -> tuple[str, ...]:
-        """Values of `cause`, `rank` and `node` (of the first suspect), `suspects` and `url`."""
+        """Return `cause`, `rank` and `node` of the first suspect, `suspects` and `url`."""
         assert live.incident is not None
         ident, verdict = live.incident.id, live.incident.verdict
         cause = verdict.cause.value if verdict.cause else ""

@@ -88,11 +88,11 @@ def incident_routes(tower: Tower) -> APIRouter:
         return Response(_known(body, incident), media_type="application/json")
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
-    async def ack_incident(incident: IncidentId, said: AckRequest) -> AckView:
+    async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:
         """Acknowledge an incident: its alert ends, the incident stays open."""
         jobs = list(tower.live.values())
         ident = await _find(tower, incident)
-        ack = await tower.acks.ack(ident, said.by, said.note, jobs)
+        ack = await tower.acks.ack(ident, request.by, request.note, jobs)
         return view_ack(_known(ack, incident))
 
     return router
@@ -104,7 +104,7 @@ async def _find(tower: Tower, incident: str) -> str:
 
 
 def _known(found: _Found | None, incident: str) -> _Found:
-    """Return what was found. Raises HTTPException 404 if nothing was."""
+    """Return `found`. Raises HTTPException 404 if it is None."""
     if found is None:
         raise HTTPException(404, f"there is no incident {incident!r}; see /api/v1/incidents")
     return found

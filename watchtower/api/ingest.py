@@ -1,7 +1,7 @@
-"""What agents post: one decoder a message, bounded in size, time and cost before it is parsed.
+"""Routes for agents' messages. Size, time and cost of a message are limited before it is parsed.
 
-These are plain Starlette routes with msgspec: the ingest path is the hot one, 2.8 times as cheap
-this way as through the framework's own body parsing.
+These are Starlette routes with msgspec decoders. Most requests are of this kind, and FastAPI's body
+parsing would cost 2.8 times as much.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
 BODY_S = 30.0
-"""From the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
+"""Seconds from the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
 
 MAX_LENGTH_DIGITS = 18
-"""Of Content-Length: longer ones are no lengths, and int() of thousands of digits is slow."""
+"""Digits of Content-Length. More digits are not a valid length, and int() of thousands of digits is
+slow."""
 
 RETRY_AFTER_S = 5
-"""What a client that is sent away for now is told."""
+"""Seconds in the Retry-After header of a temporary refusal."""
 
 BATCHES_AT_A_TIME = 16
-"""Batches of dumps that are let in together; reports come before the next ones. Each takes 0.3 ms.
-One at a time would be a turn of the event loop each, and a wait for the threads that hold the
+"""Batches of dumps that are handled in one turn of the event loop. Each takes 0.3 ms. Reports are
+handled between the turns. With one batch per turn, each would wait for the threads that hold the
 interpreter: 4,096 batches took 15 s."""
 
 _Message = TypeVar("_Message", Report, DumpBatch)
@@ -58,7 +59,7 @@ class _Envelope(msgspec.Struct):
 
 
 class RefusedError(Exception):
-    """A body that cannot be taken, with the status and the sentence to answer."""
+    """A body is refused, with this HTTP status and explanation."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -67,10 +68,10 @@ class RefusedError(Exception):
 
 
 class ReportsFirst:
-    """Lets a few batches of dumps in at a time, and between them every report that is there.
+    """Handles a few batches of dumps per turn, and all waiting reports between the turns.
 
-    When thousands of nodes send dumps at one moment, their reports would wait behind all of them,
-    and the nodes would seem silent.
+    Otherwise, if thousands of nodes send dumps at one moment, their reports would wait for all the
+    dumps, and the nodes would seem silent.
     """
 
     def __init__(self) -> None:
@@ -78,25 +79,25 @@ class ReportsFirst:
         self._task: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """Wait for the turn of a batch; what the caller does until its next `await` is the turn."""
+        """Wait for the turn of a batch. The turn lasts until the caller's next `await`."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         if self._task is None:
-            self._task = asyncio.create_task(self._let_in())
+            self._task = asyncio.create_task(self._grant_turns())
         await turn
 
-    async def _let_in(self) -> None:
+    async def _grant_turns(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)
             for _ in range(min(BATCHES_AT_A_TIME, len(self._waiting))):
                 turn = self._waiting.popleft()
-                if not turn.done():  # else its client has gone
+                if not turn.done():  # else its client has disconnected
                     turn.set_result(None)
         self._task = None
 
 
 class Intake:
-    """Receives and decodes bodies of one kind, within what their address is allowed to cost."""
+    """Receives and decodes bodies of one kind, within the limits of their address."""
 
     def __init__(
         self,
@@ -111,15 +112,13 @@ class Intake:
     async def receive(
         self, request: Request, decoder: msgspec.json.Decoder[_Message], limit: int
     ) -> AsyncIterator[tuple[_Message, bytes]]:
-        """Give the message of a request and its body, which counts as held until the block ends.
-
-        Raises RefusedError.
-        """
+        """Yield the message of a request and its body. The body counts as held until the block
+        ends. Raises RefusedError."""
         address, held = client_of(request.scope), [0]
 
         def hold(count: int) -> None:
             if not self._held.take(address, count):
-                raise RefusedError(503, "the tower has too much to receive: send it again later")
+                raise RefusedError(503, "the tower is receiving too many bodies: send it later")
             held[0] += count
 
         try:
@@ -141,7 +140,7 @@ class Intake:
         address = client_of(request.scope)
         if self._waste.is_spent(address, time.monotonic()):
             raise RefusedError(
-                429, "too much from this address was refused: see the log of its agent"
+                429, "too many messages of this address were refused: see the log of its agent"
             )
         body = await read_body(request, limit, hold)
         if self._turns is not None:
@@ -164,7 +163,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES), ReportsFirst())
 
     async def get_report(_: Request) -> Response:
-        """Say to an agent that only checks, and has shown its token, that it may report."""
+        """Confirm to `watchtower-agent --check` that the agent's token is valid."""
         reply = ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
         return Response(encode(reply), media_type="application/json")
 
@@ -183,7 +182,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
         try:
             async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as (batch, body):
                 taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
-                del batch, body  # what was decoded goes before the disk is waited for
+                del batch, body  # free their memory before waiting for the disk
                 receipt = await taking
         except RefusedError as error:
             return _answer(error)
@@ -199,7 +198,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
 
 def _without_arguments(batch: DumpBatch, body: bytes) -> bytes:
-    """Return the body without what decoding took away: arguments of children, from older agents."""
+    """Return the body without arguments of child processes, which older agents send."""
     if any(child.command for dump in batch.ranks for child in dump.children):
         return _encode(batch)
     return body
@@ -213,13 +212,13 @@ def _answer(error: RefusedError) -> Response:
 
 
 async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -> bytes:
-    """Read a body of at most `limit` bytes, telling `hold` of every piece before it is kept.
+    """Return a body of at most `limit` bytes. Call `hold` with the size of each piece first.
 
-    Raises RefusedError as soon as it is too large, or too late.
+    Raises RefusedError as soon as the body is too large or too late.
     """
-    detail = f"the body is larger than {limit} bytes, the most this address takes"
-    said = request.headers.get("content-length", "0")
-    if not said.isdigit() or len(said) > MAX_LENGTH_DIGITS or int(said) > limit:
+    detail = f"the body is larger than {limit} bytes, the limit of this address"
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or len(length) > MAX_LENGTH_DIGITS or int(length) > limit:
         raise RefusedError(413, detail)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RefusedError(415, "the body is compressed: send it as plain JSON")
@@ -232,27 +231,28 @@ async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -
                 hold(len(chunk))
                 body += chunk
     except ClientDisconnect:
-        raise RefusedError(400, "the body ended early") from None
+        raise RefusedError(400, "the connection ended before the end of the body") from None
     except TimeoutError:
         raise RefusedError(408, f"the body did not arrive within {BODY_S:g} s") from None
     return bytes(body)
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
-    """Decode a message of our version. Raises RefusedError naming the field that is wrong."""
+    """Return a message of this protocol version. Raises RefusedError, which names the invalid
+    field."""
     try:
         try:
             message = decoder.decode(body)
             version = message.version
         except msgspec.ValidationError:
-            # The message of another version may be of another shape.
+            # A message of another version may have another shape.
             version = _envelopes.decode(body).version
             if version == PROTOCOL_VERSION:
                 raise
         if version != PROTOCOL_VERSION:
             raise RefusedError(
                 400,
-                f"`version` is {version}, this tower speaks {PROTOCOL_VERSION}: "
+                f"the protocol `version` is {version}, and this tower needs {PROTOCOL_VERSION}: "
                 "install the same release of watchtower on agent and tower",
             )
         return message

@@ -1,8 +1,9 @@
-"""The name of a job in the path of a request: any name works, a slash in it too.
+"""The name of a job in the path of a request. Any name works, also one with a slash.
 
-Servers decode a path before it is routed. A job `x/verdict`, requested as `x%2Fverdict`, would then
-be the verdict of job `x`. So the path of a job is routed as it was sent, and the name is decoded
-afterwards. A slash that is not encoded works too, unless the name ends in a word as `/verdict`.
+Servers decode a path before they route it. A request of job `x/verdict` as `x%2Fverdict` would then
+return the verdict of job `x`. So the path of a job is routed without decoding, and the name is
+decoded afterwards. A slash without encoding works, unless the name ends with a route such as
+`/verdict`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ register_url_convertor("job", _JobName())
 
 
 class RawJobPaths:
-    """ASGI middleware that undoes the decoding of paths that name a job."""
+    """ASGI middleware that restores the encoded path of requests about a job."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with the path as it was sent where that names a job."""
+        """Handle a request. The path of a job is the encoded path that the client sent."""
         raw: bytes = scope.get("raw_path") or b""
         if scope["type"] == "http" and raw.startswith(f"{JOBS}/".encode()):
             scope = {**scope, "path": raw.decode("ascii", "replace")}

@@ -32,7 +32,7 @@ class JobList:
 
 
 def job_routes(tower: Tower) -> APIRouter:
-    """Routes of one tower. A job's name may hold slashes: longer paths are declared first."""
+    """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
     router = APIRouter(prefix=JOBS)
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
@@ -71,4 +71,4 @@ def job_routes(tower: Tower) -> APIRouter:
 
 
 def _unknown(job: str) -> str:
-    return f"there is no job {job!r}; /api/v1/jobs lists those that agents report"
+    return f"there is no job {job!r}; see /api/v1/jobs for the jobs that agents report"

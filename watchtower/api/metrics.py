@@ -1,8 +1,8 @@
-"""Prometheus metrics, computed from live state when scraped; a scrape touches nothing else.
+"""Prometheus metrics. A scrape computes them from the live state and changes nothing.
 
-Labels are bounded: jobs, statuses, open incidents and their first suspect. No label has a value for
-each rank, pid or text: a series for each of 16,384 ranks would cost more than the whole tower.
-The label of a job is `training_job`: `job` belongs to Prometheus, which gives every series its own.
+Labels are bounded: jobs, statuses, open incidents and their first suspect. There are no labels for
+ranks, pids or texts: a series for each of 16,384 ranks would cost more than the whole tower. The
+label of a training job is `training_job`, because Prometheus itself sets the label `job`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Status
 
 MAX_JOBS_SHOWN = 1000
-"""Jobs with series of their own: thirteen each, four of an open incident: 17,000 series."""
+"""Jobs with their own series: thirteen per job and four per open incident, 17,000 series."""
 
 
 class TowerCollector(Collector):
-    """Reads a tower on the event loop that owns it."""
+    """Collects the metrics of a tower. It runs on the tower's event loop."""
 
     def __init__(self, tower: Tower, refusals: Refusals, public_url: str = "") -> None:
         self._tower = tower
@@ -57,16 +57,16 @@ class TowerCollector(Collector):
         yield from self._self()
         yield _count_by_status(jobs)
         yield GaugeMetricFamily(
-            "watchtower_jobs_hidden", "Live jobs without series of their own.", value=len(hidden)
+            "watchtower_jobs_hidden", "Live jobs without their own series.", value=len(hidden)
         )
         yield GaugeMetricFamily(
             "watchtower_incidents_hidden",
-            "Open incidents without series of their own: no alert fires for them.",
+            "Open incidents without their own series. Alerts do not fire for them.",
             value=sum(map(is_open, hidden)),
         )
 
     def _ranked(self) -> list[LiveJob]:
-        """Return all jobs but drills, first those that have series of their own."""
+        """Return all jobs except drills. The first ones get their own series."""
         tower = self._tower
         ranked = rank_fairly(
             Candidate(
@@ -84,14 +84,16 @@ class TowerCollector(Collector):
         of_job = ["training_job"]
         status = GaugeMetricFamily(
             "watchtower_job_status",
-            "1 for the status a job is in, 0 for the others.",
+            "1 for the current status of a job, 0 for the others.",
             labels=[*of_job, "status"],
         )
         step = GaugeMetricFamily(
             "watchtower_job_step", "Lowest step that every rank has completed.", labels=of_job
         )
         typical = GaugeMetricFamily(
-            "watchtower_job_typical_step_seconds", "p95 of plain steps.", labels=of_job
+            "watchtower_job_typical_step_seconds",
+            "95th percentile of the duration of steps outside phases.",
+            labels=of_job,
         )
         suspects = GaugeMetricFamily(
             "watchtower_job_suspects", "Ranks named by the current verdict.", labels=of_job
@@ -101,14 +103,14 @@ class TowerCollector(Collector):
         )
         info = GaugeMetricFamily(
             "watchtower_job_info",
-            "Always 1: what the environment of the ranks says of a job.",
+            "Always 1. The labels of a job come from the environment of its ranks.",
             labels=[*of_job, *LABELS],
         )
         for live in shown:
-            said = self._tower.fleet.jobs[live.name].labels
-            if said is not None:
+            labels = self._tower.fleet.jobs[live.name].labels
+            if labels is not None:
                 info.add_metric(
-                    [label(live.name), *(label(getattr(said, key)) for key in LABELS)], 1
+                    [label(live.name), *(label(getattr(labels, key)) for key in LABELS)], 1
                 )
             name, gen = label(live.name), self._tower.fleet.jobs[live.name].generation
             for value in Status:
@@ -134,15 +136,15 @@ class TowerCollector(Collector):
                 float(tower.store_writer.failing_since is not None),
             ),
             "watchtower_store_set_aside": (
-                "1 if this tower began an empty store because the file was damaged.",
+                "1 if this tower created an empty store because the file was damaged.",
                 float(tower.store_writer.store.set_aside is not None),
             ),
             "watchtower_stored_bytes": (
-                "Memory that jobs and nodes take beyond a record of each rank.",
+                "Bytes of memory that jobs and nodes use in addition to a record of each rank.",
                 tower.fleet.account.total,
             ),
             "watchtower_tick_duration_seconds": (
-                "Time the last check of all jobs took.",
+                "Duration of the last check of all jobs.",
                 counters.last_tick_s,
             ),
             "watchtower_tick_age_seconds": ("Time since that check.", now - counters.last_tick_at),
@@ -155,11 +157,11 @@ class TowerCollector(Collector):
             "watchtower_diagnoses": ("Diagnoses made.", counters.diagnoses),
             "watchtower_incidents": ("Incidents opened.", counters.incidents),
             "watchtower_refused_jobs": (
-                "Ranks left out: too many jobs or ranks.",
+                "Ranks that are not monitored because there are too many jobs or ranks.",
                 tower.fleet.refused_jobs,
             ),
             "watchtower_deferred_claims": (
-                "Processes left out for now: their job began too many attempts.",
+                "Processes not monitored for now because their job began too many attempts.",
                 tower.fleet.deferred_claims,
             ),
             "watchtower_failed_ticks": ("Checks of a job that failed.", counters.failed_ticks),
@@ -183,7 +185,7 @@ def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
 
 
 def _key_of(job: Job) -> str:
-    """Return whose share of the places a job uses."""
+    """Return the owner, or else the founding node, whose share of the places a job uses."""
     return job.owner or job.founder
 
 
@@ -196,7 +198,7 @@ def _urgency(live: LiveJob) -> int:
 
 
 def metrics_route(tower: Tower, refusals: Refusals, public_url: str = "") -> Route:
-    """The /metrics route; `public_url` is the address of the tower in texts of alerts."""
+    """Return the /metrics route. `public_url` is the tower's address in texts of alerts."""
     registry = CollectorRegistry()
     registry.register(TowerCollector(tower, refusals, public_url))
     ProcessCollector(registry=registry)

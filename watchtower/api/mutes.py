@@ -1,4 +1,4 @@
-"""Routes about silences: jobs whose alerts do not fire for a while. Their public name is mutes."""
+"""Routes about silences: jobs whose alerts do not fire for a while. In the API they are "mutes"."""
 
 from __future__ import annotations
 

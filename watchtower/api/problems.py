@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents, in place of the framework's own shapes."""
+"""Errors as RFC 9457 problem documents instead of FastAPI's own format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TITLES = {
     415: "Not JSON",
     421: "Unknown name of the tower",
     422: "Invalid parameter",
-    429: "Too much was refused",
+    429: "Too many refused messages",
     500: "Internal error",
     503: "Not available",
 }
@@ -58,7 +58,7 @@ _PROBLEM_EXAMPLE = {
     "type": "about:blank",
     "title": "Not found",
     "status": 404,
-    "detail": "there is no job 'llama'; /api/v1/jobs lists those that agents report",
+    "detail": "there is no job 'llama'; see /api/v1/jobs for the jobs that agents report",
 }
 
 
@@ -74,9 +74,9 @@ _SCHEMES = {
 def problem(
     status: int, detail: str, title: str = "", candidates: Sequence[str] = ()
 ) -> JSONResponse:
-    """Make a problem document; `detail` says what happened and what to do.
+    """Return a problem document. `detail` describes what happened and what to do.
 
-    `title` replaces the one of the status; `candidates` are ids that were perhaps meant.
+    `title` replaces the title of the status. `candidates` are the ids that match an ambiguous id.
     """
     body: dict[str, object] = {
         "type": "about:blank",
@@ -93,7 +93,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     detail = error.detail
     if detail == "Not Found":
-        detail = f"there is nothing at {request.url.path}; see /docs for what there is"
+        detail = f"{request.url.path} does not exist; see /docs for all addresses"
     elif detail == "Method Not Allowed":
         detail = f"{request.method} is not allowed on {request.url.path}"
     return problem(error.status_code, detail)
@@ -119,22 +119,22 @@ async def _on_store_failure(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_failure(_: Request, error: Exception) -> JSONResponse:
-    return problem(500, say_failure(error))
+    return problem(500, describe_failure(error))
 
 
-def say_failure(error: Exception) -> str:
-    """Say that the tower itself failed, without what the error says."""
-    return f"the tower failed ({type(error).__name__}); its log has the traceback"
+def describe_failure(error: Exception) -> str:
+    """Return a description of an internal error, without the error's own text."""
+    return f"the tower failed ({type(error).__name__}): see the traceback in its log"
 
 
 class AnswersWhenStopped:
-    """Answers a request that is given up because the tower stops; that is no failure."""
+    """Answers requests that are cancelled because the tower stops."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on; answer 503 in place of a cancelled request."""
+        """Handle a request. If it is cancelled, answer 503."""
         has_begun = False
 
         async def note(message: Message) -> None:
@@ -147,11 +147,13 @@ class AnswersWhenStopped:
         except asyncio.CancelledError:
             if has_begun or scope["type"] != "http":
                 raise
-            await problem(503, "the tower stops; send it again")(scope, receive, send)
+            await problem(503, "the tower is stopping: send the request again")(
+                scope, receive, send
+            )
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem document, in its OpenAPI description too."""
+    """Make every error of `app` a problem document, also in its OpenAPI description."""
     app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

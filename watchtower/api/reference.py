@@ -1,4 +1,4 @@
-"""/docs: the API on one plain page, without scripts or parts from elsewhere. / redirects there."""
+"""/docs: the API on one HTML page, without scripts or external resources. / redirects to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict in the format that the request asks for."""
+"""A verdict in the requested format."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Who may call what: every request passes here first, before its body is read.
+"""Checks of every request, before its body is read: the scope that each route needs.
 
-/healthz, /readyz          everybody; what agents cannot do is left out of /readyz
-POST /ingest/...           agents, and nobody else
-GET and HEAD, elsewhere    readers and operators (/metrics, /docs, /openapi.json too)
+/healthz, /readyz          no token; without one, /readyz omits the limits of agents
+/ingest/...                only agents
+GET and HEAD, elsewhere    readers and operators (also /metrics, /docs, /openapi.json)
 anything else              operators
 
-Without tokens everybody may call everything, but no page of another site in a browser.
+If the tower has no tokens, all requests are allowed except those of web pages of other sites.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from watchtower.api.problems import problem
 log = logging.getLogger("watchtower.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Orchestrators ask these, and most of them can show no token."""
+"""Paths without a token: most orchestrators cannot send one."""
 
 LOG_EVERY_S = 10.0
-"""At most one line about refused requests in this time; /metrics has the count of all."""
+"""Seconds between two log lines about refused requests. /metrics has the count of all."""
 
 REASONS = (
     "no_token",
@@ -43,10 +43,10 @@ REASONS = (
     "busy",
     "too_many_connections",
 )
-"""Why requests are refused: the values of a metric's label."""
+"""Reasons of refusals: the values of a metric's label."""
 
 MAY_READ = "watchtower.may_read"
-"""Key in a request's scope: whether whoever asks may read jobs."""
+"""Key in a request's ASGI scope: whether the request may read jobs."""
 
 _AGENT = frozenset({scopes.Scope.AGENT})
 _READ = frozenset({scopes.Scope.READER, scopes.Scope.OPERATOR})
@@ -55,29 +55,29 @@ _CHANGE = frozenset({scopes.Scope.OPERATOR})
 
 @dataclass(slots=True)
 class Refusals:
-    """Counts requests that were refused, and tells of them once in a while."""
+    """Counts refused requests, and logs them at most every `LOG_EVERY_S` seconds."""
 
     counts: Counter[str] = field(default_factory=Counter)
     """By reason, one of `REASONS`."""
-    _told_at: float = float("-inf")
-    _untold: int = 0
+    _logged_at: float = float("-inf")
+    _unlogged: int = 0
 
     def add(self, reason: str, client: str, now: float) -> None:
-        """Count one; `client` is the address it came from."""
+        """Count one refusal. `client` is the address of the request."""
         self.counts[reason] += 1
-        self._untold += 1
-        if now - self._told_at >= LOG_EVERY_S:
+        self._unlogged += 1
+        if now - self._logged_at >= LOG_EVERY_S:
             log.warning(
-                "%d requests refused since this was last told, the latest from %s: %s",
-                self._untold,
+                "%d requests refused since the last such line, the latest from %s: %s",
+                self._unlogged,
                 client,
                 reason.replace("_", " "),
             )
-            self._told_at, self._untold = now, 0
+            self._logged_at, self._unlogged = now, 0
 
 
 class Guard:
-    """ASGI middleware that asks for tokens; without any it keeps browsers of other sites out."""
+    """ASGI middleware that checks tokens. If the tower has none, it refuses cross-site requests."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class Guard:
         hosts: frozenset[str] | None = None,
         public_url: str = "",
     ) -> None:
-        """`hosts` are the tower's names; None: it is asked by any name."""
+        """`hosts` are the tower's host names. None: every name is allowed."""
         self._app = app
         self._book = book
         self._refusals = refusals
         self._hosts, self._public_url = hosts, public_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Handle a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -105,7 +105,7 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _refuse(self, scope: Scope) -> Response | None:
-        """Decide about a request; None lets it pass."""
+        """Return the refusal of a request; None if it is allowed."""
         if not self._book:
             scope[MAY_READ] = True
             return self._refuse_browser(scope)
@@ -119,8 +119,8 @@ class Guard:
             return self._forbid(scope, known, needed)
         reason = "no_token" if shown is None else "unknown_token"
         self._refusals.add(reason, client_of(scope), time.monotonic())
-        said = "this call needs a token" if shown is None else "the tower does not know this token"
-        response = problem(401, f"{said}: send it as `Authorization: Bearer TOKEN`")
+        what = "this call needs a token" if shown is None else "the tower does not know this token"
+        response = problem(401, f"{what}: send a valid one as `Authorization: Bearer TOKEN`")
         response.headers["WWW-Authenticate"] = 'Bearer realm="watchtower"'
         return response
 
@@ -138,7 +138,7 @@ class Guard:
     ) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
-        detail = f"this call needs a token for {wanted}, this one is for {known}"
+        detail = f"this call needs a token for {wanted}, but the token is for {known}"
         response = problem(403, detail, title="Not allowed with this token")
         response.headers["WWW-Authenticate"] = (
             'Bearer realm="watchtower", error="insufficient_scope"'
@@ -147,13 +147,13 @@ class Guard:
 
 
 def client_of(scope: Scope) -> str:
-    """The address a request came from."""
+    """Return the address of a request's client."""
     client = scope.get("client")
     return str(client[0]) if client else "an unknown address"
 
 
 def _needed(scope: Scope) -> frozenset[scopes.Scope]:
-    """Scopes of which one is needed; empty: nobody is asked."""
+    """Return the scopes of which the request needs one; empty if it needs no token."""
     path: str = scope["path"]
     if path in OPEN_PATHS:
         return frozenset()
@@ -163,7 +163,7 @@ def _needed(scope: Scope) -> frozenset[scopes.Scope]:
 
 
 def _bearer(scope: Scope) -> bytes | None:
-    """The token of a request, None when there is none, or more than one."""
+    """Return the token of a request; None if there is none or more than one."""
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(values) != 1:
         return None
@@ -174,7 +174,7 @@ def _bearer(scope: Scope) -> bytes | None:
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            # No browser shall take text from a training process for a page.
+            # A browser must not interpret text from a training process as HTML.
             MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
         await send(message)
 

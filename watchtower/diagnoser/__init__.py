@@ -1,5 +1,5 @@
-"""The process that diagnoses: `process` starts, asks and ends it, `__main__` is what runs in it.
+"""The diagnosing process: `process` starts, calls and ends it, and `__main__` runs in it.
 
-A diagnosis reads text from processes of all users. In a process of its own it holds up neither the
-event loop nor other jobs' reports, and one that takes too long is ended.
+A diagnosis reads text from processes of all users. In a separate process it cannot block the event
+loop or the reports of other jobs, and the tower can end it if it takes too long.
 """

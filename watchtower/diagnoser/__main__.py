@@ -17,7 +17,7 @@ from watchtower.diagnoser.work import answer
 from watchtower.garbage import put_off_full_collections
 
 OOM_SCORE_ADJ = "800"
-"""The kernel, short of memory, ends this process long before the tower or a training process."""
+"""If memory runs out, the kernel ends this process before the tower or a training process."""
 
 READY = b"ready"
 
@@ -26,10 +26,10 @@ def main() -> int:
     """Answer requests until the tower closes the pipe."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
-    # Ends with its tower, by the end of its input. The terminal's Ctrl-C is the tower's.
+    # Ctrl-C on the terminal is for the tower. This process ends at the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # so that a stray print() does not get into an answer
+    sys.stdout = sys.stderr  # so that a print() does not write into an answer
     put_off_full_collections()
     _write(sink, [READY])
     while True:
@@ -47,12 +47,12 @@ def main() -> int:
 
 
 def _limit(limits: Limits) -> None:
-    """Let the kernel end this process if the diagnosis costs more. SIGPROF ends it by default."""
+    """Set the limits of memory and CPU time. At the CPU limit, SIGPROF ends this process."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = (
         limits.memory_bytes if hard == resource.RLIM_INFINITY else min(limits.memory_bytes, hard)
     )
-    with contextlib.suppress(OSError, ValueError):  # where that is forbidden, CPU time is a limit
+    with contextlib.suppress(OSError, ValueError):  # if that is forbidden, only CPU time is limited
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
 
@@ -70,7 +70,7 @@ def _write(sink: BinaryIO, reply: list[bytes]) -> None:
             sink.write(part)
         sink.flush()
     except BrokenPipeError:
-        os._exit(0)  # the tower is gone
+        os._exit(0)  # the tower has ended
 
 
 if __name__ == "__main__":

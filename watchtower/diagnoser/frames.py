@@ -1,4 +1,4 @@
-"""How requests and answers cross a pipe: a list of byte strings with their lengths before them."""
+"""Format of requests and answers on a pipe: a count, the lengths, then as many byte strings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_FRAMES = 65_536
 """Byte strings in one message: two rounds of dumps from 32,768 nodes."""
 
 MAX_MESSAGE_BYTES = 1 << 30
-"""Bytes of one message: four times what the fleet keeps of dumps."""
+"""Bytes of one message: four times the limit of dumps that the fleet keeps."""
 
 
 class FrameError(Exception):
@@ -20,20 +20,22 @@ class FrameError(Exception):
 
 
 def pack(frames: Sequence[bytes]) -> list[bytes]:
-    """Return what is to be written, the lengths first."""
+    """Return the byte strings to write: count and lengths first, then the frames."""
     lengths = b"".join(_LENGTH.pack(len(frame)) for frame in frames)
     return [_COUNT.pack(len(frames)) + lengths, *frames]
 
 
 def unpack(read: Callable[[int], bytes]) -> list[bytes]:
-    """Read one message; `read` returns exactly as many bytes as it is asked for.
+    """Read one message and return its frames. `read` must return exactly the requested size.
 
-    Raises FrameError, and what `read` raises.
+    Raises FrameError, and the errors of `read`.
     """
     (count,) = _COUNT.unpack(read(_COUNT.size))
     if count > MAX_FRAMES:
-        raise FrameError(f"a message of {count} frames, {MAX_FRAMES} at most")
+        raise FrameError(f"the message has {count} frames, at most {MAX_FRAMES} are allowed")
     lengths = [length for (length,) in _LENGTH.iter_unpack(read(_LENGTH.size * count))]
     if sum(lengths) > MAX_MESSAGE_BYTES:
-        raise FrameError(f"a message of {sum(lengths)} bytes, {MAX_MESSAGE_BYTES} at most")
+        raise FrameError(
+            f"the message has {sum(lengths)} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
+        )
     return [read(length) for length in lengths]

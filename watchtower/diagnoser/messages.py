@@ -1,4 +1,4 @@
-"""What is asked of a diagnosing process, and what it answers."""
+"""Requests to a diagnosing process and its answers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from watchtower.wire.dumps import DumpBatch
 
 CPU_S = 2.0
 CPU_PER_RANK_S = 0.0002
-"""CPU time that one diagnosis may take. 16,384 ranks take 0.7 s, where 5.3 s are allowed."""
+"""CPU seconds that one diagnosis may use. 16,384 ranks use 0.7 s, and 5.3 s are allowed."""
 
 MEMORY_BYTES = 1 << 30
 MEMORY_PER_RANK_BYTES = 64 * 1024
-"""Address space that a diagnosing process may have."""
+"""Bytes of address space that a diagnosing process may use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one diagnosis may cost. The process sets them for itself, the kernel enforces them."""
+    """Limits of one diagnosis. The process sets them for itself, and the kernel enforces them."""
 
     cpu_s: float
     memory_bytes: int
 
 
 def limits_for(ranks: int) -> Limits:
-    """Return the limits of a diagnosis of so many ranks."""
+    """Return the limits for a diagnosis of `ranks` ranks."""
     return Limits(
         cpu_s=CPU_S + CPU_PER_RANK_S * ranks,
         memory_bytes=MEMORY_BYTES + MEMORY_PER_RANK_BYTES * ranks,
@@ -47,7 +47,7 @@ class Request:
     bodies: Sequence[bytes]
     """Batches of dumps as their agents sent them, JSON."""
     earlier: bytes | None = None
-    """Evidence that the tower's last run left of the same stall: a case as JSON."""
+    """Evidence about the same stall from the tower's last run: a case as JSON."""
 
     def encode(self) -> list[bytes]:
         """Return the frames of this request, the limits first."""
@@ -57,11 +57,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a request."""
+    """The result of a request."""
 
     diagnosis: Diagnosis | None
     evidence: bytes | None
-    """The case as JSON; null if none could be made."""
+    """The case as JSON; None if the request could not be decoded."""
     error: str = ""
     """Traceback if the diagnosis failed, else empty."""
 
@@ -75,19 +75,19 @@ _batches = msgspec.json.Decoder(DumpBatch)
 
 
 def read_limits(frames: Sequence[bytes]) -> Limits:
-    """Read the limits of a request."""
+    """Return the limits of a request."""
     return _limits.decode(frames[0])
 
 
 def decode_case(frames: Sequence[bytes]) -> Case:
-    """Make the case of a request."""
+    """Return the case of a request. Raises ValueError if it cannot be decoded."""
     _, parts, earlier, *bodies = frames
     batches = [_batches.decode(body) for body in bodies]
     return join_case(_parts.decode(parts), batches, _read_earlier(earlier))
 
 
 def _read_earlier(earlier: bytes) -> Case | None:
-    """Read what the tower's last run left. Null if this release cannot read it."""
+    """Return the case from the tower's last run; None if this release cannot read it."""
     try:
         return _cases.decode(earlier) if earlier else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -95,7 +95,7 @@ def _read_earlier(earlier: bytes) -> Case | None:
 
 
 def write_success(case: Case) -> list[bytes]:
-    """Diagnose a case; returns the frames of the answer."""
+    """Diagnose a case and return the frames of the answer."""
     return [_encode(diagnose(case)), msgspec.json.encode(case), b""]
 
 
@@ -105,7 +105,7 @@ def write_failure(case: Case | None, error: str) -> list[bytes]:
 
 
 def read_answer(frames: Sequence[bytes]) -> Answer:
-    """Read an answer. Raises ValueError if the frames are not a valid one."""
+    """Return the answer in the frames. Raises ValueError if they are not a valid answer."""
     diagnosis, evidence, error = frames
     return Answer(
         diagnosis=_diagnoses.decode(diagnosis) if diagnosis else None,

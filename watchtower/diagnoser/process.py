@@ -1,4 +1,4 @@
-"""The tower's side of a diagnosing process: start it, ask it, end it."""
+"""The tower's side of a diagnosing process: it starts the process, sends requests and ends it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from watchtower.diagnoser import frames
 from watchtower.diagnoser.messages import Answer, Request, read_answer
 
 WALL_PER_CPU = 5.0
-"""A diagnosis that has not used up its CPU time may take this many times as long, ..."""
+"""Limit of the wall time of a diagnosis, as a multiple of its limit of CPU time."""
 
 WALL_S = 10.0
-"""... and this long at least: the machine may be busy."""
+"""Least limit of the wall time of a diagnosis, in seconds: the machine may be busy."""
 
 READ_BYTES = 1 << 20
 
 
 class DiagnoserDiedError(Exception):
-    """The process ended, or was ended, before it answered; the message says why."""
+    """The process ended or was ended before it answered. The message contains the reason."""
 
 
 class DiagnoserProcess:
-    """One process. Not thread-safe, but `kill` may come from any thread."""
+    """One diagnosing process. Not thread-safe, except `kill`, which any thread may call."""
 
     def __init__(self) -> None:
-        """Start it; it gets ready by itself. Raises OSError.
+        """Start the process without waiting until it is ready. Raises OSError.
 
-        A new program, not a copy of this one: a copy would hold the locks of threads it lacks.
+        It is a new program, not a fork: a fork would contain locked locks of threads that do not
+        exist in it.
         """
-        # What this process imports, and nothing from a folder that happens to be the current one.
+        # The same import path as here. -P excludes the current folder.
         found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "watchtower.diagnoser"],
@@ -53,11 +54,12 @@ class DiagnoserProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def ask(self, request: Request) -> Answer:
-        """Have one case diagnosed. Raises DiagnoserDiedError; the process is gone then."""
+        """Return the answer to one request. Raises DiagnoserDiedError; the process has then
+        ended."""
         until = time.monotonic() + max(WALL_S, WALL_PER_CPU * request.limits.cpu_s)
         try:
             if not self._is_ready:
@@ -67,27 +69,27 @@ class DiagnoserProcess:
             return read_answer(frames.unpack(lambda size: self._read(size, until)))
         except (TimeoutError, EOFError, OSError, ValueError, frames.FrameError) as error:
             self.kill()
-            raise DiagnoserDiedError(self._say_why(error, request)) from None
+            raise DiagnoserDiedError(self._explain(error, request)) from None
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
 
-    def _say_why(self, error: Exception, request: Request) -> str:
+    def _explain(self, error: Exception, request: Request) -> str:
         code = self._process.returncode
         if isinstance(error, TimeoutError):
             return "it did not answer in time"
         if code == -signal.SIGPROF:
-            return f"it took more than {request.limits.cpu_s:g} s of CPU time"
+            return f"it used more than {request.limits.cpu_s:g} s of CPU time"
         if code == -signal.SIGKILL:
-            return "its process was killed, perhaps for lack of memory"
+            return "its process was killed, perhaps because memory ran out"
         if isinstance(error, EOFError | BrokenPipeError):
             return f"its process ended with code {code}"
-        return f"its process answered nonsense ({error})"
+        return f"its process sent an invalid answer: {error}"
 
     def _write(self, parts: Sequence[bytes], until: float) -> None:
         poll = select.poll()

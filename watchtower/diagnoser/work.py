@@ -1,4 +1,4 @@
-"""One request answered, whatever fails on the way."""
+"""Answers one request, with a traceback if the diagnosis fails."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from watchtower.diagnoser.messages import decode_case, write_failure, write_success
 
 MAX_ERROR = 8192
-"""Characters of a traceback that are sent; its end says most."""
+"""Characters sent from the end of a traceback, which contains the error."""
 
 
 def answer(frames: Sequence[bytes]) -> list[bytes]:
-    """Return the frames of the answer to a request. Raises nothing but MemoryError."""
+    """Return the frames of the answer to a request. Raises only MemoryError."""
     case = None
     try:
         case = decode_case(frames)

@@ -1,1 +1,1 @@
-"""What must outlive the tower: incidents with their cases, dumps, learned pauses, generations."""
+"""Data that outlives the tower: incidents with their cases, dumps, learned pauses, attempts."""

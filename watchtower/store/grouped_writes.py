@@ -1,9 +1,9 @@
-"""Writes that wait for the disk together: what is asked for during one commit goes into the next.
+"""Groups of writes with one commit: all writes that arrive during a commit are in the next one.
 
-A commit waits for the disk, some milliseconds however little is written. Thousands of nodes that
-send dumps at one moment would wait for each other's commits. Rows of one table that come one after
-the other are one statement: after each statement the writer thread waits for its turn at the
-interpreter, up to 5 ms while the event loop is busy.
+A commit waits for the disk for some milliseconds, also if little is written. With one commit per
+write, thousands of nodes that send dumps at one moment would wait for each other. Consecutive rows
+of one table are one statement: after each statement the writer thread waits for the interpreter, up
+to 5 ms while the event loop is busy.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 from watchtower.daemon_executor import DaemonExecutor
 
 MAX_GROUP = 256
-"""Writes in one transaction: what is read meanwhile waits for no more than these."""
+"""Writes in one transaction. A read waits for one transaction at most."""
 
 MAX_ROWS = 64
-"""Rows in one statement, of up to 15 columns: older versions of SQLite allow 999 values."""
+"""Rows in one statement, with up to 15 columns. Older versions of SQLite allow 999 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Insert:
 
     @property
     def statement(self) -> str:
-        """What rows that are inserted together have in common."""
+        """The common SQL text of rows that may be inserted together."""
         return f"{self.into}{self.on_conflict}"
 
 
@@ -48,32 +48,32 @@ _T = TypeVar("_T")
 
 
 class GroupedWrites:
-    """Takes writes from any thread; the writer thread carries them out in order."""
+    """Accepts writes from any thread. The writer thread executes them in order."""
 
     def __init__(self, thread: DaemonExecutor, find_file: Callable[[], sqlite3.Connection]) -> None:
-        """`find_file` gives the database to the writer thread, and raises if it is not there."""
+        """`find_file` returns the database to the writer thread, or raises if it is missing."""
         self._thread, self._find_file = thread, find_file
         self._groups: deque[list[_Write]] = deque()
-        """Those that wait; for each of them the thread was asked once."""
+        """Waiting groups. For each of them one `_commit` is queued on the thread."""
         self._lock = threading.Lock()
 
     def add(self, call: Callable[[sqlite3.Connection], _T]) -> Future[_T]:
-        """Carry out a write; the future is done when it is on the disk.
+        """Queue a write. The future is done when the write is on the disk.
 
-        Raises RuntimeError when the writer thread has stopped.
+        Raises RuntimeError if the writer thread has stopped.
         """
         future: Future[_T] = Future()
         self._add(future, call)
         return future
 
     def insert(self, row: Insert) -> Future[None]:
-        """Insert a row, as `add` does."""
+        """Queue the insertion of a row, as `add` does."""
         future: Future[None] = Future()
         self._add(future, row)
         return future
 
     def _add(self, future: Future[Any], write: Call | Insert) -> None:
-        # Under the lock, so that the group is asked for before whatever this thread asks for next.
+        # The lock keeps the order: the group is queued before any later call of this thread.
         with self._lock:
             if not self._groups or len(self._groups[-1]) >= MAX_GROUP:
                 self._thread.submit(self._commit)
@@ -82,15 +82,15 @@ class GroupedWrites:
 
     def _commit(self) -> None:
         with self._lock:
-            asked = self._groups.popleft()
-        group = [write for write in asked if write[0].set_running_or_notify_cancel()]
+            queued = self._groups.popleft()
+        group = [write for write in queued if write[0].set_running_or_notify_cancel()]
         results: list[_Done] = []
         try:
             with self._find_file() as db:
                 db.execute("BEGIN")  # else each savepoint would be a transaction
                 for statement, writes in groupby(group, key=_statement_of):
-                    carry_out = _insert if statement else _carry_out
-                    results += carry_out(db, writes)
+                    execute = _insert if statement else _execute
+                    results += execute(db, writes)
         except Exception as error:
             for future, _ in group:
                 if not future.done():
@@ -105,19 +105,19 @@ def _statement_of(write: _Write) -> str:
 
 
 def _insert(db: sqlite3.Connection, writes: Iterator[_Write]) -> Iterator[_Done]:
-    """Insert rows together; if that fails, one by one."""
+    """Insert rows together. If that fails, insert them one by one."""
     while some := list(islice(writes, MAX_ROWS)):
         rows = [write for _, write in some if isinstance(write, Insert)]
         try:
             _try(db, _insertion(rows))
         except Exception:
-            yield from _carry_out(db, some)
+            yield from _execute(db, some)
         else:
             yield from ((future, None) for future, _ in some)
 
 
-def _carry_out(db: sqlite3.Connection, writes: Iterable[_Write]) -> Iterator[_Done]:
-    """Carry out writes one by one; the future of one that fails is done."""
+def _execute(db: sqlite3.Connection, writes: Iterable[_Write]) -> Iterator[_Done]:
+    """Execute writes one by one and yield those that succeed. Set the error of a failed write."""
     for future, write in writes:
         call = _insertion([write]) if isinstance(write, Insert) else write
         try:
@@ -129,7 +129,7 @@ def _carry_out(db: sqlite3.Connection, writes: Iterable[_Write]) -> Iterator[_Do
 
 
 def _insertion(rows: Sequence[Insert]) -> Call:
-    """Return the call that inserts rows by one statement."""
+    """Return a call that inserts rows with one statement."""
     row = f"({', '.join('?' * len(rows[0].row))})"
     statement = f"{rows[0].into} VALUES {', '.join([row] * len(rows))} {rows[0].on_conflict}"
     values = [value for each in rows for value in each.row]
@@ -141,7 +141,7 @@ def _insertion(rows: Sequence[Insert]) -> Call:
 
 
 def _try(db: sqlite3.Connection, call: Call) -> Any:
-    """Carry out one write of a group; if it fails, nothing of it stays and the others go on."""
+    """Execute one write of a group. If it fails, undo it without effect on the other writes."""
     db.execute("SAVEPOINT one")
     try:
         result = call(db)

@@ -1,8 +1,7 @@
-"""Opens the file of the store: makes a new one, or brings an older one to the present schema.
+"""Opens the store's file: creates it, or migrates an older one to the current schema.
 
-A step is one transaction: it is there as a whole or not at all. The file as it was is kept beside
-it, so that the release that wrote it can be run again. A file of a newer release is refused and
-left alone.
+The migration is one transaction. A copy of the old file stays beside it, so that the older release
+can run again. A file of a newer release is refused and not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from watchtower.store.private_files import make_private_file
 SCHEMA_VERSION = 5
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
-"""The log beside the file shrinks to this after a burst: one batch of dumps of the largest size."""
+"""Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
 
 MIGRATIONS = {
     1: """
@@ -69,29 +68,28 @@ DROP TABLE incidents;
 ALTER TABLE incidents_without_evidence RENAME TO incidents;
 """,
 }
-"""SQL that brings a version to the next; tables and indexes that are only new come from
-schema.sql."""
+"""SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""
 
 
 class StoreError(Exception):
-    """The store cannot be opened; the message says why and what to do."""
+    """The store cannot be opened. The message contains the reason and what to do."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open or make the file. Raises StoreError, sqlite3.Error."""
+    """Open the file, or create it. Raises StoreError, sqlite3.Error."""
     make_private_file(path)
     db = sqlite3.connect(path)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, *MIGRATIONS, SCHEMA_VERSION):
             raise StoreError(
-                f"the store {path} has schema version {version}, this watchtower needs "
-                f"{SCHEMA_VERSION}: run the version that wrote it, or choose another --data-dir"
+                f"the store {path} has schema version {version}, but this release needs "
+                f"{SCHEMA_VERSION}: run the release that wrote it, or use another --data-dir"
             )
         if version in MIGRATIONS:
             _keep_copy(db, path, version)
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power cut
+        db.execute("PRAGMA synchronous = FULL")  # an acknowledged write survives a power failure
         db.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
         _bring_up(db, version)
     except BaseException:
@@ -101,9 +99,9 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def read_file(path: Path) -> sqlite3.Connection:
-    """Open a file of the present schema to read it on a disk without room.
+    """Open a file of the current schema for reading on a full disk.
 
-    Whoever is alone needs no index of the log on the disk. Raises StoreError, sqlite3.Error.
+    In exclusive mode SQLite needs no index file of the log. Raises StoreError, sqlite3.Error.
     """
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
     try:
@@ -131,7 +129,7 @@ def _bring_up(db: sqlite3.Connection, version: int) -> None:
 
 
 def _keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """Copy the file as it was; one that a broken-off try left behind is written anew."""
+    """Copy the file before a migration. An incomplete copy of an earlier try is replaced."""
     copy = path.with_name(f"{path.name}.version-{version}")
     part = copy.with_name(f"{copy.name}.part")
     try:
@@ -144,6 +142,7 @@ def _keep_copy(db: sqlite3.Connection, path: Path, version: int) -> None:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise StoreError(
-            f"the store {path} of schema version {version} cannot be copied to {copy} before it is "
-            f"brought to version {SCHEMA_VERSION}: {error}; it is unchanged: make room, try again"
+            f"cannot copy the store {path} (schema version {version}) to {copy} before the "
+            f"migration to version {SCHEMA_VERSION}: {error}; the store is unchanged: free disk "
+            "space and start again"
         ) from error

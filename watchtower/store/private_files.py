@@ -1,4 +1,4 @@
-"""Files and folders that are open to their owner alone, whatever the umask is."""
+"""Creates files and folders that only their owner can access, independent of the umask."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FILE_MODE = 0o600
 
 
 def make_private_folder(folder: Path, prefix: str) -> None:
-    """Make a folder, and close it and its files that begin with `prefix` to others.
+    """Create a folder, and remove the access of others to it and its files with `prefix`.
 
-    A folder that was there before is closed only if it holds nothing else: somebody may have named
-    /tmp. Raises OSError.
+    A folder that existed before keeps its mode if it contains other files: it may be a shared
+    folder such as /tmp. Raises OSError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=FOLDER_MODE)
-        folder.chmod(FOLDER_MODE)  # the umask may have taken our own rights
+        folder.chmod(FOLDER_MODE)  # the umask may have removed the owner's rights
     has_other_files = False
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -32,7 +32,7 @@ def make_private_folder(folder: Path, prefix: str) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file unless there is one. SQLite gives its log and its index the same mode.
+    """Create an empty file unless it exists. SQLite gives its log and its index the same mode.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
-"""How much the store keeps, and the deletion of data over the limits, in small batches.
+"""Limits of the stored data. Data over a limit is deleted in small batches.
 
-The file does not shrink: SQLite uses the pages of deleted data again. An open incident is never
-deleted, nor is its case. Dumps are deleted by age and size only: those of an open incident are
-deleted, too, if other jobs send enough newer ones.
+The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
+cases are never deleted. Dumps are deleted by age and amount only: dumps of an open incident are
+deleted if other jobs send too many.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from watchtower.core.fleet.pace import MAX_PAUSES
 from watchtower.core.settings import check_ranges, setting
 
 BITE = 32
-"""Rows deleted between two other writes: a few milliseconds, so that dumps are acknowledged as
-fast as ever while a year of history is deleted."""
+"""Rows deleted between two other writes. This takes a few milliseconds, so that dumps are
+acknowledged without delay while a year of history is deleted."""
 
 BITE_BYTES = 16_000_000
-"""Bytes deleted between two other writes; at least one row."""
-
+"""Bytes deleted between two other writes. At least one row is deleted."""
 
 MB = 1_000_000
 DAY_S = 86_400.0
@@ -28,56 +27,58 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept, the `[retention]` table of the configuration file."""
+    """Limits of the stored data: the `[retention]` table of the configuration file."""
 
     incidents: float = setting(
-        10_000, 10, 10_000_000, "Number of incidents kept: about 2 KB each without their evidence."
+        10_000,
+        10,
+        10_000_000,
+        "Number of stored incidents. One has about 2 KB without its evidence.",
     )
     incident_days: float = setting(
         400,
         1,
         36_500,
-        "Incidents that closed more than this many days ago are deleted.",
+        "Days after which a closed incident is deleted. 400 days include the whole last year.",
     )
     evidence_mb: float = setting(
         2_000,
         10,
         1_000_000,
-        "Evidence of all incidents, in MB; incidents that lose their evidence keep their verdict.",
+        "MB of evidence of all incidents. Over it, the oldest evidence is deleted.",
     )
     dumps_mb: float = setting(
         1_000,
         10,
         1_000_000,
-        "Dumps of all jobs, in MB: 1000 MB are about 50,000 batches of a node with 8 ranks.",
+        "MB of dumps of all jobs. 1000 MB are about 50,000 batches of a node with 8 ranks.",
     )
     dumps_per_job_mb: float = setting(
-        400, 1, 1_000_000, "Dumps of one job, in MB: 400 MB are two dumps of 16,384 ranks."
+        400, 1, 1_000_000, "MB of dumps of one job. 400 MB are two dumps of 16,384 ranks."
     )
     dump_days: float = setting(
         30,
         0.01,
         36_500,
-        "Dumps older than this many days are deleted; incidents have copies of those that "
-        "are their evidence.",
+        "Days after which dumps are deleted. The evidence of an incident is stored separately.",
     )
     jobs: float = setting(
         20_000,
         5_000,
         10_000_000,
-        "Number of jobs whose last attempt and pauses are kept; up to 4096 of them are live.",
+        "Jobs whose last attempt and learned pauses are stored. Up to 4096 are live.",
     )
     job_days: float = setting(
-        90, 2, 36_500, "Jobs that were not reported for this many days are deleted."
+        90, 2, 36_500, "Days after which the data of a job that is not reported is deleted."
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError, with setting, value and range, for what is outside it."""
+        """Raise ValueError, with setting, value and range, for a value outside its range."""
         check_ranges(self)
 
 
 def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    """Delete one batch of data over a limit. Returns False if nothing is over a limit."""
+    """Delete one batch of the first kind of data over its limit. Return False if there is none."""
     return any(step(db, keep, wall) for step in _STEPS)
 
 
@@ -168,7 +169,7 @@ def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
-    """Yield the ids of the first rows with at least `excess` bytes together, or one batch."""
+    """Yield the first rows that have at least `excess` or `BITE_BYTES` bytes together."""
     excess = min(excess, BITE_BYTES)
     for ident, size_bytes in rows:
         if excess <= 0:

@@ -1,4 +1,4 @@
-"""Rows of the store's tables and the values they stand for."""
+"""Converts values to rows of the store's tables, and rows to values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
-UNREADABLE = "what was said of this incident cannot be read: another release may have written it"
+UNREADABLE = "the verdict of this incident cannot be read: another release may have written it"
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
     " acked_at, acked_by, ack_note, verdicts"
 )
 
-# What a starting tower needs: what is open, and whether the end of a job was told.
+# A starting tower needs open incidents, and each job's latest one if the job ended in it.
 LEFT_OPEN = f"""
 SELECT {INCIDENT}, body FROM incidents
 LEFT JOIN evidence ON incident = id AND closed_at IS NULL
@@ -90,7 +90,7 @@ ON CONFLICT (incident) DO UPDATE SET body = excluded.body
 
 
 def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
-    """Insert an incident or bring it up to date; an ack or a case once stored stays."""
+    """Insert or update an incident. An update without ack or case does not remove a stored one."""
     evidence, ack = incident.evidence, incident.ack
     row = (
         incident.id,
@@ -111,7 +111,7 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
 
 
 def insert_dumps(job: str, sent: SentBatch, received_at: float) -> Insert:
-    """Make the row of a batch of a job. It holds its message, and nothing decoded."""
+    """Return the row of a batch of a job. It contains the undecoded message."""
     batch, taken_at = sent.batch, received_at - sent.batch.held_s
     row = (batch.id, job, batch.node, received_at, _as_text(sent.body), taken_at, len(sent.body))
     into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
@@ -119,7 +119,7 @@ def insert_dumps(job: str, sent: SentBatch, received_at: float) -> Insert:
 
 
 def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | PauseRow]) -> None:
-    """Insert what was learned of jobs, or bring it up to date."""
+    """Insert or update the last attempts and the pauses of jobs."""
     for row in learned:
         if isinstance(row, PauseRow):
             pause = row.pause
@@ -131,20 +131,20 @@ def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | Pause
 
 
 def read_incident(row: tuple[object, ...]) -> Incident:
-    """Read the columns of `INCIDENT` and the evidence.
+    """Return the incident of a row: the columns of `INCIDENT` and the evidence.
 
-    What another release wrote into verdict and evidence may make no sense to this one: then the
-    incident goes on without. Raises msgspec.MsgspecError when not even the columns make sense.
+    A verdict or evidence of another release may be unreadable. The incident is then returned
+    without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
     acked_at, acked_by, ack_note, verdicts, evidence = rest
-    stands = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
+    known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
             "id": ident,
             "job": job,
             "generation": generation,
-            "status": stands,
+            "status": known_status,
             "opened_at": opened_at,
             "updated_at": updated_at,
             "closed_at": closed_at,
@@ -152,7 +152,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             or Verdict(
                 job=str(job),
                 generation=int(str(generation)),
-                status=stands,
+                status=known_status,
                 summary=UNREADABLE,
                 incident=str(ident),
                 cause=Cause.UNKNOWN,
@@ -169,7 +169,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
 
 
 def read_case(incident: Incident) -> Case | None:
-    """Read the evidence of an incident; none if it is not there or makes no sense."""
+    """Return the evidence of an incident; None if it is missing or unreadable."""
     if incident.evidence is None:
         return None
     return _try_read(
@@ -178,13 +178,13 @@ def read_case(incident: Incident) -> Case | None:
 
 
 def read_batch(text: object) -> SentBatch:
-    """Read a batch of dumps. Raises msgspec.MsgspecError."""
+    """Return a stored batch of dumps. Raises msgspec.MsgspecError."""
     body = str(text).encode()
     return SentBatch(_BATCHES.decode(body), body)
 
 
 def read_processes(job: str, text: object) -> frozenset[ProcessKey]:
-    """Read who the ranks of a generation were; nobody when that makes no sense."""
+    """Return the processes of an attempt; empty if they are unreadable."""
     keys = _try_read(job, "processes", lambda raw: decode(raw, _PROCESSES), text)
     return keys or frozenset()
 
@@ -195,22 +195,22 @@ def _try_read(
     try:
         return read(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        _say_once(str(whose), what, str(error))
+        _warn_once(str(whose), what, str(error))
         return None
 
 
 @lru_cache(maxsize=1024)
-def _say_once(whose: str, what: str, error: str) -> None:
-    log.warning("the %s of %s in the store cannot be read and is left out: %s", what, whose, error)
+def _warn_once(whose: str, what: str, error: str) -> None:
+    log.warning("cannot read the %s of %s in the store, it is left out: %s", what, whose, error)
 
 
 def encode(value: object) -> str:
-    """Write a value as JSON."""
+    """Return a value as JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Read a value from JSON. Raises msgspec.MsgspecError."""
+    """Return a value from JSON. Raises msgspec.MsgspecError."""
     return decoder.decode(str(text))
 
 

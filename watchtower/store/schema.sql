@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS incidents (
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
--- Apart from the incident: a row is written as a whole, and evidence of 16,384 ranks has 29 MB.
+-- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
     incident TEXT PRIMARY KEY,
     body TEXT NOT NULL

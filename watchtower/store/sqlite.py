@@ -1,6 +1,6 @@
-"""The store in one SQLite file (WAL): one writer thread, every write committed before it answers.
+"""The store in one SQLite file (WAL). One thread writes, and a future is done after its commit.
 
-What is too much goes in small bites between the writes.
+Data over the limits is deleted in small batches between the writes.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ log = logging.getLogger("watchtower.store")
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-"""What may be over soon, and keeps a tower from writing, not from watching."""
+"""Errors that may be temporary: they prevent writes, and the tower still starts and detects."""
 
 DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 CLOSE_S = 1.0
-"""A file that cannot be closed in this time is left to the kernel; what was acknowledged is in."""
+"""Seconds to close the file. After that the kernel closes it, and no acknowledged write is lost."""
 
 PRUNE_AFTER_BYTES = 16 * MB
-"""So much of dumps written asks for a bite at once, whoever else would ask for it later."""
+"""After this many bytes of written dumps, data over the limits is deleted at once."""
 
 PAGE = 64
-"""Batches of dumps read at once, some 20 KB each: other writes get their turn in between."""
+"""Batches of dumps in one read, about 20 KB each. Writes can be executed between two reads."""
 
 PAGE_BYTES = 16 * MB
-"""... and no more than this of large ones, one at least: a decoded batch is many times as large."""
+"""Bytes in one read, at least one batch: a decoded batch is many times as large."""
 
 
 class SqliteStore:
-    """Calls return futures: the writer thread does the work, in order."""
+    """The store. Its methods return futures, and the writer thread executes the calls in order."""
 
     def __init__(self, path: Path, keep: Retention | None = None) -> None:
-        """Open or make the file, or bring an older one up to date. Raises StoreError.
+        """Open the file, create it, or migrate an older one. Raises StoreError.
 
-        Without room on the disk it is opened later, with the first write or read that finds some.
+        On a full disk the file is opened later, with the first write or read that succeeds.
         """
         self.failure: Exception | None = None
-        """Why the file could not be opened at the start; None when it was."""
+        """The error if the file could not be opened at the start, else None."""
         self.set_aside: Path | None = None
-        """Where the file of the last run is that was damaged; None if it was not."""
+        """New path of the last run's file if it was damaged, else None."""
         self._path = path
         self._open: sqlite3.Connection | None = None
         self._inode = (0, 0)
@@ -93,7 +93,7 @@ class SqliteStore:
             raise
 
     def _begin(self) -> None:
-        """Open the file, or a new one in place of one that is damaged."""
+        """Open the file. If it is damaged, move it away and open a new one."""
         try:
             self._find_file()
         except sqlite3.DatabaseError as error:
@@ -102,7 +102,7 @@ class SqliteStore:
             self._set_aside(error)
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Move a damaged file away and open a new one, so that the tower can watch all the same."""
+        """Move a damaged file away and open a new one, so that the tower can start."""
         self._close()
         self._open = None
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -111,8 +111,8 @@ class SqliteStore:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self._path}{suffix}", f"{self.set_aside}{suffix}")
         log.error(
-            "the store %s is damaged: %s; it was moved to %s and an empty one was begun: "
-            "incidents, silences and learned pauses of the last run are in the old file only",
+            "the store %s is damaged: %s; it was moved to %s and an empty one was created: "
+            "incidents, silences and learned pauses of the last run are only in the old file",
             self._path,
             error,
             self.set_aside,
@@ -120,7 +120,7 @@ class SqliteStore:
         self._find_file()
 
     def close(self) -> None:
-        """Finish what was asked for and close the file, or leave it when that takes too long."""
+        """Execute the queued calls and close the file, within `CLOSE_S` seconds."""
         with contextlib.suppress(RuntimeError):  # closed already
             self._thread.submit(self._close)
         self._release()
@@ -131,19 +131,19 @@ class SqliteStore:
 
     @property
     def _db(self) -> sqlite3.Connection:
-        """The file, for the writer thread only; opened now when there was no room before."""
+        """The database, for the writer thread only. It is opened now if it is not open yet."""
         if self._open is None:
             self._open = open_file(self._path)
             self._inode = _inode_of(self._path)
         return self._open
 
     def _find_file(self) -> sqlite3.Connection:
-        """The file, when it is where the next run will search for it. Raises OSError."""
+        """Return the database. Raises OSError if its path leads to another file or to none."""
         db = self._db
         if _inode_of(self._path) != self._inode:
             raise OSError(
-                f"{self._path} was removed, replaced or hidden by a mount: bring it back, or "
-                "restart the tower to begin another"
+                f"{self._path} was removed, replaced or hidden by a mount: restore it, or "
+                "restart the tower to create a new one"
             )
         return db
 
@@ -152,24 +152,26 @@ class SqliteStore:
             self._lock.close()
 
     def recall(self) -> StartupState:
-        """Read what a starting tower needs to know. Raises StoreError."""
+        """Return the stored state that a starting tower needs. Raises StoreError."""
         if self.failure is not None:
             return self._thread.submit(self._recall_without_room).result()
         try:
             return self._thread.submit(self._recall_or_begin).result()
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(
-                f"the store {self._path} is damaged: {error}; move it away to begin an empty one"
+                f"the store {self._path} is damaged: {error}; move it away to start with an empty "
+                "one"
             ) from error
 
     def save_incident(self, incident: Incident) -> Future[None]:
-        """Insert an incident, or bring it up to date. A missing case keeps the stored one."""
+        """Insert or update an incident. An update without a case does not remove a stored case."""
         return self._write(lambda db: rows.save_incident(db, incident))
 
     def save_dumps(self, job: str, sent: SentBatch, received_at: float) -> Future[None]:
-        """Keep a batch of a job; one that is there already stays as it is.
+        """Insert a batch of a job. A batch that is stored already does not change.
 
-        `job` is the tower's label: the agent's name for it may be another owner's job too.
+        `job` is the tower's label of the job. The agent's name for it is not unique: another owner
+        may have a job of that name.
         """
         future = self._writes.insert(rows.insert_dumps(job, sent, received_at))
         self._unpruned_bytes += len(sent.body)
@@ -181,7 +183,10 @@ class SqliteStore:
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
     ) -> Future[list[DumpRow]]:
-        """Read dumps of a job taken since then, newest first, `PAGE` at most; `after` goes on."""
+        """Read dumps of a job between `since` and `until`, newest first, at most `PAGE` batches.
+
+        `after` is the last batch of the page before.
+        """
         at, ident = (after.taken_at, after.sent.batch.id) if after else (until or 1e12, "")
         row = (job, since, at, at, ident, PAGE)
 
@@ -197,23 +202,23 @@ class SqliteStore:
         return self._thread.submit(read)
 
     def save_rows(self, learned: Sequence[GenerationRow | PauseRow]) -> Future[None]:
-        """Remember last generations and longest pauses of jobs, all in one transaction."""
+        """Store last attempts and longest pauses of jobs, all in one transaction."""
         return self._write(lambda db: rows.save_learned(db, learned))
 
     def fade_pauses(self, share: float) -> Future[None]:
-        """Keep this share of the length of every pause."""
+        """Multiply the length of every pause by `share`."""
         fade = "UPDATE pauses SET length_s = length_s * ?"
         return self._write(lambda db: db.execute(fade, (share,)))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
-        """Note who handles an incident; False when there is none of that id."""
+        """Store the acknowledgement of an incident. The result is False if the id is unknown."""
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
     def save_silence(self, silence: Silence) -> Future[None]:
-        """Silence a job, or change for how long."""
+        """Store the silence of a job, in place of an earlier one."""
         row = (silence.job, silence.since, silence.until, silence.reason)
         return self._write(lambda db: db.execute(rows.SAVE_SILENCE, row))
 
@@ -222,19 +227,19 @@ class SqliteStore:
         return self._write(lambda db: db.execute("DELETE FROM mutes WHERE job = ?", (job,)))
 
     def prune(self, wall: float) -> Future[None]:
-        """Remove a bite of what is more than is kept; the next one is queued behind other work."""
+        """Delete one batch of data over the limits, and queue the next one behind other calls."""
 
-        def bite() -> None:
+        def prune_batch() -> None:
             with self._find_file() as db:
                 is_more = prune(db, self._keep, wall)
             if is_more:
                 with contextlib.suppress(RuntimeError):  # the tower stops
                     self.prune(wall)
 
-        return self._thread.submit(bite)
+        return self._thread.submit(prune_batch)
 
     def probe(self) -> Future[None]:
-        """Write a little that changes nothing, to see whether the disk takes it."""
+        """Write a value that does not change, to check that the disk accepts writes."""
 
         def probe() -> None:
             with self._find_file() as db:
@@ -243,7 +248,7 @@ class SqliteStore:
         return self._thread.submit(probe)
 
     def check_file(self) -> Future[None]:
-        """See whether the file is still there; cheap, for somebody who does not write."""
+        """Check that the file still exists, without a write."""
 
         def check() -> None:
             self._find_file()
@@ -255,7 +260,7 @@ class SqliteStore:
     ) -> Future[list[Incident]]:
         """Read incidents, newest first, without their cases.
 
-        Jobs whose names begin with `without` are left out.
+        Incidents of jobs whose names begin with `without` are left out.
         """
         where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
         if job is not None:
@@ -268,7 +273,7 @@ class SqliteStore:
         )
 
     def incident(self, incident_id: str) -> Future[Incident | None]:
-        """Read one incident with its case; None when there is none of that id."""
+        """Read one incident with its case; None if the id is unknown."""
         query = (
             f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
             " WHERE id = ?"
@@ -281,7 +286,7 @@ class SqliteStore:
         return self._thread.submit(read)
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
-        """Read id and job of incidents whose id begins so, the first ones by id."""
+        """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
         query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
         row = (prefix, f"{prefix}\U0010ffff", limit)
         return self._thread.submit(lambda: self._db.execute(query, row).fetchall())
@@ -306,7 +311,7 @@ class SqliteStore:
             with contextlib.closing(read_file(self._path)) as db:
                 return self._recall(db)
         except Exception as error:
-            log.error("nothing of the last run can be read from %s: %s", self._path, error)
+            log.error("cannot read the state of the last run from %s: %s", self._path, error)
             return StartupState(pauses={}, generations={}, incidents=())
 
     def _recall(self, db: sqlite3.Connection) -> StartupState:
@@ -339,27 +344,27 @@ class SqliteStore:
 
 
 def _advise(error: sqlite3.Error | OSError) -> str:
-    """Say what to do: the disk refuses, or the file is not what it should be."""
+    """Return what an operator can do about an error of the disk or of the file."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_ERROR:
-        return "it is damaged or was changed by somebody: move it away to begin an empty one"
-    return "it must be a file that this user may write, in a folder that this user may write"
+        return "it is damaged or another program changed it: move it away to start with a new one"
+    return "this user must have write permission for the file and its folder"
 
 
 def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Return whether a file is not what SQLite wrote, and never will be again."""
+    """Return whether the file is permanently damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
 
 
 def lacks_room(error: sqlite3.Error | OSError) -> bool:
-    """Tell a disk that is full, or fails for now, from a file that cannot be used."""
+    """Return whether the disk is full or fails temporarily, as opposed to an unusable file."""
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
 
 
 def _inode_of(path: Path) -> tuple[int, int]:
-    """Tell which file this is; (0, 0) when there is none."""
+    """Return device and inode of a file; (0, 0) if it does not exist."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -368,7 +373,7 @@ def _inode_of(path: Path) -> tuple[int, int]:
 
 
 def _lock(path: Path) -> TextIO:
-    """Take the store for this process alone; the kernel gives it back however we end."""
+    """Lock the store for this process. The kernel releases the lock when the process ends."""
     make_private_folder(path.parent, prefix=f"{path.stem}.")
     make_private_file(path.with_suffix(".lock"))
     lock = path.with_suffix(".lock").open("w")
@@ -377,6 +382,6 @@ def _lock(path: Path) -> TextIO:
     except OSError:
         lock.close()
         raise StoreError(
-            f"another tower uses {path.parent}: give each its own --data-dir"
+            f"another tower uses {path.parent}: use a different --data-dir for each tower"
         ) from None
     return lock

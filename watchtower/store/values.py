@@ -1,4 +1,4 @@
-"""Records of the store: plain values, the same for every database. Times are UNIX seconds."""
+"""Values that the store contains, independent of the database. Times are UNIX seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """Somebody handles an incident: its alerts are off."""
+    """The acknowledgement of an incident. Its alerts do not fire."""
 
     at: float
     by: str = ""
@@ -21,7 +21,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One hang, or one job that ended with a culprit."""
+    """One hang, or one job that a rank ended."""
 
     id: str
     job: str
@@ -32,16 +32,15 @@ class Incident:
     verdict: Verdict
     closed_at: float | None = None
     evidence: bytes | None = None
-    """The case of the verdict, as JSON; left out when many incidents are listed."""
+    """The case of the verdict as JSON; None in lists of incidents."""
     ack: Ack | None = None
     verdicts: tuple[VerdictEntry, ...] = ()
-    """Every verdict of this stall with its time, the first one first; `verdict` is the one that
-    stands."""
+    """All verdicts of this stall with their times, oldest first. `verdict` is the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A job whose alerts are off until `until`. It is watched as before."""
+    """A job whose alerts do not fire until `until`. It is monitored as before."""
 
     job: str
     since: float
@@ -51,7 +50,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpRow:
-    """One batch of dumps and when it was taken."""
+    """One batch of dumps and the time at which it was taken."""
 
     sent: SentBatch
     taken_at: float
@@ -59,7 +58,7 @@ class DumpRow:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """The last generation of a job."""
+    """The last attempt of a job."""
 
     job: str
     past: PastGeneration
@@ -76,13 +75,13 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartupState:
-    """What a starting tower needs to know of the past."""
+    """The stored state that a starting tower needs."""
 
     pauses: dict[str, tuple[Pause, ...]]
     """By job name."""
     generations: dict[str, PastGeneration]
-    """The last generation by job name."""
+    """The last attempt, by job name."""
     incidents: tuple[Incident, ...]
-    """Open ones with their cases, and each job's latest one when it says how the job ended; oldest
-    first."""
+    """Open incidents with their cases, and each job's latest incident if the job ended in it,
+    oldest first."""
     silences: tuple[Silence, ...] = ()

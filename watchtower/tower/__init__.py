@@ -1,1 +1,1 @@
-"""The shell around core: takes reports and dumps, ticks, carries out effects, answers queries."""
+"""Connects core to its inputs and outputs: reports, dumps, checks, effects and queries."""

@@ -15,7 +15,7 @@ from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckView:
-    """Who handles an incident."""
+    """The acknowledgement of an incident, as the API returns it."""
 
     at: str
     by: str
@@ -23,14 +23,14 @@ class AckView:
 
 
 class Acks:
-    """Acknowledgements on their way to the store."""
+    """Stores acknowledgements."""
 
     def __init__(self, store_writer: StoreWriter, clock: Clock) -> None:
         self._store_writer = store_writer
         self._clock = clock
 
     async def ack(self, incident: str, by: str, note: str, live: Iterable[LiveJob]) -> Ack | None:
-        """Record who handles an incident; None if no incident has this id.
+        """Store an acknowledgement and return it; None if no incident has this id.
 
         Raises RequestRefusedError, StoreFailedError.
         """
@@ -40,7 +40,7 @@ class Acks:
         is_there = await writer.wait(writer.store.save_ack(incident, ack), "the ack")
         if not is_there and any(one.id == incident for one in writer.unsaved(None)):
             raise StoreFailedError(
-                "the incident is not written yet, so the ack cannot be; try again"
+                "the incident is not stored yet, so it cannot be acknowledged: try again"
             )
         if is_there:
             writer.note_ack(incident, ack)
@@ -51,5 +51,5 @@ class Acks:
 
 
 def view_ack(ack: Ack) -> AckView:
-    """An ack as people read it."""
+    """Return an acknowledgement as the API returns it."""
     return AckView(at=rfc3339(ack.at), by=ack.by, note=ack.note)

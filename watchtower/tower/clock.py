@@ -1,4 +1,4 @@
-"""Time as the tower sees it: monotonic for every decision, the wall clock only to show people."""
+"""The tower's clocks: the monotonic clock for decisions, the wall clock only for display."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Clock:
     """Reads both clocks."""
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return seconds of the monotonic clock."""
         return time.monotonic()
 
     def wall(self) -> float:
-        """UNIX seconds."""
+        """Return UNIX seconds."""
         return time.time()
 
 
 def rfc3339(wall: float) -> str:
-    """Write UNIX seconds as RFC 3339 in UTC with milliseconds."""
+    """Return UNIX seconds as RFC 3339 in UTC with milliseconds."""
     stamp = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
     return stamp.replace("+00:00", "Z")
 
 
 def make_id(wall: float) -> str:
-    """Make a ULID: 26 characters that sort by time and cannot be guessed."""
+    """Return a new ULID: 26 characters that sort by time and cannot be guessed."""
     number = (int(wall * 1000) & (2**48 - 1)) << 80 | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,4 +1,4 @@
-"""What the tower has done since its start."""
+"""Counters of the tower's work since its start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Deadlines: what the reply to a report tells an agent, so that it dumps without being asked.
+"""Deadlines in the reply to a report, so that an agent dumps without an order.
 
-A report that was accepted always gets a reply: a deadline that cannot be made is left out, and the
-other jobs of the node get theirs.
+An accepted report always gets a reply. If the deadline of a job cannot be computed, it is left out,
+and the other jobs of the node get their deadlines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def find_deadlines(
     pauses: Mapping[str, Pauses],
     troubles: Troubles,
 ) -> Iterator[Deadline]:
-    """Say of each rank of a report how long it may go without a beat, where that is known."""
+    """Yield for each rank of a report how long it may be without a heartbeat, if that is known."""
     known: dict[tuple[str, str], float | None] = {}
     for vitals in report.ranks:
         label = fleet.labels.find(vitals.job, vitals.owner)

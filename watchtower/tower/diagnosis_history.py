@@ -1,4 +1,4 @@
-"""The diagnoses of one suspicion: the one that stands, its case and its time, and all verdicts."""
+"""The diagnoses of one suspicion: the accepted one with its case and time, and all verdicts."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from watchtower.tower.verdicts import add_entry
 from watchtower.wire.verdict import VerdictEntry
 
 Question = tuple[float, float, bool]
-"""What a diagnosis is about: a suspicion, slowness, or the end of a job."""
+"""The subject of a diagnosis: a suspicion, slowness, or the end of a job."""
 
 
 @dataclass(slots=True)
 class DiagnosisHistory:
-    """What the tower keeps of the diagnoses of one attempt. Cases are in the account of bytes."""
+    """The diagnoses of one attempt in memory. The account of bytes includes their cases."""
 
     evidence: bytes | None = None
-    """Case of the diagnosis that stands, as JSON."""
+    """Case of the accepted diagnosis, as JSON."""
     earlier: bytes | None = None
-    """Evidence that the tower's last run left with an open incident."""
+    """Evidence of an open incident from the tower's last run, as JSON."""
     diagnosed_at: float = 0.0
     verdicts: tuple[VerdictEntry, ...] = ()
-    """Every verdict of the present suspicion, or of the incident that it became."""
+    """All verdicts of the current suspicion, or of the incident that it became."""
     _question: Question | None = None
-    """What that suspicion was when it began."""
+    """The question when that suspicion began."""
     _latest: DiagnosisResult | None = None
-    """The latest diagnosis, while it does not stand."""
+    """The latest diagnosis, until it is accepted."""
     _latest_at: float = 0.0
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes of the cases that it keeps."""
+        """Bytes of the cases in memory."""
         return sum(map(len, {id(case): case for case in self._cases()}.values()))
 
     def drop(self, excess: int) -> None:
-        """Drop its cases. An incident that opens with this diagnosis has none."""
+        """Drop the cases. An incident that opens with this diagnosis then has no case."""
         self.evidence = self.earlier = None
         if self._latest is not None:
             self._latest = replace(self._latest, evidence=None)
@@ -48,18 +48,18 @@ class DiagnosisHistory:
         return filter(None, (self.evidence, self.earlier, latest))
 
     def resume(self, incident: Incident, question: Question) -> None:
-        """Take over the open incident of the tower's last run."""
+        """Continue with the open incident of the tower's last run."""
         self.evidence = self.earlier = incident.evidence
         self.verdicts, self._question = incident.verdicts, question
 
     def take(self, result: DiagnosisResult, wall: float) -> None:
-        """Take the latest diagnosis; `adopt` says whether it stands."""
+        """Store the latest diagnosis. `adopt` checks whether it was accepted."""
         self._latest, self._latest_at = result, wall
 
-    def adopt(self, standing: Diagnosis | None, question: Question) -> None:
-        """Keep the latest diagnosis with its case and its time, once it is the one that stands."""
+    def adopt(self, accepted: Diagnosis | None, question: Question) -> None:
+        """If the latest diagnosis was accepted, add its verdict and use its case and time."""
         latest = self._latest
-        if latest is None or standing is not latest.diagnosis:
+        if latest is None or accepted is not latest.diagnosis:
             return
         if self._question != question:
             self.verdicts, self._question = (), question
@@ -68,14 +68,14 @@ class DiagnosisHistory:
         self._latest = None
 
     def drop_unused(self) -> None:
-        """Drop what no incident will need: the next one begins with another diagnosis."""
+        """Drop the case and the latest diagnosis: the next incident begins with another one."""
         self.evidence = self._latest = None
 
     def drop_earlier(self) -> None:
-        """Drop what the tower's last run left: the incident is over."""
+        """Drop the evidence from the tower's last run, because the incident is over."""
         self.earlier = None
 
     def hand_over_evidence(self) -> bytes | None:
-        """Return the case. It is the store's from now on."""
+        """Return the case for the store, and drop it here."""
         evidence, self.evidence = self.evidence, None
         return evidence

@@ -1,4 +1,4 @@
-"""One diagnosis, from the inputs of a case to its result, whatever fails on the way."""
+"""One diagnosis, from the inputs of a case to its result, also if a step fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("watchtower.tower")
 
 
 class DiagnosisError(Exception):
-    """A diagnosis failed in its process; the message is the traceback from there."""
+    """A diagnosis failed in its process. The message is the traceback from that process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class DiagnosisResult:
     """The result of one diagnosis."""
 
     diagnosis: Diagnosis
-    """`why_not` in it says why there is none, if so."""
+    """If the diagnosis failed, its `why_not` contains the reason."""
     evidence: bytes | None
-    """The case that it was made from, as JSON; null if none could be made."""
+    """The case of the diagnosis as JSON; None if no case could be made."""
 
 
 async def run_diagnosis(
@@ -39,10 +39,10 @@ async def run_diagnosis(
     *,
     again: bool,
 ) -> DiagnosisResult:
-    """Make the case and its diagnosis off the event loop, once it is the owner's turn.
+    """Return the diagnosis of a job. Wait for the owner's turn, then diagnose in another process.
 
-    `take` collects the inputs at that moment. `again`: the job has a diagnosis already. An error is
-    logged, never raised.
+    `take` collects the inputs at the start of the turn. `again`: the job already has a diagnosis.
+    Errors are logged, never raised.
     """
     evidence, extra, stalled_for_s = None, {"sharer": owner}, 0.0
 
@@ -57,14 +57,14 @@ async def run_diagnosis(
         evidence = answer.evidence
         if answer.diagnosis is not None:
             return DiagnosisResult(diagnosis=answer.diagnosis, evidence=evidence)
-        why = "it failed, its traceback is in the tower's log"
+        why = "it failed: see the traceback in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
         log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)
     except NotDiagnosedError as error:
         why = str(error)
         log.warning("job %s is not diagnosed: %s", job, why, extra=extra)
     except Exception:
-        why = "it failed, its traceback is in the tower's log"
+        why = "it failed: see the traceback in the tower's log"
         log.exception("job %s: the diagnosis could not be started", job, extra=extra)
     return DiagnosisResult(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
 

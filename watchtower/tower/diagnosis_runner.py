@@ -1,5 +1,7 @@
-"""Runs diagnoses in processes of their own, two at a time but one of each owner. A diagnosis that
-costs too much is ended with its process, and its job waits longer each time."""
+"""Runs diagnoses in separate processes: two at a time, and one per owner.
+
+If a diagnosis exceeds its limits, its process is ended. The job then waits longer each time.
+"""
 
 from __future__ import annotations
 
@@ -18,52 +20,52 @@ from watchtower.tower.turns import Turns
 log = logging.getLogger("watchtower.tower")
 
 FREE_DEATHS = 2
-"""A job's diagnosis is tried again at once until its process has died so often in a row. The first
-death may be another one's fault: the machine was out of memory."""
+"""Number of consecutive deaths of the process without a wait before the next diagnosis. The cause
+of the first one may be elsewhere: the machine had no memory left."""
 
 BACK_OFF_S = 30.0
 MAX_BACK_OFF_S = 600.0
-"""After these a job waits so long for its next diagnosis, and twice as long each time."""
+"""Seconds that a job then waits for its next diagnosis: doubled each time, up to the maximum."""
 
 BEHIND_S = 60.0
-"""Diagnoses that wait this long for their turn make the tower not ready: verdicts come late."""
+"""If a diagnosis waits this many seconds for its turn, the tower is not ready."""
 
 LANES = 2
-"""Diagnosing processes. While one owner's diagnosis takes long, the other one is there for all
-others; it is ready, as a start takes longer than most diagnoses."""
+"""Diagnosing processes. While one owner's diagnosis takes long, the other process serves all other
+owners. It runs already, because its start takes longer than most diagnoses."""
 
 MAX_DEATHS = 1024
-"""Jobs whose deaths are remembered; the oldest make room."""
+"""Jobs whose deaths of processes are counted. The oldest entries are dropped first."""
 
 
 Freeze = Callable[[], Callable[[], Request]]
-"""Holds the evidence still, and returns what writes the request from it."""
+"""Takes a copy of the evidence, and returns a function that encodes the request from it."""
 
 
 class Diagnoser(Protocol):
-    """What answers requests: `DiagnoserProcess`, or the same work without a process in tests."""
+    """The interface of `DiagnoserProcess`. Tests use one that works without a process."""
 
     def ask(self, request: Request) -> Answer:
-        """Have one case diagnosed. Raises DiagnoserDiedError."""
+        """Return the answer to one request. Raises DiagnoserDiedError."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
 
 
 class NotDiagnosedError(Exception):
-    """There is no diagnosis; the message says why."""
+    """There is no diagnosis. The message contains the reason."""
 
 
 @dataclass(slots=True)
 class _Deaths:
-    """Processes in a row that a job's diagnosis cost."""
+    """Consecutive deaths of the process during a job's diagnosis."""
 
     count: int
     again_at: float
 
 
 class _Lane:
-    """One process and the thread that speaks to it."""
+    """One process and the thread that communicates with it."""
 
     def __init__(self, start: Callable[[], Diagnoser]) -> None:
         self._start = start
@@ -72,7 +74,7 @@ class _Lane:
         self._is_stopped = False
 
     def warm_up(self) -> None:
-        """Start the process, unless it is there; it gets ready by itself."""
+        """Start the process if it does not run, without waiting until it is ready."""
         if self._diagnoser is None and not self._is_stopped:
             self._executor.submit(self._make_ready)
 
@@ -95,34 +97,34 @@ class _Lane:
 
     def _make_ready(self) -> Diagnoser:
         if self._is_stopped:
-            raise DiagnoserDiedError("the tower stops")
+            raise DiagnoserDiedError("the tower is stopping")
         self._diagnoser = self._diagnoser or self._start()
         return self._diagnoser
 
 
 class DiagnosisRunner:
-    """Not thread-safe: call it from its event loop only."""
+    """Runs diagnoses. Not thread-safe: call it only from its event loop."""
 
     def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
         self._clock = clock
         self._turns = Turns(LANES, clock)
         self._free = [_Lane(start) for _ in range(LANES)]
         self._lanes = tuple(self._free)
-        # The second one starts with the first diagnosis: a tower that starts is in a hurry.
+        # The second process starts with the first diagnosis, so that the tower starts quickly.
         self._free[-1].warm_up()
         self._asked_at: dict[object, float] = {}
-        """When each one that waits, or is diagnosed, was asked for."""
+        """Start of the wait of each diagnosis that waits or runs."""
         self._deaths: dict[str, _Deaths] = {}
 
     async def run(
         self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
     ) -> Answer:
-        """Diagnose when it is the owner's turn. `freeze` is called then: while a job waits, it
-        holds no dumps that the fleet has dropped. What it returns runs off the event loop.
-        `founder` is the node that reported the job first.
+        """Wait for the owner's turn, then return the answer of a diagnosing process.
 
-        `again`: the job has a diagnosis, so that the owner's jobs that have none go before it.
-        Raises NotDiagnosedError, and what both functions raise.
+        `freeze` is called when the turn begins, so that a waiting job does not store dumps that the
+        fleet has dropped. The function that it returns runs outside the event loop. `founder` is
+        the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
+        jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
         """
         for lane in self._lanes:
             lane.warm_up()
@@ -135,20 +137,20 @@ class DiagnosisRunner:
             del self._asked_at[ticket]
 
     def backing_off(self) -> list[str]:
-        """Return the jobs whose diagnosis is not tried for now."""
+        """Return the jobs that must wait for their next diagnosis."""
         now = self._clock.now()
         return sorted(job for job, deaths in self._deaths.items() if now < deaths.again_at)
 
     def behind_s(self) -> float:
-        """Return for how long the first that waits has waited."""
+        """Return the seconds since the oldest unfinished diagnosis was requested."""
         return self._clock.now() - min(self._asked_at.values(), default=self._clock.now())
 
     def forget(self, job: str) -> None:
-        """Forget what the diagnoses of a job cost: it is over."""
+        """Drop the entry of a job that is over."""
         self._deaths.pop(job, None)
 
     def stop(self) -> None:
-        """End the processes and take nothing more."""
+        """End the processes and accept no more requests."""
         for lane in self._lanes:
             lane.stop()
 
@@ -157,8 +159,8 @@ class DiagnosisRunner:
         wait_s = deaths.again_at - self._clock.now()
         if wait_s > 0:
             raise NotDiagnosedError(
-                f"{deaths.count} diagnoses of this job were ended in a row; the next one is tried "
-                f"in {wait_s:.0f} s"
+                f"{deaths.count} diagnoses of this job in a row were ended; the next one starts in "
+                f"{wait_s:.0f} s"
             )
         lane = self._free.pop()
         try:

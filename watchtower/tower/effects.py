@@ -1,4 +1,4 @@
-"""Carries out what the detection of a job wants: rows in the store, orders to agents, diagnoses."""
+"""Executes the effects that detection returns: rows in the store, orders to agents, diagnoses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger("watchtower.tower")
 
 
 class Effects:
-    """Carries out effects for a tower, those of a finished diagnosis included."""
+    """Executes effects for a tower, also those that follow from a diagnosis."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Effects:
         live: Mapping[str, LiveJob],
         counters: Counters,
     ) -> None:
-        """`live` are the jobs that the tower watches: a diagnosis of another one comes too late."""
+        """`live` are the monitored jobs. A diagnosis of a job that is not in it is dropped."""
         self._fleet, self._detector, self._clock = fleet, detector, clock
         self._store_writer, self._runner = store_writer, runner
         self._live, self._counters = live, counters
@@ -56,13 +56,13 @@ class Effects:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Begin what takes long; `close` ends it."""
+        """Start a task. `close` cancels it."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        """End what runs."""
+        """Cancel all tasks and wait for their end."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -70,7 +70,7 @@ class Effects:
     def carry_out(
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
     ) -> None:
-        """Carry out the effects on a job, in order; without `gen` its attempt is over."""
+        """Execute the effects on a job, in order. `gen` is None if its attempt is over."""
         sharer = self._fleet.jobs[live.name].sharer
         for effect in effects:
             match effect:
@@ -128,7 +128,7 @@ class Effects:
 
     def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
-        live.is_asked_again = False  # what came in while it waited is in
+        live.is_asked_again = False  # dumps that arrived during the wait are included
         return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
@@ -144,9 +144,9 @@ class Effects:
         now = self._clock.now()
         self._counters.diagnoses += 1
         if self._live.get(live.name) is not live:
-            return  # another generation has begun
-        says_more = not result.diagnosis.why_not or live.watch.diagnosis is None
-        if says_more and asked == live.question():  # else it speaks of a stall that is over
+            return  # another attempt has begun
+        is_better = not result.diagnosis.why_not or live.watch.diagnosis is None
+        if is_better and asked == live.question():  # else it is about a stall that is over
             effects = live.take_diagnosis(result, now, self._clock.wall())
             self.carry_out(live, gen, effects, now)
         if live.is_asked_again:

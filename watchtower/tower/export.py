@@ -1,4 +1,4 @@
-"""The export of an incident: everything it was concluded from, as one JSON document."""
+"""The export of an incident: its verdict, case and dumps as one JSON document."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry
 
 BUNDLE_FORMAT = "watchtower-incident-1"
-"""Changes when an older reader would misunderstand a newer export."""
+"""This name changes only if an older reader would misunderstand a newer export."""
 
 MAX_BATCHES = 1024
-"""Batches of dumps in one export, the newest of the stall: with 20 KB each it can be mailed. The
-case has the last two dumps of every rank in any event."""
+"""Batches of dumps in one export, newest first. With 20 KB each, it can be sent by mail. The case
+always contains the last two dumps of every rank."""
 
 MAX_BYTES = 64_000_000
-"""... and about so many bytes of them."""
+"""Bytes of batches in one export, approximately."""
 
 MARGIN_S = 60.0
-"""Dumps are searched from this long before the stall: the wall clock may have been set since."""
+"""Dumps are searched from this many seconds before the stall: the wall clock may have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDumps:
-    """One batch of dumps and when it was taken."""
+    """One batch of dumps and the time at which it was taken."""
 
     batch: DumpBatch
     taken_at: float
@@ -41,11 +41,11 @@ class StoredDumps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """An incident to take away: for a report, a golden, a replay with another release."""
+    """An exported incident: for a bug report, a golden test or a replay with another release."""
 
     format: str
     watchtower: str
-    """Release that wrote this."""
+    """Release that wrote the export."""
     exported_at: str
     id: str
     job: str
@@ -56,16 +56,16 @@ class Bundle:
     ack: AckView | None
     verdict: Verdict
     case: Case | None
-    """Evidence of the verdict; null when it is older than evidence is kept."""
+    """Evidence of the verdict; null if retention has deleted it."""
     dumps: tuple[StoredDumps, ...]
     """Newest first; times are UNIX seconds."""
     dumps_are_all: bool
     verdicts: tuple[VerdictEntry, ...] = ()
-    """Every verdict with its time, the first one first."""
+    """All verdicts with their times, oldest first."""
 
 
 async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
-    """Write an incident down as JSON; None when there is none of that id.
+    """Return an incident as JSON; None if the id is unknown.
 
     Raises StoreFailedError.
     """
@@ -94,7 +94,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 
 
 async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDumps], bool]:
-    """Read the newest dumps of an incident; true with them if these are all."""
+    """Return the newest dumps of an incident, and whether these are all of them."""
     store_writer, dumps, last, size = tower.store_writer, list[StoredDumps](), None, 0
     found: list[DumpRow] = []
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S

@@ -1,4 +1,4 @@
-"""Can this tower decide, and what can its agents not do?"""
+"""Reports whether this tower can detect hangs, and the limitations of its agents."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
 
 TICK_IS_LATE_S = 10.0
-"""A tower that has not judged for this long would miss what it exists for."""
+"""After this many seconds without a check of the jobs, the tower is not ready."""
 
 SHARED_S = 60.0
-"""Two agents under one name show within two reports; after a minute without it is settled."""
+"""Two agents with one node name are detected within two reports. After this many seconds without
+a new detection, the tower no longer reports them."""
 
 MAX_LIMITS_SHOWN = 50
-"""Sentences of agents listed; the rest is counted."""
+"""Limits that are listed. The rest is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Answer of /readyz."""
+    """The answer of /readyz."""
 
     ready: bool
     detail: str
     store: str
-    """That it works, or why it fails and since when. Verdicts and detection go on without it."""
+    """"works", or why and since when it fails. Detection continues without the store."""
     agents: int
     agents_silent: int
     limits: list[str]
-    """What agents said they cannot do, with the nodes that said it."""
+    """Limitations that agents report, with the names of their nodes."""
 
 
 def check_health(tower: Tower) -> Health:
@@ -40,18 +41,20 @@ def check_health(tower: Tower) -> Health:
     now = tower.clock.now()
     trouble = _find_trouble(tower, now)
     nodes = tower.fleet.nodes
-    said: dict[str, list[str]] = {}
+    nodes_of: dict[str, list[str]] = {}
     for name, node in sorted(nodes.items()):
         for text in node.gaps.sentences():
-            said.setdefault(text, []).append(name)
-    limits = [_with_nodes(text, names) for text, names in said.items()]
+            nodes_of.setdefault(text, []).append(name)
+    limits = [_with_nodes(text, names) for text, names in nodes_of.items()]
     shared = [name for name, node in sorted(nodes.items()) if now - node.shared_at < SHARED_S]
     if shared:
-        limits.append(_with_nodes("two agents report under this name: give each its own", shared))
+        limits.append(
+            _with_nodes("two agents report with this name: use one name per node", shared)
+        )
     if tower.fleet.refused_jobs:
-        limits.append("too many jobs or ranks were reported: further ones are left out")
+        limits.append("too many jobs or ranks were reported: further ones are not monitored")
     limits += [
-        f"job {job} is not diagnosed for now: its diagnosis cost too much or crashed, several times"
+        f"job {job} is not diagnosed for now: its diagnosis exceeded its limits several times"
         for job in tower.runner.backing_off()
     ]
     hidden = len(limits) - MAX_LIMITS_SHOWN
@@ -60,7 +63,7 @@ def check_health(tower: Tower) -> Health:
     return Health(
         ready=not trouble,
         detail=trouble or "able to decide",
-        store=_say_store(tower.store_writer),
+        store=_describe_store(tower.store_writer),
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
@@ -68,31 +71,31 @@ def check_health(tower: Tower) -> Health:
 
 
 def _find_trouble(tower: Tower, now: float) -> str:
-    """Say why the tower cannot decide; empty when it can."""
+    """Return why the tower cannot detect hangs now; "" if it can."""
     late_s, behind_s = now - tower.counters.last_tick_at, tower.runner.behind_s()
     if late_s >= TICK_IS_LATE_S:
         return f"the last check of the jobs was {late_s:.0f} s ago"
     return f"diagnoses are {behind_s:.0f} s behind" if behind_s >= BEHIND_S else ""
 
 
-def say_state(tower: Tower) -> str:
-    """Say in one line what `systemctl status` should show."""
+def describe_state(tower: Tower) -> str:
+    """Return one line for `systemctl status`."""
     live_jobs = {name: live for name, live in tower.live.items() if not is_drill(name)}
     jobs, nodes = len(live_jobs), len(tower.fleet.nodes)
     hung = sorted(name for name, live in live_jobs.items() if live.watch.status is Status.HUNG)
-    said = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
-    return f"{said}; hung: {', '.join(hung)}" if hung else said
+    counts = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
+    return f"{counts}; hung: {', '.join(hung)}" if hung else counts
 
 
-def _say_store(store_writer: StoreWriter) -> str:
+def _describe_store(store_writer: StoreWriter) -> str:
     if store_writer.failing_since is None:
         aside = store_writer.store.set_aside
         return (
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )
     return (
-        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents are "
-        "kept in memory, dumps are refused; make room in the data folder, or check its owner"
+        f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents "
+        "stay in memory, dumps are refused; free disk space in the data folder, or check its owner"
     )
 
 

@@ -1,4 +1,4 @@
-"""Incidents as people read them: the store's past, with the live verdict of an open one."""
+"""Incidents as the API returns them: from the store, and with the live verdict if still open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentSummary:
-    """One line about an incident."""
+    """An incident in a list."""
 
     id: str
     job: str
@@ -34,12 +34,12 @@ class IncidentSummary:
     closed_at: str | None
     ack: AckView | None
     shared_cause: SharedCause | None
-    """What other incidents may share; null if nothing such is known."""
+    """Cause that other incidents may share; null if none is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackView:
-    """One distinct main-thread stack and the ranks that were in it."""
+    """One distinct main-thread stack and the ranks that have it."""
 
     ranks: str
     frames: list[Frame]
@@ -59,7 +59,7 @@ class VerdictEntryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentDetail:
-    """An incident with its verdict and what it was concluded from."""
+    """An incident with its verdict and its stacks."""
 
     id: str
     job: str
@@ -70,20 +70,20 @@ class IncidentDetail:
     ack: AckView | None
     verdict: VerdictView
     verdicts: list[VerdictEntryView]
-    """Every verdict with its time, the first one first."""
+    """All verdicts with their times, oldest first."""
     stacks: list[StackView]
 
 
 async def list_incidents(
     tower: Tower, job: str | None, limit: int, with_drills: bool = True
 ) -> list[IncidentSummary]:
-    """Read the newest incidents, of one job or of all."""
+    """Return the newest incidents, of one job or of all jobs."""
     incidents = await _read_incidents(tower, job, limit, with_drills)
     return [_summarize(incident) for incident in incidents]
 
 
 async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
-    """Read one incident; None when there is none of that id."""
+    """Return one incident; None if the id is unknown."""
     incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
@@ -102,25 +102,26 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
 
 
 async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
-    """The verdict on one incident; None when there is none of that id."""
+    """Return the verdict of one incident; None if the id is unknown."""
     incident = await read_incident(tower, incident_id)
     return _verdict_of(tower, incident) if incident else None
 
 
 def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
-    """Return the live verdict on an open incident, else the stored one."""
+    """Return the live verdict of an open incident, else the stored one."""
     live = live_verdict(tower, incident.job)
     return live if live is not None and live.incident == incident.id else incident.verdict
 
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
-    """The verdict of a job's latest incident, also when the job is long gone."""
+    """Return the verdict of a job's latest incident; None if there is none. The job need not be
+    live."""
     incidents = await _read_incidents(tower, job, 1)
     return incidents[0].verdict if incidents else None
 
 
 async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
-    """Read one incident as it is, written or not; None when there is none of that id."""
+    """Return the current state of one incident, stored or not yet; None if the id is unknown."""
     unsaved = next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
     if unsaved is not None and unsaved.evidence is not None:
         return unsaved
@@ -138,9 +139,9 @@ async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
 async def _read_incidents(
     tower: Tower, job: str | None, limit: int, with_drills: bool = True
 ) -> list[Incident]:
-    """Read incidents, newest first; while the store fails there are some only in memory.
+    """Return incidents, newest first: from the store, and those that are not stored yet.
 
-    Those are given when it cannot be read either. Raises StoreFailedError when there is none.
+    If the store cannot be read, return only the latter. Raises StoreFailedError if there are none.
     """
     without = "" if with_drills else PREFIX
     unsaved = [
@@ -186,7 +187,7 @@ def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
 
 
 def _stacks(case: Case) -> list[StackView]:
-    """Distinct main-thread stacks of the last dumps, the rarest first: the odd one out on top."""
+    """Return the distinct main-thread stacks of the last dumps, rarest first."""
     frames = {stack.digest: stack.frames for stack in case.stacks}
     ranks: dict[str, list[int]] = {}
     for rank in case.ranks:

@@ -1,4 +1,4 @@
-"""Incidents by the beginning of their id: people type few of the 26 characters."""
+"""Finds incidents by a prefix of their id, so that people need not type 26 characters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ID_LENGTH = 26
 """Characters of an id (ULID)."""
 
 MAX_CANDIDATES = 5
-"""Incidents named when an id fits several."""
+"""Incidents that the error of an ambiguous id lists."""
 
 
 class AmbiguousIdError(Exception):
-    """Several incidents begin with what was given; the message names some of them."""
+    """Several ids begin with the given text. The message lists some of them."""
 
     def __init__(self, text: str, found: list[tuple[str, str]]) -> None:
-        """`found` has the id and the job of each candidate, one more than is shown if there are
+        """`found` has id and job of each candidate, and one more than `MAX_CANDIDATES` if there are
         more."""
         shown = found[:MAX_CANDIDATES]
         self.candidates = [ident for ident, _ in shown]
@@ -26,7 +26,7 @@ class AmbiguousIdError(Exception):
 
 
 async def find_incident_id(tower: Tower, text: str) -> str | None:
-    """Return the id of the incident with this id or unique beginning of one; None without one.
+    """Return the id that is equal to `text` or uniquely begins with it; None if there is none.
 
     Lower case is accepted. Raises AmbiguousIdError, StoreFailedError.
     """
@@ -44,7 +44,8 @@ async def find_incident_id(tower: Tower, text: str) -> str | None:
 
 
 async def _find(tower: Tower, prefix: str) -> dict[str, str]:
-    """Return job by id of incidents that begin so, one more than are shown."""
+    """Return the jobs of incidents whose id begins with `prefix`, by id, at most
+    `MAX_CANDIDATES` + 1."""
     unsaved = {
         one.id: one.job for one in tower.store_writer.unsaved(None) if one.id.startswith(prefix)
     }

@@ -1,4 +1,4 @@
-"""Labels of live jobs: what their environment says of them, for people."""
+"""Labels of live jobs, from the environment of their ranks. They are only displayed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from watchtower.wire.report import Report
 
 
 def note_labels(tower: Tower, report: Report) -> None:
-    """Keep the labels of the jobs of a report. The first ones of a live job stay."""
+    """Store the labels of the jobs in a report. The first labels of a live job do not change."""
     fleet = tower.fleet
     for each in report.jobs:
         job = fleet.jobs.get(fleet.labels.find(each.job, each.owner))

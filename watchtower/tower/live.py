@@ -1,4 +1,4 @@
-"""A live job: its watch, its incident, and the tasks that concern it."""
+"""A live job: its detection state, its incident and its diagnoses."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from watchtower.tower.verdicts import (
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict
 
 CASES, PAUSES = "cases of", "pauses of"
-"""What is kept of a job besides its ranks, in the account of bytes."""
+"""Names in the account of bytes for data of a job besides its ranks."""
 
 CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
-"""Statuses that no incident opens in: the next one begins with another diagnosis."""
+"""Statuses in which no incident opens. The next incident needs a new diagnosis."""
 
 
 @dataclass(slots=True)
 class LiveJob:
-    """What the tower keeps about one generation of one job besides its fleet record."""
+    """The state of one attempt of one job, in addition to its record in the fleet."""
 
     name: str
     generation: int
@@ -44,32 +44,32 @@ class LiveJob:
     pauses: Pauses
     context: StallContext = StallContext()
     incident: Incident | None = None
-    """The open incident, else the latest one of this generation."""
+    """The open incident, else the latest one of this attempt."""
     diagnoses: DiagnosisHistory = field(default_factory=DiagnosisHistory)
     stored_losses: Mapping[int, Loss] = field(default_factory=dict)
     """Losses that the tower's last run listed in the open incident."""
     resumed_at: float | None = None
-    """When that incident was taken over, until steps were seen since."""
+    """Time at which the tower resumed that incident; None after a later step."""
     stepped_at: float | None = None
-    """When an accused rank was first seen to step although the incident is open."""
+    """Time at which an accused rank first stepped although the incident is open."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
     is_asked_again: bool = False
-    """Evidence came in while a diagnosis was under way."""
+    """New evidence arrived during a diagnosis."""
     ended_at: float | None = None
     lost_at: float | None = None
-    """Since when no agent reports this job."""
+    """Time since which no agent reports this job."""
     remembered: tuple[int, bool, str, int, int] | None = None
-    """What of this generation was stored last: number of ranks, whether the pace is known, the
-    owner, the day, how often the store came back."""
+    """Values of this attempt that were stored last: number of ranks, whether the step time is
+    known, owner, day, number of recoveries of the store."""
     remembered_step_s: float = 0.0
-    """The typical step that was stored with it."""
+    """The typical step in seconds that was stored with them."""
     remembered_at: float = float("-inf")
 
     @classmethod
     def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
-        """Start to watch a generation."""
+        """Return the initial state of an attempt."""
         return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
 
     @property
@@ -88,10 +88,10 @@ class LiveJob:
         return bool(incident and incident.closed_at is None and incident.ack)
 
     def resume(self, incident: Incident, now: float, wall: float) -> None:
-        """Take over what the tower's last run said of this generation."""
+        """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(incident, evidence=None)  # the store has it
         if incident.closed_at is not None:
-            self.watch.status = Status.ENDED  # and what there was to say of its end was said
+            self.watch.status = Status.ENDED  # the verdict on its end was already published
             return
         away_s = max(0.0, wall - incident.updated_at)
         since = now - away_s - incident.verdict.stalled_for_s
@@ -107,33 +107,34 @@ class LiveJob:
         self.resumed_at = now
 
     def has_gone_on(self, gen: Generation) -> bool:
-        """Whether steps were seen since the tower took over an incident; true without one.
+        """Return whether ranks stepped after the tower resumed an incident; True without one.
 
-        What deadline a phase has may be forgotten with the last run: that no rank is late now does
-        not say that the ranks step.
+        The deadline of a phase may be lost with the last run. So the absence of late ranks does not
+        show that the ranks step.
         """
         if self.resumed_at is not None and gen.has_stepped_since(self.resumed_at):
             self.resumed_at = None
         return self.resumed_at is None
 
     def question(self) -> Question:
-        """What a diagnosis asked for now would be about: this suspicion, slowness, or the end."""
+        """Return the subject of a diagnosis that starts now: this suspicion, slowness or end."""
         wait_counts = self.watch.wait_counts
         slow_since = wait_counts.since if wait_counts else 0.0
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
     def note_condition(self, kind: Kind, now: float) -> None:
-        """Remember since when the job is over, or out of sight; drop what no incident will need."""
+        """Note the time since which the job has ended or is not reported. Drop unused diagnoses."""
         if self.watch.status in CLEAR:
             self.diagnoses.drop_unused()
         self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
 
     def may_be_over(self, gen: Generation, now: float) -> bool:
-        """Whether an accused rank has stepped again, only just: its peers' reports are under way.
+        """Return whether an accused rank has just stepped again: the job may have recovered.
 
-        A diagnosis of that moment would be half of the hang and half of what came after, and the
-        last word of the incident. One whose accused steps on for longer accuses the wrong rank.
+        The reports of the other ranks may not have arrived. A diagnosis now would mix evidence of
+        the hang with evidence after it, and would be the last one of the incident. If the accused
+        rank steps for longer, the verdict accuses the wrong rank and a new diagnosis is necessary.
         """
         stall, policy = self.watch.stall, self.watch.policy
         if self.incident is None or stall is None or self.watch.status is not Status.HUNG:
@@ -149,7 +150,7 @@ class LiveJob:
         return now - self.stepped_at < policy.settle_s
 
     def verdict(self, step: int | None, now: float) -> Verdict:
-        """What is to be said of this job now."""
+        """Return the current verdict of this job."""
         watch, incident = self.watch, self.current_incident
         if incident is not None:
             is_open = incident.closed_at is None
@@ -162,14 +163,14 @@ class LiveJob:
         return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
 
     def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
-        """Give the watch a diagnosis. It is kept with its case and its time once it stands."""
+        """Pass a diagnosis to the detection. Its case and time are stored if it is accepted."""
         effects = self.watch.take_diagnosis(result.diagnosis, now)
         self.diagnoses.take(result, wall)
         self.diagnoses.adopt(self.watch.diagnosis, self.question())
         return effects
 
     def take_losses(self, losses: Mapping[int, Loss], gen: Generation, now: float) -> list[Effect]:
-        """Give the watch the ranks lost since the incident opened."""
+        """Pass the ranks that were lost since the incident opened to the detection."""
         is_over = all(record.vitals.rank in losses for record in gen.live())
         effects = self.watch.take_losses(losses, len(gen.ranks), is_over, now)
         self.diagnoses.adopt(self.watch.diagnosis, self.question())
@@ -192,7 +193,7 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(self, now: float, wall: float) -> Incident:
-        """Open an incident with the present diagnosis."""
+        """Open an incident with the current diagnosis."""
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
@@ -213,7 +214,7 @@ class LiveJob:
         return incident
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
-        """Bring the open incident up to date; its evidence only if its diagnosis changed."""
+        """Update the open incident. Its evidence changes only if cause or suspects changed."""
         incident, diagnosis = self.incident, self.watch.diagnosis
         if incident is None:
             return None
@@ -239,7 +240,7 @@ class LiveJob:
         return replace(self.incident, evidence=None if is_same else evidence)
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
-        """Close the open incident as recovered or ended. Its verdict stays."""
+        """Close the open incident with a status such as recovered or ended. Its verdict stays."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:
             return None
@@ -254,7 +255,7 @@ class LiveJob:
         return list_aftermath(group_losses(self.watch.losses.values()), wall - now)
 
     def note_aftermath(self, text: str, wall: float) -> None:
-        """Add to the open incident what happened to the job as a whole."""
+        """Add an event of the whole job to the open incident."""
         if self.incident is None or self.incident.closed_at is not None:
             return
         verdict = self.incident.verdict
@@ -264,6 +265,6 @@ class LiveJob:
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:
-    """The same incident, over."""
+    """Return the incident, closed."""
     verdict = closed_verdict(incident.verdict, status, wall)
     return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

@@ -1,4 +1,4 @@
-"""Writes on their way into the store: each once, and none behind one that hangs."""
+"""Unfinished writes to the store: each one once, and no new one while a write hangs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 STORE_WAIT_S = 4.0
-"""A sender waits this long until its message is stored. An agent sends again after 5 s."""
+"""Seconds that a request waits until its message is stored. An agent sends again after 5 s."""
 
 STORE_HANGS_S = 30.0
-"""A write in the background may take this long: a first one after a prune of many megabytes."""
+"""Seconds that a write in the background may take, such as the first one after a large deletion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class _Write:
 
 
 class OpenWrites:
-    """Writes under way, in the order in which the store does them."""
+    """Unfinished writes, in the order in which the store executes them."""
 
     def __init__(self, patience_s: float) -> None:
-        """One that takes longer than `patience_s` hangs."""
+        """A write that takes longer than `patience_s` seconds hangs."""
         self._patience_s = patience_s
         self._writes: dict[object, _Write] = {}
 
     def begin(self, key: object, save: Callable[[], Future[None]]) -> Future[None] | None:
-        """Return the write of this key, begun now unless it is under way.
+        """Return the write of this key. Start it if it has not started.
 
-        None while an earlier one hangs: what comes then would only fill the memory.
+        Return None while an earlier write hangs: further writes would only fill the memory.
         """
         if self.hanging_s():
             return None
@@ -40,14 +40,14 @@ class OpenWrites:
         return self._writes[key].future
 
     def take_done(self) -> list[Future[None]]:
-        """Remove the writes that are done, and return them."""
+        """Remove and return the writes that are done."""
         done: list[Future[None]] = []
         while self._writes and (first := next(iter(self._writes.items())))[1].future.done():
             done.append(self._writes.pop(first[0]).future)
         return done
 
     def hanging_s(self) -> float:
-        """Return for how long the first one hangs; 0 when none does."""
+        """Return for how many seconds the first write hangs; 0 if it does not hang."""
         now = time.monotonic()
         first = next(iter(self._writes.values()), None)
         since = now if first is None or first.future.done() else first.since

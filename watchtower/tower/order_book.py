@@ -1,4 +1,4 @@
-"""Orders waiting for an agent's next report, which is the only way they reach it."""
+"""Orders that wait for an agent's next report. Only the reply to a report can contain orders."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from watchtower.core.fleet.quotas import Quota
 from watchtower.wire.orders import MAX_ORDERS, Order
 
 EXPIRES_S = 10.0
-"""A dump ordered longer ago than this answers a question nobody asks any more."""
+"""Seconds until an order expires: its dump would be too late for the check that ordered it."""
 
 
 Agent = tuple[str, str]
-"""A node and the id of its agent: no other agent under the node's name gets the orders."""
+"""A node and the id of its agent. Another agent with the same node name does not get the orders."""
 
 
 class OrderBook:
-    """Pending orders by agent. An order is handed out once: what it asks for is worth one try, and
-    the next check of the stall orders again."""
+    """Pending orders by agent. An order is sent once. If it is lost, the next check of the stall
+    orders again."""
 
     def __init__(self) -> None:
         self._pending: dict[Agent, dict[str, tuple[float, Order]]] = {}
@@ -33,16 +33,16 @@ class OrderBook:
         sample: bool,
         jitter_s: float = 0.0,
     ) -> None:
-        """Order dumps of a job's ranks from `agents`; a newer order of a job replaces an older
-        one, but a sample does not replace a whole dump. The agents spread their dumps over
-        `jitter_s`.
+        """Order dumps of a job's ranks from `agents`, which have each agent's name and owner of the
+        job.
 
-        With each agent comes what it calls the job: its name and owner.
+        A newer order of a job replaces an older one, but a sample does not replace a full dump. The
+        agents spread their dumps over `jitter_s` seconds.
         """
         self._expire(now)
         for agent, (name, owner) in agents.items():
             pending = self._pending.setdefault(agent, {})
-            if sample and _holds_whole(pending.get(job), now):
+            if sample and _is_full_dump(pending.get(job), now):
                 continue
             if job in pending or _has_room(pending, owner):
                 order = Order(
@@ -56,7 +56,7 @@ class OrderBook:
                 pending[job] = (now, order)
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
-        """Take what waits for `agent`, less what has expired."""
+        """Remove and return the orders for `agent` that have not expired."""
         waiting = self._pending.pop(agent, {})
         return tuple(
             replace(order, expires_s=EXPIRES_S - (now - placed_at))
@@ -65,12 +65,12 @@ class OrderBook:
         )
 
     def drop(self, job: str) -> None:
-        """Forget the orders of a job that is over."""
+        """Drop the orders of a job that is over."""
         for pending in self._pending.values():
             pending.pop(job, None)
 
     def _expire(self, now: float) -> None:
-        """Forget agents that report no more; what still waits for them has expired."""
+        """Drop the expired orders of agents that no longer report."""
         self._pending = {
             agent: pending
             for agent, pending in self._pending.items()
@@ -85,5 +85,5 @@ def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
     return quota.has_room(owner, MAX_ORDERS)
 
 
-def _holds_whole(waiting: tuple[float, Order] | None, now: float) -> bool:
+def _is_full_dump(waiting: tuple[float, Order] | None, now: float) -> bool:
     return waiting is not None and not waiting[1].glance and now - waiting[0] < EXPIRES_S

@@ -1,7 +1,7 @@
-"""Rows of jobs that wait for the next tick: one row a job, however often it changes.
+"""Rows of jobs that wait for the next tick: one row per job, also if it changes often.
 
-What the tower has learned of a job may be stored a moment later. An incident and dumps may not, and
-wait for no more than one transaction of these.
+Attempts and pauses may be stored a moment later. Incidents and dumps are stored at once, and wait
+for at most one transaction of these rows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from watchtower.core.fleet.shares import CALM, Candidate, rank_fairly
 from watchtower.store.values import GenerationRow, PauseRow
 
 MAX_PENDING = 8192
-"""Rows that wait; an owner may add more while it has less than is left."""
+"""Waiting rows. An owner may add rows while it has fewer than are free."""
 
 MAX_ROWS = 256
-"""Rows in one transaction, and ..."""
+"""Rows in one transaction."""
 
 MAX_PROCESSES = 32_768
-"""... about so many processes named in them: some 10 ms of the writer thread."""
+"""Processes in the rows of one transaction, approximately: about 10 ms of the writer thread."""
 
 Row = GenerationRow | PauseRow
 
@@ -33,7 +33,7 @@ class _Pending:
 
 
 class PendingRows:
-    """Rows by what they are of. Not thread-safe."""
+    """Waiting rows by key. Not thread-safe."""
 
     def __init__(self) -> None:
         self._rows: dict[str, _Pending] = {}
@@ -43,8 +43,9 @@ class PendingRows:
         return len(self._rows)
 
     def put(self, key: str, owner: str, since: float, make: Callable[[], Row]) -> bool:
-        """Add a row, which `make` makes when it is taken. It replaces the row that waits under this
-        key. Return False if there is no room for another row.
+        """Add a row, in place of a waiting row of the same key. Return False if there are too many.
+
+        `make` is called when the row is taken.
         """
         waiting = self._rows.get(key)
         if waiting is not None:
@@ -57,7 +58,7 @@ class PendingRows:
         return True
 
     def take(self) -> list[Row]:
-        """Take the rows of one transaction; owners come by turns."""
+        """Remove and return the rows of one transaction. Owners take turns."""
         candidates = (Candidate(row.owner, CALM, row.since, key) for key, row in self._rows.items())
         rows, processes = list[Row](), 0
         for each in rank_fairly(candidates)[:MAX_ROWS]:

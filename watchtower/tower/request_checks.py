@@ -1,4 +1,4 @@
-"""Checks the texts of requests by people: silences and acknowledgements."""
+"""Checks the texts in requests for silences and acknowledgements."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from watchtower.wire.bounds import check_text
 
 
 class RequestRefusedError(Exception):
-    """A value of a request that is not accepted; the message says why and what is allowed."""
+    """A value in a request is not valid. The message contains the reason and the allowed values."""
 
 
 def check_texts(**texts: tuple[str, int]) -> None:
-    """Check texts by the name of their field, each with its limit. Raises RequestRefusedError."""
+    """Check texts, given as field=(text, limit). Raises RequestRefusedError."""
     for field, (text, limit) in texts.items():
         try:
             check_text(field, text, limit)

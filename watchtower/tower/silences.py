@@ -1,7 +1,7 @@
-"""Silences: jobs whose alerts are off for a while.
+"""Silences: jobs whose alerts do not fire for a while.
 
-A silenced job is watched, diagnosed and stored as before. Alert rules leave it out; the metrics
-show which jobs are silenced.
+A silenced job is monitored, diagnosed and stored as before. Metrics mark silenced jobs, and alert
+rules exclude them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 MAX_SILENCES = 1000
-"""Jobs silenced at one time. Above that, alert rules are what should be changed."""
+"""Silenced jobs at one time. For more jobs, change the alert rules instead."""
 
 MAX_SILENCE_S = 30 * 86_400.0
-"""A silence of more than a month is forgotten by the person who asked for it."""
+"""Longest silence in seconds, 30 days: people forget a longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceView:
-    """A silenced job."""
+    """A silenced job, as the API returns it."""
 
     job: str
     since: str
@@ -44,16 +44,16 @@ class Silences:
         self._by_job = {silence.job: silence for silence in silences}
 
     def find(self, job: str) -> Silence | None:
-        """Return the silence in force for a job."""
+        """Return the current silence of a job; None if there is none."""
         silence = self._by_job.get(job)
         return silence if silence is not None and self._clock.wall() < silence.until else None
 
     def all(self) -> list[Silence]:
-        """Return every silence in force, by job."""
+        """Return all current silences, by job."""
         return [silence for job in sorted(self._by_job) if (silence := self.find(job)) is not None]
 
     async def add(self, job: str, for_s: float, reason: str) -> Silence:
-        """Silence a job. It need not be known yet: maintenance is announced before it begins.
+        """Silence a job. It need not run yet: a silence may be set before maintenance begins.
 
         Raises RequestRefusedError, StoreFailedError.
         """
@@ -66,7 +66,7 @@ class Silences:
         self._by_job = {silence.job: silence for silence in self.all()}
         if job not in self._by_job and len(self._by_job) >= MAX_SILENCES:
             raise RequestRefusedError(
-                f"{MAX_SILENCES} jobs are muted already; unmute one of them first"
+                f"{MAX_SILENCES} jobs are already muted: unmute one of them first"
             )
         now = self._clock.wall()
         silence = Silence(job=job, since=now, until=now + for_s, reason=reason.strip())
@@ -84,6 +84,6 @@ class Silences:
 
 
 def view_silence(silence: Silence) -> SilenceView:
-    """A silence as people read it."""
+    """Return a silence as the API returns it."""
     since, until = rfc3339(silence.since), rfc3339(silence.until)
     return SilenceView(job=silence.job, since=since, until=until, reason=silence.reason)

@@ -1,4 +1,4 @@
-"""Writes to the store, and reads what the last run of the tower left there."""
+"""Writes to the store without blocking the event loop, and reads the state of the last run."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from watchtower.wire.verdict import Status
 log = logging.getLogger("watchtower.tower")
 
 LEFT_OPEN_S = 600.0
-"""An incident that was open when the tower stopped waits this long for its job to be seen again."""
+"""Seconds that an incident of the last run stays open while its job is not reported."""
 
 RECALL_S = 5.0
-"""A store that does not answer for this long must not keep a job from being judged."""
+"""Seconds to wait for dumps from the store. After that the job is checked without them."""
 
 READ_S = 10.0
-"""People who ask for history wait no longer for a store that hangs."""
+"""Seconds that a request for incidents waits for a store that hangs."""
 
 MAX_RECALLED = 8192
-"""Batches read back of one job: two rounds of 4096 nodes."""
+"""Batches of one job that are read from the store: two rounds of 4096 nodes."""
 
-MAX_TOLD = 20
-"""Incidents named at the end of a tower that could not store them."""
+MAX_LISTED = 20
+"""Lost incidents that are listed in the log when the tower ends."""
 
 AGAIN_S = 5.0
-"""The store is tried again this often while it fails."""
+"""Seconds between two retries while the store fails."""
 
 CHECK_FILE_S = 5.0
-"""What is written meanwhile to a file that was removed is gone."""
+"""Seconds between two checks that the file exists. Writes to a removed file are lost."""
 
 SETTLED_S = 15.0
-"""It works again when it has not failed for this long: three tries."""
+"""Seconds without a failure after which the store counts as working again: three retries."""
 
 PRUNE_EVERY_S = 60.0
-"""How often to delete what is over the limits."""
+"""Seconds between two deletions of data over the limits."""
 
 PACE_DIFFERS = 1.3
-"""A typical step that became so many times longer or shorter is stored anew: the first steps of a
-job are often the slowest ..."""
+"""The typical step is stored again if it became this many times longer or shorter. The first steps
+of a job are often the slowest."""
 
 PACE_EVERY_S = 30.0
-"""... but not more often than this: with it goes who the ranks are."""
+"""Least seconds between two such writes, because the row also contains all processes."""
 
 DAY_S = 86_400.0
 
@@ -66,16 +66,16 @@ _T = TypeVar("_T")
 
 
 class StoreFailedError(Exception):
-    """What was sent could not be stored; the message says why. Sending it again may help."""
+    """Data could not be stored or read. The message contains the reason. A retry may succeed."""
 
 
 async def recall_dumps(
     store_writer: StoreWriter, clock: Clock, fleet: Fleet, gen: Generation
 ) -> None:
-    """Give a generation the dumps of its present stall that the store has and it does not.
+    """Add missing dumps of the current stall from the store to an attempt.
 
-    They came before their rank was first reported, or the tower's last run took them. Raises
-    TimeoutError, and what the store fails with.
+    They arrived before their rank was first reported, or during the tower's last run. Raises
+    TimeoutError, and the errors of the store.
     """
     last_beat = gen.last_beat_of_all()
     if last_beat is None:
@@ -90,17 +90,17 @@ async def recall_dumps(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Saving:
-    """The write of an incident that is under way."""
+    """An unfinished write of an incident."""
 
     incident: Incident
     future: Future[None]
 
 
 class StoreWriter:
-    """Writes behind the event loop's back; only what is acknowledged is waited for.
+    """Writes in the background. Only data that is acknowledged to a sender is waited for.
 
-    What could not be written stays in memory until it can; a store that hangs gets
-    nothing more. Not thread-safe: it polls futures, none calls back.
+    Data that could not be written stays in memory until a retry succeeds. While the store hangs,
+    nothing more is sent to it. Not thread-safe: it polls futures and uses no callbacks.
     """
 
     def __init__(self, store: SqliteStore, startup: StartupState, clock: Clock) -> None:
@@ -127,8 +127,10 @@ class StoreWriter:
             self._note(store.failure)
 
     def begin_dumps(self, job: str, sent: SentBatch) -> Future[None]:
-        """Begin to store a batch of a job; `wait` for it. Raises StoreFailedError while an earlier
-        batch hangs."""
+        """Start to store a batch of a job and return the future for `wait`.
+
+        Raises StoreFailedError while an earlier batch hangs.
+        """
         self._dump_writes.take_done()
         save = partial(self.store.save_dumps, job, sent, self._clock.wall())
         future = self._dump_writes.begin(sent.batch.id, save)
@@ -137,8 +139,10 @@ class StoreWriter:
         return future
 
     async def wait(self, future: Future[_T], what: str) -> _T:
-        """Wait until something is stored. Raises StoreFailedError, also when that takes too long:
-        then it may be stored later all the same."""
+        """Wait until a write is done and return its result.
+
+        Raises StoreFailedError, also if it takes too long. The data may then be stored later.
+        """
         try:
             stored = asyncio.shield(asyncio.wrap_future(future))
             result = await asyncio.wait_for(stored, STORE_WAIT_S)
@@ -151,7 +155,7 @@ class StoreWriter:
         return result
 
     async def read(self, future: Future[_T]) -> _T:
-        """Wait for what is read. Raises StoreFailedError."""
+        """Wait for a read and return its result. Raises StoreFailedError."""
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), READ_S)
         except Exception as error:
@@ -159,38 +163,38 @@ class StoreWriter:
             raise StoreFailedError(f"the store could not be read: {why}") from error
 
     def unsaved(self, job: str | None) -> list[Incident]:
-        """Incidents, of one job or of all, that the store does not have as they are now."""
+        """Return incidents, of one job or of all jobs, whose current state is not stored yet."""
         return [one for one in self._unsaved if job is None or one.job == job]
 
     def save(self, incident: Incident | None, owner: str = "") -> None:
-        """Store an incident of an owner's job as it is now; while a write of it is under way, when
-        that is done."""
+        """Store the current state of an incident. If a write of it is unfinished, the new state
+        follows."""
         if incident is None:
             return
         self._settle(incident.id)
         if not self._unsaved.put(incident, owner):
-            log.error("incident %s is not stored: too many wait for the store", incident.id)
+            log.error("incident %s is not stored: too many are waiting for the store", incident.id)
         elif incident.id not in self._saving:
             self._write_incident(incident.id)
 
     def note_ack(self, ident: str, ack: Ack) -> None:
-        """Add a stored ack to what waits to be written, which would be shown without it."""
+        """Add a stored acknowledgement to the unsaved incident, so that views show it."""
         self._unsaved.note_ack(ident, ack)
 
     def save_pause(self, job: str, pause: Pause, owner: str = "") -> None:
-        """Store a learned pause with the next tick; one that fails is stored again when the store
-        works."""
+        """Store a learned pause with the next tick. After a failure it is stored again when the
+        store works."""
         key = f"pause {len(job)} {job} {pause.phase} {pause.frame_class}"
         self._rows.put(key, owner, self._clock.now(), lambda: PauseRow(job, pause))
 
     def fade_pauses(self, share: float) -> None:
-        """Let all learned pauses fade, those of jobs that are not live too."""
-        self._save_all_rows()  # else what was learned before would not fade
+        """Shorten all stored pauses, also those of jobs that are not live."""
+        self._save_all_rows()  # else pauses that are not stored yet would keep their length
         self._begin_write(lambda: self.store.fade_pauses(share))
 
     def remember(self, job: Job, live: LiveJob) -> None:
-        """Store with a tick whose a job is, who the ranks are and how fast they step, when that has
-        changed, and once a day."""
+        """Store owner, processes and typical step of a job with the next tick, if they have changed
+        and once a day."""
         gen = job.generation
         now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
         known = (len(gen.ranks), gen.is_paced, job.owner, int(wall // DAY_S), self._recoveries)
@@ -210,14 +214,14 @@ class StoreWriter:
             live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
 
     def forget(self, job: str, past: PastGeneration) -> None:
-        """Store with a tick of a job that is over only how many generations it had."""
+        """Store with the next tick how many attempts a job had that is over."""
         row = GenerationRow(job, past, self._clock.wall())
         self._rows.put(f"job {job}", past.owner or job, self._clock.now(), lambda: row)
 
     async def read_dumps(self, job: str, since: float) -> AsyncIterator[DumpRow]:
-        """Read back the dumps of a job taken since a moment (UNIX seconds), newest first.
+        """Yield the stored dumps of a job taken after `since` (UNIX seconds), newest first.
 
-        Raises TimeoutError, and what the store fails with.
+        Raises TimeoutError, and the errors of the store.
         """
         last, number = None, 0
         while number < MAX_RECALLED:
@@ -231,8 +235,10 @@ class StoreWriter:
             last, number = found[-1], number + len(found)
 
     def claim_left(self, job: str, generation: int) -> Incident | None:
-        """Hand over the incident that the last run left of this generation, open or just ended;
-        end one that is open of another generation."""
+        """Return the last run's incident of this attempt, open or ended; None if there is none.
+
+        An open incident of another attempt is closed as ended.
+        """
         left = self._left.pop(job, None)
         if left is None or left.generation == generation:
             return left
@@ -241,9 +247,9 @@ class StoreWriter:
         return None
 
     def tick(self, now: float) -> None:
-        """Give up what never came back, write what could not be written, remove what is old."""
+        """Close incidents of jobs that are not reported, retry failed writes, delete old data."""
         if now - self._started_at > LEFT_OPEN_S:
-            self._give_up_left()
+            self._close_left()
         for ident in list(self._saving):
             self._settle(ident)
         for future in self._others.take_done():
@@ -263,7 +269,7 @@ class StoreWriter:
             self._begin_write(lambda: self.store.prune(self._clock.wall()))
 
     def _save_rows(self) -> None:
-        """Begin one transaction of the rows that wait, unless one is under way."""
+        """Start one transaction of the waiting rows, unless one is unfinished."""
         if self._rows and self._rows_saving.done() and not self._others.hanging_s():
             rows = self._rows.take()
             begun = self._others.begin(object(), lambda: self.store.save_rows(rows))
@@ -274,17 +280,17 @@ class StoreWriter:
             self._begin_write(partial(self.store.save_rows, self._rows.take()))
 
     def _begin_write(self, save: Callable[[], Future[None]]) -> bool:
-        """Begin a write without waiting for it; False if the store hangs."""
+        """Start a write without waiting for it. Return False if the store hangs."""
         return self._others.begin(object(), save) is not None
 
-    def _give_up_left(self) -> None:
+    def _close_left(self) -> None:
         for incident in self._left.values():
             if incident.closed_at is None:
                 self.save(close(incident, Status.MONITORING_LOST, self._clock.wall()))
         self._left.clear()
 
     def close(self) -> None:
-        """Queue what waits to be written: there is no later."""
+        """Queue all unsaved data, because the tower is ending."""
         for ident in list(self._saving):
             self._settle(ident)
         for incident in self._unsaved:
@@ -293,8 +299,8 @@ class StoreWriter:
                 self._write_incident(incident.id)
         self._save_all_rows()
 
-    def tell_lost(self) -> None:
-        """Name the incidents that the store does not have; when it is closed nothing else has."""
+    def report_lost(self) -> None:
+        """Log the incidents that are lost because the store could not write them."""
         written = [
             saving.incident
             for saving in self._saving.values()
@@ -303,9 +309,9 @@ class StoreWriter:
         unsaved = [one for one in self._unsaved if not any(one is each for each in written)]
         lost = [f"{one.id} (job {one.job})" for one in unsaved]
         if lost:
-            more = f" and {len(lost) - MAX_TOLD} more" if len(lost) > MAX_TOLD else ""
-            shown = ", ".join(lost[:MAX_TOLD])
-            log.error("lost, for the store could not keep them: incident %s%s", shown, more)
+            more = f" and {len(lost) - MAX_LISTED} more" if len(lost) > MAX_LISTED else ""
+            shown = ", ".join(lost[:MAX_LISTED])
+            log.error("lost because the store could not write them: incident %s%s", shown, more)
 
     def _retry(self) -> None:
         for incident in self._unsaved:
@@ -313,14 +319,14 @@ class StoreWriter:
                 self._write_incident(incident.id)
 
     def _write_incident(self, ident: str) -> None:
-        """Queue a write; an earlier one of this incident is done before it, whatever its end."""
+        """Queue a write. It follows an earlier write of this incident, also if that one failed."""
         incident = self._unsaved.find(ident)
-        assert incident is not None, "what is written waits"
+        assert incident is not None, "only unsaved incidents are written"
         future = self.store.save_incident(incident)
         self._saving[ident] = _Saving(incident=incident, future=future)
 
     def _settle(self, ident: str) -> None:
-        """Check whether the write of an incident is done."""
+        """If the write of an incident is done, handle its result."""
         saving = self._saving.get(ident)
         if saving is None or not saving.future.done():
             return
@@ -333,13 +339,13 @@ class StoreWriter:
             self._write_incident(ident)
 
     def _note(self, error: BaseException | None) -> None:
-        """Note how a write went; say once that the store fails, and once that it works again."""
+        """Note the result of a write. Log a failure once, and once that the store works again."""
         now = self._clock.now()
         if error is not None:
             self.failure, self._failed_at = str(error), now
             if self.failing_since is None:
                 self.failing_since, self._tried_at = self._clock.wall(), now
-                log.error("the store fails: %s; verdicts go on in memory", error)
+                log.error("the store fails: %s; incidents stay in memory until it works", error)
         elif self.failing_since is not None and now - self._failed_at >= SETTLED_S:
             self.failing_since, self.failure = None, ""
             self._recoveries += 1

@@ -1,7 +1,7 @@
-"""The tower: reports and dumps in, verdicts and orders out.
+"""The tower: it receives reports and dumps, and produces verdicts and orders.
 
-Everything here runs on one event loop. Decisions come from `core`; this file feeds it and keeps one
-job's trouble away from the others. `effects.py` carries out what `core` wants.
+Everything here runs on one event loop. `core` makes the decisions, and `effects.py` executes them.
+An error in the handling of one job does not affect other jobs.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ from watchtower.wire.verdict import Status
 log = logging.getLogger("watchtower.tower")
 
 FORGET_AFTER_S = 3600.0
-"""An ended job stays in the live views this long; its incidents stay in the store."""
+"""Seconds that an ended job stays in the live views. Its incidents stay in the store."""
 
 FORGET_LOST_AFTER_S = 6 * 3600.0
-"""A job whose agents all went silent is given up after this long."""
+"""Seconds after which a job is dropped if all its agents are silent."""
 
 FORGET_CROWDED_AFTER_S = 60.0
-"""... and both are gone this soon when room for new jobs gets short."""
+"""Both limits if there is little space for new jobs."""
 
 JUDGE_WITHIN_S = 0.1
-"""Dumps of thousands of nodes that arrive together are judged together."""
+"""Seconds from new dumps to the check of their job, so that dumps of thousands of nodes that arrive
+together are checked together."""
 
 JUDGE_SHARE = 0.2
-"""Most of the time that judging after dumps may take: a job of 16,384 ranks takes 60 ms."""
+"""Largest share of the time for checks after dumps. A job of 16,384 ranks takes 60 ms."""
 
 
 class Tower:
@@ -103,7 +104,7 @@ class Tower:
         self._judging_took_s = 0.0
 
     async def close(self) -> None:
-        """Leave running diagnoses, and write what waits to be written."""
+        """Cancel running diagnoses, and write all unsaved data to the store."""
         if self._judging is not None:
             self._judging.cancel()
         await self.effects.close()
@@ -111,13 +112,13 @@ class Tower:
         self.store_writer.close()
 
     def take_report(self, report: Report) -> ReportReply:
-        """Take one node's report. Raises FleetFullError when a bound is reached."""
+        """Process one node's report and return the reply. Raises FleetFullError at a limit."""
         now = self.clock.now()
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
         for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
-            begin = partial(self._begin_to_watch, name, failed.get(name))
-            self.troubles.guard(name, "taking its ranks from a report", begin)
+            begin = partial(self._begin_to_monitor, name, failed.get(name))
+            self.troubles.guard(name, "reading its ranks from a report", begin)
         deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
@@ -127,18 +128,18 @@ class Tower:
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
         )
 
-    def _begin_to_watch(self, name: str, error: Exception | None) -> None:
-        """Watch a job that a node reports; `error` says why its ranks could not be taken."""
+    def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
+        """Begin to monitor a job of a report. Raises `error` if its ranks could not be read."""
         if error is not None:
             raise error
         if name in self.fleet.jobs:
             self._live_job(self.fleet.jobs[name])
 
     async def take_dumps(self, sent: SentBatch) -> DumpReceipt:
-        """Take one batch of dumps: kept durably before it is acknowledged.
+        """Process one batch of dumps, and store it before it is acknowledged.
 
-        Raises StoreFailedError when it cannot be kept; it is evidence all the same, and the agent
-        sends it again.
+        Raises StoreFailedError if it cannot be stored. It is used as evidence nevertheless, and the
+        agent sends it again.
         """
         now, batch = self.clock.now(), sent.batch
         name = self.fleet.labels.find(batch.job, batch.owner)
@@ -162,7 +163,7 @@ class Tower:
             live.watch.samples.take(dumps, batch.stacks, now - batch.held_s)
 
     def tick(self) -> None:
-        """Judge every job; one job's failure never stops the watch of the others."""
+        """Check every job. An error in one job does not stop the checks of the others."""
         now = self.clock.now()
         for job in list(self.fleet.jobs.values()):
             self._guard(job, "taking its step times", job.generation.end_tick)
@@ -240,14 +241,17 @@ class Tower:
         self.effects.order_dumps(live, gen, wanted, now)
 
     def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
-        """Return whether the job is not judged yet, and give the watch the reason: the tower was
-        restarted, or the job restarts too often. Else its ranks would be taken for missing."""
+        """Return whether the job is not checked yet, and set the reason.
+
+        The reason is a restart of the tower, or too many restarts of the job. A check would report
+        ranks as missing that are only not reported yet.
+        """
         gen = job.generation
         if reason := job.attempts.say_refused(now, self.policy.silence_s):
             live.watch.reason = reason
             return True
         if gen.is_returning(now, self.policy.silence_s):
-            live.watch.reason = "the tower was restarted: not all its ranks were reported again yet"
+            live.watch.reason = "the tower was restarted: not all ranks were reported again yet"
             return True
         if gen.recall_wanted and not live.is_recalling:
             gen.recall_wanted, live.is_recalling = False, True
@@ -258,7 +262,7 @@ class Tower:
         try:
             await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
         except Exception as error:
-            log.warning("job %s: its dumps cannot be read back: %s", live.name, error)
+            log.warning("job %s: cannot read its dumps from the store: %s", live.name, error)
         finally:
             live.is_recalling = False
         if self.live.get(live.name) is live:
@@ -273,7 +277,7 @@ class Tower:
         return stall_context_of(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
-        """Return the ranks lost since the incident opened, or while its last deaths settled."""
+        """Return the ranks lost since `settle_s` seconds before the incident opened."""
         opening = live.watch.opening
         if opening is None or live.watch.status is not Status.HUNG:
             return {}
@@ -301,7 +305,7 @@ class Tower:
             del self.live[job.name]
 
     def _fade_pauses(self) -> None:
-        """Once a day believe a little less that learned pauses come again."""
+        """Shorten all learned pauses once a day."""
         days = int(self.clock.wall() // DAY_S) - self._faded_on
         if days > 0:
             self._faded_on += days
@@ -310,7 +314,8 @@ class Tower:
             self.store_writer.fade_pauses(FADE_A_DAY**days)
 
     def _retain_pauses(self, name: str) -> None:
-        """Keep what was learned of a job that is over, as the newest; the oldest make room."""
+        """Make the pauses of a job that is over the newest. Drop those of the oldest job if there
+        are too many."""
         pauses = self._pauses.pop(name, None)
         if pauses:
             self._pauses[name] = pauses

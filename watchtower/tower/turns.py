@@ -1,7 +1,7 @@
-"""Turns at something that few can use at once, for coroutines: see `watchtower/fair_places.py`.
+"""Fair turns for coroutines at a resource with few places, see `watchtower/fair_places.py`.
 
-Of two places one owner holds one, so that one who asks for much waits for himself, and a place is
-left for others.
+If there are two places, one owner can hold only one. So an owner with many requests waits for its
+own requests, and the other place is free for other owners.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from watchtower.tower.clock import Clock
 
 
 class Turns:
-    """A number of places, handed on from owner to owner. Not thread-safe: for one event loop."""
+    """A number of places that owners use in turn. Not thread-safe: for one event loop."""
 
     def __init__(self, places: int, clock: Clock) -> None:
         self._places, self._clock = FairPlaces(places), clock
@@ -25,11 +25,10 @@ class Turns:
     async def take(
         self, owner: str, founder: str = "", *, again: bool = False
     ) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for the length of the block.
+        """Wait for a place and hold it until the end of the block.
 
-        `founder` is the node that reported the owner's job first.
-
-        `again`: everything that this owner asks for the first time goes before it.
+        `founder` is the node that reported the owner's job first. `again`: the owner's requests
+        without `again` are first.
         """
         ticket = self._places.ask(owner, founder=founder, order=(int(again),))
         turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
@@ -45,5 +44,5 @@ class Turns:
     def _hand_out(self) -> None:
         for ticket in self._places.hand_out(self._clock.now()):
             turn = self._turns[ticket]
-            if not turn.done():  # else it was cancelled, and leaves
+            if not turn.done():  # else its coroutine was cancelled
                 turn.set_result(None)

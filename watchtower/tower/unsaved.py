@@ -1,4 +1,4 @@
-"""Incidents that the store does not have yet as they are now; while it fails there may be many."""
+"""Incidents whose current state is not stored yet. While the store fails there may be many."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from watchtower.core.fleet.quotas import Quota
 from watchtower.store.values import Ack, Incident
 
 MAX_UNSAVED = 1000
-"""Incidents that wait in memory while the store fails, shared by owners; of further ones only the
-log tells."""
+"""Incidents that wait in memory while the store fails. Owners share this number. Further incidents
+are only logged."""
 
 MAX_EVIDENCE_BYTES = 256 * 1024 * 1024
-"""Cases that wait with them. Beyond it the largest one is dropped, and its incident is stored
-without."""
+"""Bytes of the cases of these incidents. Above it the largest case is dropped, and its incident is
+stored without a case."""
 
 
 class Unsaved:
-    """The newest state of each incident that waits, by id."""
+    """The newest state of each waiting incident, by id."""
 
     def __init__(self) -> None:
         self._incidents: dict[str, Incident] = {}
@@ -33,13 +33,13 @@ class Unsaved:
         return iter(list(self._incidents.values()))
 
     def find(self, ident: str) -> Incident | None:
-        """Return what waits of this id."""
+        """Return the waiting incident with this id; None if there is none."""
         return self._incidents.get(ident)
 
     def put(self, incident: Incident, owner: str) -> bool:
-        """Add an incident, or replace what waits of it. Return False if there is no room.
+        """Add an incident, in place of an earlier state of it. Return False if there are too many.
 
-        An incident without its case gets the case that waits already.
+        An incident without its case gets the case of the earlier state.
         """
         earlier = self._incidents.get(incident.id)
         if earlier is None:
@@ -56,13 +56,13 @@ class Unsaved:
         return True
 
     def note_ack(self, ident: str, ack: Ack) -> None:
-        """Add an ack that is stored already to what waits, which would be shown without it."""
+        """Add a stored acknowledgement to the waiting incident, so that views show it."""
         waiting = self._incidents.get(ident)
         if waiting is not None:
             self._incidents[ident] = replace(waiting, ack=ack)
 
     def remove(self, ident: str) -> None:
-        """Take out an incident that is stored."""
+        """Remove an incident that is stored."""
         self._evidence_bytes -= _evidence_bytes(self._incidents.pop(ident))
         self._quota.add(self._owners.pop(ident), -1)
 

@@ -1,4 +1,4 @@
-"""Puts a diagnosis, a status and times together into the verdict that is published."""
+"""Makes the published verdict from a diagnosis, a status and times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_VERDICTS = 32
 _OF_A_DIAGNOSIS = {each.name for each in fields(Diagnosis)} & {
     each.name for each in fields(Verdict)
 }
-"""What a verdict takes over from its diagnosis: the fields of the same name."""
+"""Fields that a verdict copies from its diagnosis: those with the same name."""
 
 _OVER = {
     Status.RECOVERED: "recovered",
@@ -29,29 +29,29 @@ _OVER = {
 }
 
 _OF_A_LIVE_PROCESS = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_TRACED, Cause.PROCESS_FROZEN})
-"""Causes whose next steps are commands to a process that is there."""
+"""Causes whose next steps are commands for a process that still exists."""
 
 
 def diagnosed_verdict(
     job: str, generation: int, status: Status, diagnosis: Diagnosis, diagnosed_at: float
 ) -> Verdict:
-    """Write the verdict of a diagnosis; the incident is added when there is one."""
-    said = {name: getattr(diagnosis, name) for name in _OF_A_DIAGNOSIS}
-    said["confidence"] = round(diagnosis.confidence, 3)
-    said["stalled_for_s"] = round(diagnosis.stalled_for_s, 1)
+    """Return the verdict of a diagnosis. The caller adds the incident if there is one."""
+    values = {name: getattr(diagnosis, name) for name in _OF_A_DIAGNOSIS}
+    values["confidence"] = round(diagnosis.confidence, 3)
+    values["stalled_for_s"] = round(diagnosis.stalled_for_s, 1)
     return Verdict(
         job=job,
         generation=generation,
         status=status,
         diagnosed_at=rfc3339(diagnosed_at),
-        **said,
+        **values,
     )
 
 
 def plain_verdict(
     job: str, generation: int, status: Status, reason: str, step: int | None
 ) -> Verdict:
-    """Write the verdict of a job that has no diagnosis: healthy, or not diagnosed yet."""
+    """Return the verdict of a job without a diagnosis: healthy, or not diagnosed yet."""
     cause = {Status.SUSPECT: Cause.UNKNOWN, Status.SLOW: Cause.JOB_SLOW}.get(status)
     confidence = 0.9 if status is Status.SLOW else 0.0
     name = clean(job)
@@ -72,11 +72,11 @@ def plain_verdict(
 
 
 def closed_verdict(verdict: Verdict, status: Status, wall: float) -> Verdict:
-    """Return an incident's verdict as it reads when the incident is over: in the past tense."""
+    """Return the verdict of a closed incident, in the past tense."""
     hung = f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
     over = f"{hung} and {_OVER[status]} at {rfc3339(wall)}."
     if status is Status.RECOVERED:
-        summary = f"{over} {_say_cause(verdict)}"
+        summary = f"{over} {_describe_cause(verdict)}"
         return replace(verdict, status=status, summary=summary, next_steps=())
     next_steps = () if verdict.cause in _OF_A_LIVE_PROCESS else verdict.next_steps
     summary = verdict.summary
@@ -86,7 +86,7 @@ def closed_verdict(verdict: Verdict, status: Status, wall: float) -> Verdict:
 
 
 def list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Aftermath, ...]:
-    """Return losses as they are published. `to_wall` turns the tower's clock into UNIX seconds."""
+    """Return losses as they are published. `to_wall` converts the tower's clock to UNIX seconds."""
     return tuple(
         Aftermath(at=rfc3339(group.at + to_wall), ranks=format_ranks(group.ranks), text=group.text)
         for group in groups
@@ -94,8 +94,9 @@ def list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Afterma
 
 
 def read_aftermath(listed: Iterable[Aftermath], to_clock: float) -> dict[int, Loss]:
-    """Return the losses that were published, by rank. `to_clock` turns UNIX seconds into time of
-    the tower's clock. What another release wrote and this one cannot read is left out.
+    """Return the published losses, by rank. Items that this release cannot read are left out.
+
+    `to_clock` converts UNIX seconds to the tower's clock.
     """
     losses: dict[int, Loss] = {}
     for item in listed:
@@ -124,8 +125,8 @@ def add_entry(
     return (*kept, entry)
 
 
-def _say_cause(verdict: Verdict) -> str:
-    """Say "Rank 5 (gpu-042) held it up: process_stopped (96%)."."""
+def _describe_cause(verdict: Verdict) -> str:
+    """Return "Rank 5 (gpu-042) held it up: process_stopped (96%)."."""
     if not verdict.suspects:
         cause = verdict.cause.value if verdict.cause else Cause.UNKNOWN.value
         return f"No rank was named; cause: {cause}."

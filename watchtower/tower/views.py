@@ -1,4 +1,4 @@
-"""What people and bots read: plain values made from live state, nothing computed twice."""
+"""Views of the live state for the API: plain values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Cause, Progress, SharedCause, Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
-"""Ranks listed in one job view; larger jobs are asked for verdicts, not read rank by rank."""
+"""Ranks in the view of one job. For larger jobs, use the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlternativeView:
-    """A finding that was not chosen."""
+    """A possible cause that was not chosen."""
 
     cause: Cause
     suspect_ranks: str
@@ -33,7 +33,7 @@ class AlternativeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictView(Verdict):
-    """A verdict as the API returns it: one field name has one type in all answers."""
+    """A verdict as the API returns it. A field name has the same type in all answers."""
 
     alternatives: tuple[AlternativeView, ...] = ()  # type: ignore[assignment]
 
@@ -59,34 +59,34 @@ class AgentView:
     node: str
     silent_for_s: float
     rank_count: int
-    """Ranks that it watches."""
+    """Number of ranks that it monitors."""
     limits: list[str]
-    """What it cannot do."""
+    """Its limitations, as sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentList:
-    """Connected agents, by name of their node."""
+    """Connected agents, in the order of node names."""
 
     items: list[AgentView]
     connected: int
-    """All connected agents, also those that `limit` left out."""
+    """Number of connected agents, also of those that `limit` leaves out."""
     silent: int
-    """Agents that stopped reporting."""
+    """Number of agents that stopped reporting."""
     rank_count: int
-    """Ranks that connected agents watch."""
+    """Number of ranks that connected agents monitor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
-    """One rank as last reported."""
+    """One rank in its latest report."""
 
     rank: int
     node: str
     pid: int
     local_rank: int | None
     gpu: int | None
-    """NVML index, null until the GPU of the process is measured."""
+    """NVML index; null until the GPU of the process is measured."""
     step: int | None
     age_s: float | None
     phase: str
@@ -105,7 +105,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpsView:
-    """How many ranks of the current stall were dumped, of how many."""
+    """Number of ranks that were dumped in the current stall, and number of ranks to dump."""
 
     have: int
     want: int
@@ -113,31 +113,31 @@ class DumpsView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """One line about a job."""
+    """A job in a list."""
 
     job: str
     labels: dict[str, str]
-    """What the environment of its ranks says: scheduler, scheduler_id, name, user, partition,
-    namespace. Labels that are not known are left out."""
+    """Labels from the environment of its ranks: scheduler, scheduler_id, name, user, partition,
+    namespace. Unknown labels are left out."""
     owner: str
-    """"uid:1000", "namespace:team-a"; empty where the agents do not know it."""
+    """"uid:1000", "namespace:team-a"; empty if the agents do not know it."""
     generation: int
     status: Status
     detail: str
     world_size: int
     step: int | None
     progress: Progress | None
-    """Null when the job has ended or no agent reports it."""
+    """Null if the job has ended or no agent reports it."""
     progress_text: str
     incident: str | None
     """The open incident, or the one that the job ended in or has just recovered from."""
     muted_until: str | None
-    """Until then its alerts are silenced."""
+    """End of the silence of its alerts; null if they are not silenced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """Everything about a live job."""
+    """All data of a live job."""
 
     job: str
     labels: dict[str, str]
@@ -161,7 +161,7 @@ class JobView:
 
 
 def list_agents(tower: Tower, limit: int) -> AgentList:
-    """Connected agents, at most `limit` of them, and how many there are."""
+    """Return at most `limit` connected agents, and the numbers of all agents."""
     now, nodes = tower.clock.now(), tower.fleet.nodes
     connected = sorted(
         name for name, node in nodes.items() if not tower.detector.is_silent(node, now)
@@ -184,13 +184,13 @@ def _view_agent(name: str, node: NodeRecord, now: float) -> AgentView:
 
 
 def summarize_jobs(tower: Tower, with_drills: bool = False) -> list[JobSummary]:
-    """One line for every live job, by name."""
+    """Return a summary of every live job, by name."""
     names = sorted(name for name in tower.live if with_drills or not is_drill(name))
     return [_summarize(tower, tower.live[name]) for name in names]
 
 
 def view_job(tower: Tower, name: str) -> JobView | None:
-    """Everything about one job; None when it is not live."""
+    """Return all data of one job; None if it is not live."""
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None
@@ -219,7 +219,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
 
 
 def live_verdict(tower: Tower, name: str) -> Verdict | None:
-    """The verdict about a live job; None when it is not live."""
+    """Return the verdict of a live job; None if it is not live."""
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None

@@ -1,10 +1,15 @@
-"""Words that cross the network: frozen dataclasses of the standard library, nothing else.
+"""Messages between agent, tower and clients: frozen dataclasses of the standard library only.
 
-Rules of this package: one field per kind (no unions of dataclasses), open vocabularies are `str`,
-closed enums fall back to OTHER, ages never timestamps, unknown fields are ignored by every reader,
-and each bound is checked in `__post_init__` so that a decoder reports it with its path. A field
-keeps its name for ever: other releases send it, and stores contain it.
+Rules of this package:
+
+* Each kind of message has its own field. There are no unions of dataclasses.
+* A vocabulary that may grow is a `str`. An unknown member of a closed enum becomes OTHER.
+* Messages contain ages, not timestamps.
+* Every reader ignores unknown fields.
+* `__post_init__` checks each bound, so that a decoder reports a violation with its path.
+* A field never changes its name: other releases send it, and stores contain it.
 """
 
 PROTOCOL_VERSION = 1
-"""Raised only when an old reader would misunderstand a new message; adding fields does not."""
+"""This number increases only if an old reader would misunderstand a new message. A new field does
+not increase it."""

@@ -1,9 +1,9 @@
-"""Collective records: what a rank has entered of the collectives of its process groups.
+"""Collective logs: the collectives that a rank has called in each of its process groups.
 
-They come from the library's own flight recorder, trimmed on the node. Like stacks, equal ones cross
-once: members of a group that are at the same place share one `GroupLog`, and a rank names its logs
-by digest. Groups are named by their global ranks and creation order, because the ids a process has
-for them are its own.
+The agent takes them from the library's flight recorder and trims them on the node. An equal log is
+sent once: ranks at the same place in a group share one `GroupLog`, and each rank names it by its
+digest. A group is named by its global ranks and its creation order, because the library's group ids
+differ between processes.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from watchtower.wire.bounds import (
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?:/([1-9]\d{0,8}))?)?", re.ASCII)
 
 ANY_PEER = -1
-"""A receive that takes from whoever sends first."""
+"""The peer of a receive that accepts a message from any rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
-    """A process group. Every member computes the same `id` for it."""
+    """A process group. All members compute the same `id` for it."""
 
     id: str
     members: str
     """Global ranks, ascending: "0-3", "0,5", "0-56/8" for every eighth from 0 to 56."""
     order: int = 0
-    """How many groups of exactly these members were made before it."""
+    """How many groups with exactly these members were created before it."""
     name: str = ""
-    """What the program calls it ("tensor_parallel"), else the library's own name."""
+    """The program's name for it ("tensor_parallel"), else the library's name."""
     library: str = "gloo"
-    """Whose calls are counted: gloo and NCCL may both serve a group, and each counts from 1."""
+    """The library whose calls are counted. gloo and NCCL may both serve a group, and each counts
+    from 1."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -58,11 +59,11 @@ class CollectiveRecord:
     """One collective that a rank has called."""
 
     number: int
-    """Its place in the order of the group's collectives, from 1; equal on all members."""
+    """Its position among the group's collectives, from 1. All members have the same number."""
     operation: str
     """"all_reduce", without the library's prefix."""
     signature: str = ""
-    """Element types and sizes of what goes in and comes out: "float32[256] -> float32[256]"."""
+    """Element types and sizes of input and output: "float32[256] -> float32[256]"."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -73,20 +74,22 @@ class CollectiveRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLog:
-    """How far a rank has come in one group, and the last of what it called there."""
+    """The position of a rank in one group, and its most recent calls there."""
 
     digest: str
     group: str
     """Id of the `ProcessGroup`."""
     called: int
-    """Number of the last collective handed to the library; 0 before the first."""
+    """Number of the last collective that the rank called; 0 before the first."""
     entered: int
-    """Number of the last one that is known to have begun; -1 where the library does not say. On
-    NCCL a call is only queued behind the GPU's other work: called is not entered."""
+    """Number of the last collective that is known to have started; -1 if the library does not
+    record it. On NCCL a call is queued behind other GPU work, so a called collective may not have
+    started."""
     completed: int
-    """Number of the last one that is known to be over; -1 where the library does not say."""
+    """Number of the last collective that is known to be complete; -1 if the library does not
+    record it."""
     records: tuple[CollectiveRecord, ...] = ()
-    """The last few, ascending by number; older ones are not sent."""
+    """The most recent collectives, ascending by number. Older ones are not sent."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -100,9 +103,9 @@ class GroupLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerTransfers:
-    """Blocking sends and receives of a rank with one peer, counted by the client since the start.
+    """Blocking sends and receives of a rank with one peer. The client counts them from its start.
 
-    More begun than done: it is inside that call now.
+    If more calls have begun than are done, the rank is inside such a call now.
     """
 
     peer: int
@@ -112,7 +115,8 @@ class PeerTransfers:
     receives_begun: int = 0
     receives_done: int = 0
     opened_by_send: bool = True
-    """The first call with this peer was a send: it starts each exchange, the peer answers."""
+    """The rank's first call with this peer was a send: the rank starts each exchange and the peer
+    answers."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -123,14 +127,14 @@ class PeerTransfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCollectives:
-    """What the records say of one rank at one moment."""
+    """The collective logs of one rank at one moment."""
 
     logs: tuple[str, ...] = ()
     """Digests of its `GroupLog`s."""
     peers: tuple[PeerTransfers, ...] = ()
     failure: str = ""
-    """Why the library's records could not be had, as a sentence with what to do; empty when they
-    are here, or when the process keeps none."""
+    """Why the library's records could not be read and what to do, as a sentence. Empty if they were
+    read, or if the process has none."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -140,7 +144,8 @@ class RankCollectives:
 
 
 def format_members(members: tuple[int, ...]) -> str:
-    """Write ascending global ranks: runs as "0-3", even strides as "0-56/8", parted by commas."""
+    """Return ascending global ranks as text: runs as "0-3", even strides as "0-56/8", separated by
+    commas."""
     parts: list[str] = []
     at = 0
     while at < len(members):
@@ -149,7 +154,7 @@ def format_members(members: tuple[int, ...]) -> str:
         while end < len(members) and members[end] - members[end - 1] == stride:
             end += 1
         if end - at == 2 and stride > 1:
-            end -= 1  # two ranks are no stride; the second may begin a run of its own
+            end -= 1  # two ranks do not make a stride: the second may start the next run
         last = members[end - 1]
         if end - at == 1:
             parts.append(str(first))
@@ -160,15 +165,15 @@ def format_members(members: tuple[int, ...]) -> str:
 
 
 def parse_members(text: str, limit: int) -> tuple[int, ...]:
-    """Read what `format_members` writes.
+    """Return the ranks of a text that `format_members` wrote.
 
-    Raises ValueError for anything else, and for more than `limit` members.
+    Raises ValueError for any other text, and for more than `limit` members.
     """
     members: list[int] = []
     for part in filter(None, text.split(",")):
         spelled = _SPAN.fullmatch(part)
         if spelled is None:
-            raise ValueError(f"{part[:40]!r} is no rank, range or stride of ranks")
+            raise ValueError(f"{part[:40]!r} is not a valid rank, range or stride of ranks")
         first, last, stride = spelled.groups()
         found = range(int(first), int(last or first) + 1, int(stride or 1))
         if len(members) + len(found) > limit:
@@ -180,7 +185,7 @@ def parse_members(text: str, limit: int) -> tuple[int, ...]:
 
 
 def name_group(members: str, order: int, library: str = "gloo") -> str:
-    """Name a group by 16 hex digits of a hash over its members, creation order and library."""
+    """Return a group's id: 16 hex digits of a hash of its members, creation order and library."""
     text = f"{members} {order} {library}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -193,7 +198,7 @@ def make_group_log(
     completed: int,
     records: tuple[CollectiveRecord, ...],
 ) -> GroupLog:
-    """Make a log named by 16 hex digits of a hash over all it says."""
+    """Return a log whose digest is 16 hex digits of a hash of all its fields."""
     lines = [f"{group} {called} {entered} {completed}"]
     lines += [f"{each.number}\t{each.operation}\t{each.signature}" for each in records]
     raw = "\n".join(lines).encode("utf-8", "surrogatepass")

@@ -1,7 +1,8 @@
-"""Dumps: evidence taken from ranks at one moment. Unlike reports they are sent until acknowledged;
-a batch that arrives twice counts once.
+"""Dumps: evidence about ranks at one moment.
 
-A failed dump is a value too: "this rank did not answer while 511 others did" is evidence.
+Unlike a report, a batch of dumps is sent again until the tower acknowledges it. A batch that
+arrives twice counts once. A failed dump is also evidence: "this rank did not answer while 511
+others did".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from watchtower.wire.stacks import Stack
 
 
 class FailureKind(Enum):
-    """Why a dump could not be had."""
+    """Why a dump failed."""
 
     GONE = "gone"
     REFUSED = "refused"
@@ -47,7 +48,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpFailure:
-    """A dump that could not be had, and what a person can do about it."""
+    """A failed dump, and what a person can do about it."""
 
     kind: FailureKind
     help_text: str
@@ -64,9 +65,9 @@ class Mount:
     kind: str
     """"nfs4", "fuse.sshfs", "ext4"."""
     source: str
-    """"nfs1:/data", "/dev/nvme0n1p1"; a user-space file system names itself as it likes."""
+    """"nfs1:/data", "/dev/nvme0n1p1". A user-space file system chooses this text itself."""
     point: str
-    """"/mnt/data", as the process sees it."""
+    """"/mnt/data", in the mount namespace of the process."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -77,23 +78,27 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWait:
-    """Where the main thread is in the kernel, from /proc/PID/{stat,wchan,syscall}."""
+    """The main thread's place in the kernel, from /proc/PID/{stat,wchan,syscall}."""
 
     state: ProcessState = ProcessState.OTHER
     wchan: str = ""
     syscall: str = ""
-    """Name of the system call it is in ("read", "futex"); empty when running or not readable."""
+    """Name of the current system call ("read", "futex"); empty if the thread runs or the call is
+    not readable."""
     target: str = ""
-    """What the call's file descriptor points at ("/mnt/shards/0042.tar", "pipe:[31]",
-    "tcp 10.0.0.1:2000 -> 10.0.0.2:3000"); empty when the call has none or it is not readable."""
+    """Target of the call's file descriptor: "/mnt/shards/0042.tar", "pipe:[31]",
+    "tcp 10.0.0.1:2000 -> 10.0.0.2:3000". Empty if the call has no descriptor or the target is not
+    readable."""
     tracer_pid: int = 0
-    """TracerPid of /proc/PID/status: a debugger holds the process when it is not 0."""
+    """TracerPid of /proc/PID/status. If it is not 0, a debugger is attached to the process."""
     tracer_name: str = ""
     frozen: bool = False
-    """Its cgroup is frozen: no state or call of the process itself tells that for certain."""
+    """The cgroup of the process is frozen. The state and the call of a process do not show this
+    reliably."""
     mounts: tuple[Mount, ...] = ()
-    """Mounts that a blocked file call may be on: the one of its descriptor. Without a descriptor,
-    all mounts with storage that the process sees. Empty if the thread is not in a file call."""
+    """Mounts that a blocked file call may use. With a descriptor: the mount of the descriptor.
+    Without one: all mounts with storage that the process sees. Empty if the thread is not in a file
+    call."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -114,7 +119,8 @@ class ThreadDump:
     main: bool = False
     owns_gil: bool = False
     active: bool = False
-    """py-spy's word: on a CPU. False for every blocked thread, one that holds the GIL included."""
+    """py-spy reports the thread as active: it runs on a CPU. False for every blocked thread, also
+    for one that holds the GIL."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -129,12 +135,12 @@ class ChildDump:
     pid: int
     kernel: KernelWait
     command: str = ""
-    """Name of its program ("rsync", "python3 -m package.module"), never an argument."""
+    """Program name ("rsync", "python3 -m package.module") without arguments."""
     threads: tuple[ThreadDump, ...] = ()
     failure: DumpFailure | None = None
 
     def __post_init__(self) -> None:
-        """Check the bounds, and drop arguments: agents before this release sent them."""
+        """Check the bounds, and drop arguments, which agents of older releases send."""
         check_text("command", self.command)
         object.__setattr__(self, "command", name_program(self.command.split()))
         check_integer("pid", self.pid)
@@ -150,13 +156,13 @@ class RankDump:
     start_time: int
     kernel: KernelWait
     step: int = -1
-    """Step on the page when the dump was taken; -1 when unknown."""
+    """Step in the heartbeat file when the dump was taken; -1 if unknown."""
     threads: tuple[ThreadDump, ...] = ()
     children: tuple[ChildDump, ...] = ()
     failure: DumpFailure | None = None
-    """Set when there are no Python stacks; the kernel's words may still be there."""
+    """Set if there are no Python stacks. `kernel` may still have values."""
     collectives: RankCollectives | None = None
-    """Null when the process keeps no records that are known."""
+    """Null if no collective log of the process is known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -170,7 +176,7 @@ class RankDump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpBatch:
-    """One round of dumps of a node's ranks of one job. Posted to `/ingest/v1/dumps`."""
+    """One round of dumps from one node of the ranks of one job. Posted to `/ingest/v1/dumps`."""
 
     version: int
     id: str
@@ -178,20 +184,20 @@ class DumpBatch:
     node: str
     job: str
     round: int
-    """1 or 2: two rounds a second apart tell stuck from slow."""
+    """1 or 2. Two rounds, one second apart, distinguish a stuck rank from a slow one."""
     reason: str
-    """"deadline" when the agent acted by itself, else the id of the order."""
+    """"deadline" if a deadline passed on the agent, else the id of the order."""
     held_s: float
     """Seconds between taking the dumps and sending this message."""
     ranks: tuple[RankDump, ...]
     stacks: tuple[Stack, ...]
     groups: tuple[ProcessGroup, ...] = ()
-    """Every group that one of `group_logs` is of."""
+    """All groups that `group_logs` refer to."""
     group_logs: tuple[GroupLog, ...] = ()
     glance: bool = False
-    """A sample, see the order's field: soft state that is not stored."""
+    """This is a stack sample, see `Order.glance`. Samples are not stored."""
     owner: str = ""
-    """Whose job, as in the report. Empty from an agent that knows no owners."""
+    """Owner of the job, as in the report. Empty from an agent that does not send owners."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -212,7 +218,8 @@ class DumpBatch:
 class SentBatch:
     """A batch of dumps and the body of the message that it came in.
 
-    The body is what is stored, and what the diagnosis reads: its process has no part in the fleet.
+    The store keeps the body, and the diagnosis reads it: the diagnosing process has no access to
+    the fleet.
     """
 
     batch: DumpBatch
@@ -221,6 +228,6 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpReceipt:
-    """Answer to a batch: from here on the tower keeps it, through a crash too."""
+    """Answer to a batch: the tower has stored it, and a crash does not lose it."""
 
     id: str

@@ -1,7 +1,7 @@
-"""What the tower answers to a report: deadlines the agent acts on by itself, and orders.
+"""The tower's answer to a report: deadlines, on which the agent acts by itself, and orders.
 
-Orders ride on replies so that nodes open no port for them. The agent only ever dumps processes it
-discovered as ranks itself: an order naming anything else is refused and logged.
+Orders are part of the answer, so that nodes need no open port. The agent dumps only processes that
+it has discovered as ranks. It refuses and logs an order for any other process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from watchtower.wire.bounds import check_age, check_count, check_rank, check_text
 
 MAX_ORDERS = 64
-"""Orders in one reply; a node runs a handful of jobs at most."""
+"""Orders in one reply. A node runs a few jobs at most."""
 
 MAX_DEADLINES = 1024
 """One per rank of a node."""
@@ -19,15 +19,15 @@ MAX_DEADLINES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """Dump all your ranks of `job` once `rank` has gone `after_s` without a beat."""
+    """Dump all ranks of `job` on the node once `rank` has no heartbeat for `after_s` seconds."""
 
     job: str
     rank: int
     after_s: float
     phase: str = ""
-    """Holds only while the rank is in this phase: a phase entered since has its own patience."""
+    """The deadline applies only while the rank is in this phase: every phase has its own limit."""
     owner: str = ""
-    """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
+    """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
     jitter_s: float = 0.0
     """Seconds over which the agents of the job spread their dumps, each by its own share."""
 
@@ -42,19 +42,20 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Dump `ranks` of `job` (all of the node's when empty); void after `expires_s`."""
+    """Dump `ranks` of `job`, or all its ranks on the node if empty. The order expires after
+    `expires_s` seconds."""
 
     id: str
     job: str
     expires_s: float
     ranks: tuple[int, ...] = ()
     glance: bool = False
-    """A sample: one round without child processes, only where each rank is. The tower orders one
-    every 30 s if no rank has heartbeats. An agent that does not know the field dumps as usual."""
+    """Take a stack sample: one round, without child processes. The tower orders one every 30 s if
+    no rank has heartbeats. An agent that does not know this field takes an ordinary dump."""
     owner: str = ""
-    """Whose job, as in the report. Empty: every job of that name, from a tower without owners."""
+    """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
     jitter_s: float = 0.0
-    """As in a deadline. The order holds for so much longer."""
+    """As in a deadline. The order expires this much later."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -76,7 +77,7 @@ class ReportReply:
     deadlines: tuple[Deadline, ...] = ()
     orders: tuple[Order, ...] = ()
     report_interval_s: float = 0.0
-    """Seconds that the agent leaves at least between two reports; 0: as it is set."""
+    """Least number of seconds between two reports of the agent. 0: the agent's own setting."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

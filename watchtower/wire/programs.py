@@ -1,4 +1,4 @@
-"""The name of a program by its command line, without arguments: these hold secrets."""
+"""The name of a program from its command line, without arguments, which may contain secrets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 def name_program(command: Sequence[str]) -> str:
     """Return "rsync", or "python3 -m package.module" for a module; "" without a command line.
 
-    The result of a result, split at spaces, is the same.
+    The result, split at spaces and named again, does not change.
     """
-    # A process may write a title into its first word: only the first part of it is a program.
+    # A process may write a title into its first word. Only the first part of it is a program.
     first = command[0].split(maxsplit=1) if command else []
     if not first:
         return ""

@@ -1,8 +1,8 @@
-"""The report: what one node's agent says of its ranks, once a second.
+"""The report: the state of one node's ranks, which its agent sends once a second.
 
-Everything here is soft state. A lost report costs nothing, a late one would lie (its ages would be
-wrong), so reports are never stored or sent again. An ended rank stays in the reports for a while,
-so that a tower which just started learns of it too.
+A report is soft state. It is never stored or sent again: its ages would be wrong later. A lost
+report costs nothing. The agent repeats an ended rank for a while, so that a tower that has just
+started learns about it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProcessState(Enum):
 
 
 class EndingKind(Enum):
-    """How a process ended, as far as its node can tell. UNKNOWN is not a clean exit."""
+    """How a process ended, as far as its node knows. UNKNOWN is not a clean exit."""
 
     EXIT = "exit"
     SIGNAL = "signal"
@@ -58,25 +58,25 @@ class EndingKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Last words on a rank's heartbeat page, as ages at the moment the report was made."""
+    """Contents of a rank's heartbeat file, with ages at the moment of the report."""
 
     step: int
-    """Last step beaten; -1 while the page exists but no step was beaten yet."""
+    """Last step; -1 if the heartbeat file exists and contains no step yet."""
     age_s: float
-    """Seconds since the last beat, or since the page was made while `step` is -1."""
+    """Seconds since the last heartbeat. While `step` is -1: since the file was created."""
     phase: str = ""
     """Innermost open phase, empty in plain training."""
     phase_age_s: float = 0.0
     advanced: int = 0
-    """Steps beaten since the agent's previous report."""
+    """Steps made since the agent's previous report."""
     interval_s: float = 0.0
-    """Mean seconds per step over `advanced` steps, 0 when none; from the times on the page, but no
-    longer than what really passed."""
+    """Mean seconds per step over `advanced` steps; 0 if there were none. It comes from the times in
+    the heartbeat file, and is at most the time that passed on the agent's clock."""
     loss_is_bad: bool = False
     """The training loop reported a NaN or infinite loss."""
     exception_type: str = ""
-    """Type of an exception that nothing caught, if the page tells of one since the last beat while
-    the process is still there: a thread, or what runs at exit, may keep it."""
+    """Type of an uncaught exception that the heartbeat file records after the last heartbeat. The
+    process still exists: another thread or an exit handler may keep it alive."""
     exception_text: str = ""
     """First line of that exception's message."""
 
@@ -95,26 +95,27 @@ class Beat:
 def lowest_step(beats: Iterable[Beat | None]) -> int:
     """Return the lowest step that every rank with heartbeats has made, -1 before the first.
 
-    None stands for a rank without heartbeats, which does not count.
+    A None is a rank without heartbeats. It does not count.
     """
     return min((beat.step for beat in beats if beat is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """What a rank's process tree did since the agent's previous report."""
+    """Activity of a rank's process tree since the agent's previous report."""
 
     cpu_cores: float = 0.0
-    """CPU seconds per second of the rank and its live children together."""
+    """CPU seconds per second, summed over the rank and its live children."""
     write_bytes_per_s: float = 0.0
-    """Bytes sent to storage (write_bytes of /proc/PID/io) by the whole tree."""
+    """Bytes that the whole tree sent to storage (write_bytes of /proc/PID/io)."""
     read_bytes_per_s: float = 0.0
-    """Bytes fetched from storage (read_bytes of /proc/PID/io) by the whole tree."""
+    """Bytes that the whole tree read from storage (read_bytes of /proc/PID/io)."""
     io_readable: bool = True
-    """False when /proc/PID/io is closed to the agent: the two byte rates are then unknown."""
+    """False if the agent cannot read /proc/PID/io. The two byte rates are then unknown."""
     socket_bytes_per_s: float = 0.0
-    """Bytes moved over TCP by the whole tree; in a network namespace of its own, over all its
-    interfaces. Measured while the rank is late or has no page, else 0."""
+    """Bytes that the whole tree sent and received over TCP. If it has its own network namespace:
+    over all interfaces of the namespace. Measured while the rank is late or has no heartbeat file,
+    else 0."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -126,19 +127,19 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A rank's process is gone; repeated in every report until the agent forgets it."""
+    """How a rank's process ended. Every report repeats it until the agent drops the rank."""
 
     kind: EndingKind
     age_s: float
     """Seconds since the process ended."""
     code: int | None = None
-    """Exit code for EXIT, signal number for SIGNAL, else null."""
+    """EXIT: the exit code. SIGNAL: the signal number. Else null."""
     exception_type: str = ""
-    """Type of the uncaught exception, from the page; empty when there was none or none is known."""
+    """Type of the uncaught exception in the heartbeat file; empty if none is known."""
     exception_text: str = ""
     """First line of that exception's message."""
     oom_killed: bool = False
-    """The kernel killed it for memory (evidence from the cgroup or the kernel log)."""
+    """The kernel killed it because memory ran out (from the cgroup or the kernel log)."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -150,32 +151,33 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankVitals:
-    """One process that is (or was) a rank. (pid, start_time) tells two processes apart."""
+    """One process that is (or was) a rank. (pid, start_time) identifies the process."""
 
     job: str
-    """The job's name, as the process or its launcher says it."""
+    """The job's name, from the process or its launcher."""
     rank: int
     pid: int
-    """Process id as the node's host sees it."""
+    """Process id in the host's process namespace."""
     start_time: int
     """Field 22 of /proc/PID/stat: clock ticks since boot."""
     owner: str = ""
-    """Whose the process is, by the kernel and the node's root: "uid:1000", "namespace:team-a". One
-    name of two owners is two jobs. Empty from an agent that knows no owners."""
+    """Owner of the process, from the kernel and the node's root: "uid:1000", "namespace:team-a".
+    Jobs of the same name with different owners are different jobs. Empty from an agent that does
+    not send owners."""
     launched: bool = False
-    """A launcher started it, or the process that started other ranks of this job on this node."""
+    """Its parent is a launcher, or also started other ranks of this job on this node."""
     world_size: int | None = None
     local_rank: int | None = None
     restart_count: int | None = None
-    """TORCHELASTIC_RESTART_COUNT: counted per node by torchrun, shown to people, never a key."""
+    """TORCHELASTIC_RESTART_COUNT, which torchrun counts per node. Only displayed, never a key."""
     found_age_s: float = 0.0
-    """Seconds since the agent first saw this process as a rank."""
+    """Seconds since the agent first found this process as a rank."""
     beat: Beat | None = None
-    """Null when the process has no heartbeat page."""
+    """Null if the process has no heartbeat file."""
     state: ProcessState = ProcessState.OTHER
-    """State of the main thread; STOPPED and TRACED when the whole process is."""
+    """State of the main thread. STOPPED and TRACED: state of the whole process."""
     wchan: str = ""
-    """Kernel function the main thread sleeps in; empty when it runs or may not be read."""
+    """Kernel function in which the main thread sleeps; empty if it runs or is not readable."""
     movement: Movement = Movement()
     ended: Ending | None = None
 
@@ -198,8 +200,8 @@ class RankVitals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLabels:
-    """What the environment of a job's ranks says of the job. Only people read it: it is untrusted,
-    and no decision depends on it. Empty where the environment says nothing."""
+    """Labels of a job from the environment of its ranks. The labels are untrusted: they are only
+    displayed, and no decision depends on them. A label is empty if the environment has none."""
 
     job: str
     owner: str = ""
@@ -232,18 +234,18 @@ LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGaps:
-    """What this agent cannot do, as sentences for `/readyz` and a verdict's missing evidence."""
+    """Limitations of this agent, as sentences for `/readyz` and a verdict's missing evidence."""
 
     python_stacks: str = ""
-    """Why py-spy cannot dump here; empty when it can."""
+    """Why py-spy cannot dump on this node; empty if it can."""
     process: str = ""
-    """What of /proc is closed to the agent; empty when nothing is."""
+    """The parts of /proc that the agent cannot read; empty if it can read all."""
     spool: str = ""
-    """Why dumps would be lost with the agent although it has a spool; empty when they would not."""
+    """Why the spool does not preserve dumps if the agent ends; empty if it does."""
     ranks: str = ""
-    """Which ranks the agent leaves out of its reports because there are too many; else empty."""
+    """The ranks that are missing in the reports because there are too many; else empty."""
     owners: str = ""
-    """Why the owner of some ranks is not the one that it should be; else empty."""
+    """Why the owner of some ranks may be wrong; else empty."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -254,24 +256,25 @@ class AgentGaps:
         check_text("owners", self.owners, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the sentences of the gaps there are."""
+        """Return the sentences that are not empty."""
         every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
         return tuple(filter(None, every))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One node, now. Posted to `/ingest/v1/report` every `interval_s`."""
+    """The state of one node now. Posted to `/ingest/v1/report` every `interval_s` seconds."""
 
     version: int
     node: str
     agent_id: str
-    """Random per agent run: tells a restarted agent from a second one with the same node name."""
+    """Random for each agent run. It distinguishes a restarted agent from a second agent with the
+    same node name."""
     interval_s: float
     ranks: tuple[RankVitals, ...] = ()
     limits: AgentGaps = AgentGaps()
     jobs: tuple[JobLabels, ...] = ()
-    """Jobs on this node of which labels are known."""
+    """Jobs on this node whose labels are known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

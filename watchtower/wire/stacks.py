@@ -1,4 +1,5 @@
-"""Python stacks in canonical form. Each distinct stack crosses once in a batch, then its digest."""
+"""Python stacks in canonical form. A batch contains each distinct stack once. Its threads refer to
+it by its digest."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from watchtower.wire.bounds import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """One Python frame. `function` is as py-spy prints it: qualified on CPython >= 3.11."""
+    """One Python frame. `function` is as py-spy prints it: qualified on CPython 3.11 and newer."""
 
     function: str
     file: str
-    """Installed packages and the standard library relative to their root ("torch/nn/modules/x.py",
-    "queue.py"), the user's own code by its full path."""
+    """For installed packages and the standard library, the path relative to their root:
+    "torch/nn/modules/x.py", "queue.py". For the user's own code, the full path."""
     line: int
     library: bool = False
     """True for installed packages and the standard library, false for the user's own code."""
     loops: tuple[int, ...] = ()
-    """Lines where the loops around this line begin, innermost first, within its function. Only of
-    the user's own code, and only where its source could be read."""
+    """First lines of the loops around this line in its function, innermost first. Only for the
+    user's own code, and only if its source is readable."""
     has_source: bool = False
-    """The source was read, so that no `loops` means that the line is in none."""
+    """The source was read: if `loops` is empty, the line is not in a loop."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -43,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """Frames of one thread, innermost first, named by their digest."""
+    """Frames of one thread, innermost first, and their digest."""
 
     digest: str
     frames: tuple[Frame, ...]
@@ -55,7 +56,7 @@ class Stack:
 
 
 def make_stack(frames: tuple[Frame, ...]) -> Stack:
-    """Name a stack by 16 hex digits of a hash over its functions, files and lines."""
+    """Return a stack whose digest is 16 hex digits of a hash of functions, files and lines."""
     text = "\n".join(f"{frame.function}\t{frame.file}\t{frame.line}" for frame in frames)
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return Stack(digest=digest, frames=frames)

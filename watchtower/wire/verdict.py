@@ -1,4 +1,4 @@
-"""The verdict: what the tower concludes, as bots, pagers and people read it."""
+"""The verdict: the tower's conclusion about a job, for people, bots and alerting systems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(Enum):
-    """Where a job stands."""
+    """The tower's conclusion about a job."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -20,20 +20,20 @@ class Status(Enum):
 
 
 class Progress(Enum):
-    """Whether a job makes progress; its status says what watchtower concludes from that."""
+    """Whether a job makes progress. Its status is the conclusion from that."""
 
     STARTING = "starting"
-    """The first steps are not done yet."""
+    """The job has not made its first steps yet."""
     STEPPING = "stepping"
-    """Steps come, or, in a job without heartbeats, its stack samples change."""
+    """The job makes steps. Without heartbeats: its stack samples change."""
     NONE = "none"
-    """No step for longer than a few steps take, or no way to see one."""
+    """No step for longer than a few steps take, or steps are not visible."""
     IDLE = "idle"
-    """No rank moves, and no rank is known to wait for another: the job may wait for work."""
+    """No rank moves, and no rank is known to wait for another rank. The job may wait for work."""
 
 
 class Cause(Enum):
-    """Closed list of causes. `UNKNOWN` with ranked alternatives is an honest answer."""
+    """Closed list of causes. `UNKNOWN` has alternatives in order of confidence."""
 
     NODE_LOST = "node_lost"
     PROCESS_DIED = "process_died"
@@ -69,12 +69,12 @@ class Cause(Enum):
 
 
 MOUNT, NODE = "mount", "node"
-"""Kinds of shared causes that this release finds."""
+"""Kinds of shared causes that this release detects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCause:
-    """What holds up this job and may hold up other jobs, too."""
+    """A mount or node that holds up this job and may hold up other jobs."""
 
     kind: str
     """"mount" or "node". Later releases may add kinds."""
@@ -92,14 +92,14 @@ class Suspect:
     why: str
     pid: int | None = None
     gpu: int | None = None
-    """NVML index, null until the GPU of the process is measured."""
+    """NVML index; null until the GPU of the process is measured."""
     where: str | None = None
-    """"data.py:88 in __next__", null when no stack says it."""
+    """"data.py:88 in __next__"; null if no stack shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One observation that carried weight."""
+    """One observation on which the verdict is based."""
 
     source: str
     """"stacks", "process", "heartbeat", "ending", ..."""
@@ -111,7 +111,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A finding that was not chosen."""
+    """A possible cause that was not chosen."""
 
     cause: Cause
     suspects: tuple[int, ...]
@@ -120,12 +120,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aftermath:
-    """What happened to ranks after the incident opened. It does not change the verdict."""
+    """An event after the incident opened. It does not change the verdict."""
 
     at: str
-    """RFC 3339: when it happened to the first of these ranks."""
+    """RFC 3339: time of the event, at the first of these ranks."""
     ranks: str
-    """Rank set; empty for what happened to the job as a whole."""
+    """Rank set; empty for an event of the whole job."""
     text: str
     """"ended by SIGTERM", "attempt 2 began", "node gpu-042 stopped reporting"."""
 
@@ -135,7 +135,7 @@ class VerdictEntry:
     """One verdict in the history of an incident."""
 
     at: str
-    """RFC 3339: when it was made."""
+    """RFC 3339: time of the verdict."""
     cause: Cause
     confidence: float
     suspects: str
@@ -145,21 +145,21 @@ class VerdictEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The answer to "who hung my job, where and why"."""
+    """The answer to the question: which rank hung the job, where and why?"""
 
     job: str
     generation: int
     status: Status
     summary: str
-    """One line a pager can show."""
+    """One line, short enough for an alert."""
     incident: str | None = None
     cause: Cause | None = None
     confidence: float = 0.0
     suspects: tuple[Suspect, ...] = ()
     waiting: str = ""
-    """Rank set of those inside the collective that the suspects have not entered."""
+    """Rank set: ranks inside the collective that the suspects have not entered."""
     step: int | None = None
-    """Lowest step that every rank with heartbeats has made; null before the first."""
+    """Lowest step among the ranks with heartbeats; null before the first step."""
     stalled_for_s: float = 0.0
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()
@@ -168,17 +168,17 @@ class Verdict:
     opened_at: str | None = None
     diagnosed_at: str | None = None
     aftermath: tuple[Aftermath, ...] = ()
-    """Deaths and lost nodes after the incident opened, the earliest first."""
+    """Ended ranks and lost nodes after the incident opened, earliest first."""
     progress: Progress | None = None
-    """Null when the job has ended or no agent reports it."""
+    """Null if the job has ended or no agent reports it."""
     progress_text: str = ""
-    """The sentence to `progress`."""
+    """`progress` as a sentence."""
     hung_in_s: float | None = None
-    """While suspect: seconds until the job counts as hung if nothing changes."""
+    """While the status is suspect: seconds until the job counts as hung if nothing changes."""
     hung_because: str = ""
-    """While suspect: why it is that long."""
+    """While the status is suspect: the reason for `hung_in_s`."""
     shared_cause: SharedCause | None = None
-    """Null if nothing is known that other jobs may share. Of an incident: as it was known at the
-    opening, since alerts are grouped by it."""
+    """Null if no cause is known that other jobs may share. In an incident it does not change after
+    the opening, because alerts are grouped by it."""
     shared_with: int = 0
-    """How many other open incidents have the same shared cause now."""
+    """Number of other open incidents that have the same shared cause now."""

@@ -94,13 +94,13 @@ def test_certificate_token_and_scope_are_those_of_a_run(tmp_path: Path) -> None:
         where = ("--tower", tower.url)
         trusting = (*where, "--ca-file", str(authority.file))
         agents, readers = (("--token-file", str(tmp_path / scope)) for scope in tokens)
-        assert "an authority unknown here" in check(*where, *agents)[1]["!!  tower"]
+        assert "an authority that is not trusted here" in check(*where, *agents)[1]["!!  tower"]
         assert "HTTP 401" in check(*trusting)[1]["!!  tower"]
         code, said = check(*trusting, *readers)
         assert code == 1
         assert said["!!  tower"] == (
             f"{tower.url} accepts no reports: HTTP 403 this call needs a token for agent, "
-            "this one is for reader"
+            "but the token is for reader"
         )
         said = check(*trusting, *agents)[1]
         assert said["ok  tower"] == f"{tower.url} accepts reports with this token"
