@@ -1,4 +1,4 @@
-"""The agent's settings, their defaults and what is allowed. Bounds stand beside what they bound."""
+"""The agent's settings, with defaults and limits. Limits are defined beside the code they bound."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from watchtower.access.tokens import ClientToken
 
 DEFAULT_INTERVAL_S = 1.0
-"""One report a second: the tower's suspect deadline starts at 5 s."""
+"""One report a second, because the tower's suspect deadline starts at 5 s."""
 
 LONGEST_ASKED_INTERVAL_S = 10.0
-"""Whatever a tower asks for, the agent reports at least this often, if it is set to."""
+"""The longest interval that a tower can ask for. A longer one can only be set in the agent."""
 
 MIN_INTERVAL_S = 0.1
 MAX_INTERVAL_S = 60.0
-"""Slower than a minute the tower would take the node for lost."""
+"""With a longer interval, the tower would report the node as lost."""
 
 DEFAULT_PORT = 19650
 DEFAULT_METRICS_HOST = "127.0.0.1"
-"""Metrics name jobs and nodes; whoever wants them from outside puts a proxy in front."""
+"""Metrics contain names of jobs and nodes. To read them from outside, use a proxy."""
 
 MAX_MATCHES = 16
-"""`--match` conditions; each is one search per new process."""
+"""`--match` conditions. Each of them is one search per new process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line said, checked."""
+    """The checked options of the command line."""
 
     tower: str
     node: str
@@ -37,15 +37,15 @@ class Settings:
     root: str = "/"
     token: ClientToken = field(default_factory=ClientToken)
     ca_file: str = ""
-    """Empty: the system's authorities."""
+    """Empty: the system's certificate authorities."""
     py_spy: str = ""
-    """Empty: the one beside this Python, else on PATH."""
+    """Empty: py-spy beside this Python, else on PATH."""
     read_source: bool = True
-    """Tell where loops begin in the source of what is dumped."""
+    """Read the source of dumped programs to find where loops begin."""
     log_level: str = "info"
     spool_dir: str = ""
     """Empty: dumps wait in memory only."""
     check_only: bool = False
+    """Report what the agent cannot do on this node, and exit."""
     settings_file: str = ""
-    """Environment file of the service that a check read; empty without one."""
-    """Say what could not be done, and do nothing."""
+    """Environment file of the service that `check` read; empty without one."""

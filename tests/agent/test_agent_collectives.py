@@ -218,7 +218,7 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     said = groups.add(RankRecords(logs=tuple(logs)))
     assert said is not None
     assert len(said.logs) == len(groups.logs()) == len(groups.groups()) == 2
-    assert said.failure == "1 process groups are left out: there are too many of them"
+    assert said.failure == "1 process groups were dropped: there are too many"
 
 
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_paths_that_lead_astray_are_refused(listen: Listen, tmp_path: Path) -> N
     assert "absolute path" in failure_of("socket-0")
     assert "absolute path" in failure_of(str(tmp_path / ".." / tmp_path.name / "socket-0"))
     for name in ("file", "pipe"):
-        assert "no socket of the process's user" in failure_of(str(tmp_path / name))
+        assert "not a socket of the process's user" in failure_of(str(tmp_path / name))
     assert refused in failure_of(str(tmp_path / "loop"))
     assert "a file system that may hang" in failure_of("/proc/self/root/x")
     assert failure_of(str(tmp_path / "nothing")) == MISSING
@@ -134,7 +134,7 @@ def test_paths_that_lead_astray_are_refused(listen: Listen, tmp_path: Path) -> N
 def test_a_socket_of_another_user_is_refused(listen: Listen) -> None:
     path = listen(EMPTY).path
     os.chown(path, 65534, 65534)
-    assert "no socket of the process's user" in failure_of(path)
+    assert "not a socket of the process's user" in failure_of(path)
 
 
 def test_a_link_is_followed_inside_of_the_process_root(listen: Listen, tmp_path: Path) -> None:

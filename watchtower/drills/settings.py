@@ -1,6 +1,6 @@
-"""The `[drill]` section of a configuration file: how large, how fast and how patient a drill is.
+"""The `[drill]` section of a configuration file: size, speed and deadlines of a drill.
 
-The `[detection]` section belongs to the tower: it is handed on and only its names are shown.
+The `[detection]` section is passed to the tower; only its names are shown here.
 """
 
 from __future__ import annotations
@@ -14,72 +14,72 @@ from watchtower.settings_file import ConfigError, convert, read_tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSettings:
-    """Every number of a drill. The defaults are those of the demo and of published results."""
+    """All numbers of a drill. The demo and the published results use the defaults."""
 
     step_s: float = 1.0
-    """Mean time of one training step on one rank."""
+    """Mean seconds of one training step on one rank."""
     jitter: float = 0.15
     """Standard deviation of a step's parts, as a share of the mean."""
     warmup_steps: int = 12
-    """Steps before the fault, so that the pace is known; up to four more by chance."""
+    """Steps before the fault, so that the pace is known; plus up to four at random."""
     agent_interval_s: float = 1.0
-    """How often an agent reports."""
+    """Seconds between reports of an agent."""
     poll_s: float = 0.1
-    """How often the drill asks the tower for its verdict."""
+    """Seconds between requests for the tower's verdict."""
     start_deadline_s: float = 60.0
-    """How long tower, agents and the first step may take to appear."""
+    """Seconds for the start of tower and agents, and for the first step."""
     verdict_deadline_s: float = 180.0
-    """How long after the fault the final verdict may take."""
+    """Seconds from the fault to the final verdict, at most."""
     linger_s: float = 1.0
-    """How long a verdict must stay final before it is judged."""
+    """Seconds that a verdict must stay final before it is judged."""
     startup_grace_s: float = 15.0
-    """The tower's startup grace in drills where a rank never gets to train."""
+    """Seconds of the tower's startup grace, in drills where a rank never trains."""
     calm_s: float = 20.0
-    """How long a healthy job is watched after something happened to it."""
+    """Seconds that a healthy job is watched after a disturbance."""
     rounds: int = 2
-    """How many checkpoints, evaluations or pauses a healthy drill sits through."""
+    """How many checkpoints, evaluations or pauses a healthy drill has."""
     long_checkpoint_s: float = 60.0
-    """Duration of the checkpoint that is marked with a phase."""
+    """Seconds of the checkpoint that is marked with a phase."""
     checkpoint_s: float = 20.0
-    """Duration of the unmarked checkpoint."""
+    """Seconds of the unmarked checkpoint."""
     checkpoint_every: int = 60
     """Steps between unmarked checkpoints."""
     eval_s: float = 30.0
-    """Duration of an evaluation."""
+    """Seconds of an evaluation."""
     eval_every: int = 20
     """Steps between evaluations and between marked checkpoints."""
     pause_every: int = 50
     """Steps between rare pauses."""
     pause_factor: float = 10.0
-    """A rare pause, in steps."""
+    """Length of a rare pause, in steps."""
     slow_factor: float = 10.0
-    """How much slower the job gets in ten_times_slower."""
+    """Factor by which the job becomes slower in ten_times_slower."""
     straggle_factor: float = 3.0
-    """How much longer one rank takes for each step in straggler."""
+    """Factor by which each step of one rank is longer in straggler."""
     slow_steps: int = 6
     """How many of the slow steps are watched."""
     leave_gap_s: float = 5.0
     """Seconds between the exits of two ranks in staggered_exit."""
     export_s: float = 60.0
-    """How much longer rank 0 takes in rank0_finishes_late."""
+    """Seconds that rank 0 needs longer in rank0_finishes_late."""
     compile_s: float = 45.0
-    """How long the last rank compiles before its first step; the others take less."""
+    """Seconds that the last rank compiles before its first step. The others need less."""
     transfer_s: float = 45.0
-    """Duration of a download or an upload."""
+    """Seconds of a download or an upload."""
     micro_steps: int = 8
     """Passes without a sync that make one step in grad_accumulation."""
     gc_s: float = 12.0
-    """How long one rank collects garbage in gc_pause."""
+    """Seconds of garbage collection of one rank in gc_pause."""
     clock_step_s: float = 3600.0
-    """How far the wall clock jumps, first forward, then back twice as far."""
+    """Seconds that the wall clock jumps: first forward, then back twice as far."""
     unreachable_s: float = 25.0
-    """How long the tower cannot be reached."""
+    """Seconds without a connection to the tower."""
     aftermath_s: float = 60.0
-    """How long after a hung job was killed its incident is judged."""
+    """Seconds after the kill of a hung job until its incident is judged."""
     core_after_s: float = 30.0
-    """How long after the incident opened the suspect dumps core in hung_then_core."""
+    """Seconds after the incident until the suspect dumps core in hung_then_core."""
     neighbour_delay_s: float = 2.0
-    """How much later than without the attack the verdict may come in hostile_neighbour."""
+    """Seconds that the verdict may come later than without the attack in hostile_neighbour."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -91,16 +91,16 @@ class DrillSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a configuration file says: the drill's own settings and the tower's."""
+    """The content of a configuration file: the drill's own settings and the tower's."""
 
     drill: DrillSettings = field(default_factory=DrillSettings)
     detection: dict[str, object] = field(default_factory=dict)
 
 
 def read_config(path: Path | None) -> Config:
-    """Read a TOML file; no file means the defaults. Raises DrillError.
+    """Read a TOML file; without a file, use the defaults. Raises DrillError.
 
-    `[tower]` and `[retention]` are for a tower that stays: a drill's own tower is made for it.
+    `[tower]` and `[retention]` are ignored: they are for a permanent tower.
     """
     if path is None:
         return Config()
@@ -122,7 +122,9 @@ def parse_settings(table: dict[str, object]) -> DrillSettings:
 
 
 def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str, object]:
-    """Name what differs from the defaults; `overridden` is what the drill itself sets."""
+    """Return the settings that differ from the defaults. `overridden`: those that the drill
+    sets.
+    """
     default = DrillSettings()
     names = [one.name for one in fields(DrillSettings)]
     drill: dict[str, object] = {
@@ -135,6 +137,6 @@ def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str,
 
 
 def _check_positive(name: str, value: float) -> None:
-    # Written so that NaN fails too.
+    # Written so that NaN is refused too.
     if not 0 < value < float("inf"):
         raise DrillError(f"[drill] {name} = {value}: allowed is a number above 0")

@@ -1,4 +1,4 @@
-"""Loss values, kept for whoever wants to see them."""
+"""The last loss values."""
 
 import threading
 

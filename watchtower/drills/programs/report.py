@@ -1,4 +1,4 @@
-"""Words for the launcher on stdout: one short write each, so ranks never interleave in a line."""
+"""Reports on stdout: one short write each, so that lines of several ranks never mix."""
 
 import json
 import os
