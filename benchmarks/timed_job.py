@@ -1,7 +1,7 @@
-"""The drills' training program, timing its own steps. Run by harm.py, a process for each rank.
+"""The drills' training program, which times its own steps. harm.py runs a process for each rank.
 
-Says "half" when half of its steps are done, writes the length of each step (seconds) to the file
-named by --times, and ends with an exit code that nothing else ends with.
+Prints "half" after half of its steps, writes the length of each step (seconds) to the file named by
+--times, and ends with an exit code of its own.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_text_from_a_job_cannot_command_the_terminal():
 
 def test_the_verdict_is_told_with_code_line_evidence_and_next_step():
     assert verdict_lines(HUNG) == [
-        "hung: dataloader_stall, rank 3 (drill-a, pid 4711) at data.py:88 in __next__ (94 % confidence)",
+        "hung: dataloader_stall, rank 3 (drill-a, pid 4711) at data.py:88 in __next__"
+        " (94 % confidence)",
         "rank 3 waits for a batch",
         "evidence (stacks): 7 ranks wait in all_reduce",
         "missing: no collective records",
