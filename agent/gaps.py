@@ -1,4 +1,4 @@
-"""What this agent may not do on this node, as sentences with what to do."""
+"""Finds what this agent may not do on this node; each sentence contains what to do."""
 
 from __future__ import annotations
 

@@ -131,22 +131,22 @@ class Driver(threading.Thread):
             self.job.stall(culprit, cause)
         self.truth.append((culprit, cause))
         self._loop.findings.hangs[cause] += 1
-        self._loop.tell("stall")
+        self._loop.record("stall")
         if not self._wait("suspicion", lambda v: v["status"] in ("suspect", "hung")):
             return False
-        self._loop.tell("suspect")
+        self._loop.record("suspect")
         if not self._wait("incident", lambda v: v["status"] == "hung"):
             return False
-        self._loop.tell("hung")
+        self._loop.record("hung")
         time.sleep(random.uniform(0.0, 2.0))
         if not self._wait("right verdict", lambda v: _says(v, culprit, cause)):
             return False
         with self._lock:
             self.job.mend(self._loop.pids)
-        self._loop.tell("mend")
+        self._loop.record("mend")
         if not self._wait("recovery", lambda v: v["status"] in QUIET):
             return False
-        self._loop.tell("recovered")
+        self._loop.record("recovered")
         return True
 
     def _wait(self, what: str, is_it) -> bool:
@@ -187,7 +187,7 @@ class CrashLoop:
         self._jobs = [Job(f"job-{number}") for number in range(jobs)]
         self._moments = {moment: threading.Event() for moment in MOMENTS}
 
-    def tell(self, moment: str) -> None:
+    def record(self, moment: str) -> None:
         """Record an event of a job."""
         self._moments[moment].set()
 
@@ -199,7 +199,7 @@ class CrashLoop:
         nodes = [Node(n, self._tower.port, self._jobs, self._lock) for n in range(NODES)]
         drivers = [Driver(job, self._tower.port, self._lock, self) for job in self._jobs]
         for node in nodes:
-            node.on_upload = lambda _: self.tell("upload")
+            node.on_upload = lambda _: self.record("upload")
         for thread in (*nodes, *drivers):
             thread.start()
         for number in range(kills):

@@ -126,7 +126,7 @@ class Outcome:
     """The results under one condition, one item per run if not described otherwise."""
 
     step_times: list[list[float]] = field(default_factory=list)
-    """Of all ranks, of the second half."""
+    """Step times of all ranks in the second half."""
     exit_codes: list[int | None] = field(default_factory=list)
     """One for each rank and run."""
     ends: list[str] = field(default_factory=list)

@@ -16,7 +16,7 @@ import watchtower.drills
 sys.path.insert(0, str(Path(watchtower.drills.__file__).with_name("programs")))
 
 from plan import read_plan
-from report import tell
+from report import emit
 from train import RingTrainer
 
 EXIT_CODE = 7
@@ -31,7 +31,7 @@ class TimedTrainer(RingTrainer):
         super().look_after(step)
         self.ends.append(time.perf_counter())
         if step == self.plan.steps // 2:
-            tell("half", step=step)
+            emit("half", step=step)
 
 
 def main():

@@ -80,7 +80,7 @@ class ReportSender:
         self._failing = False
         self._report: Report | None = None
         self._wake = threading.Condition()
-        self._said = NOT_YET
+        self._trouble = NOT_YET
 
     def start(self) -> None:
         """Start the thread that sends."""
@@ -89,10 +89,14 @@ class ReportSender:
     @property
     def state(self) -> str:
         """Return a phrase: whether the tower accepts reports."""
-        said = self._said
-        if said == NOT_YET:
+        trouble = self._trouble
+        if trouble == NOT_YET:
             return "no report sent yet"
-        return f"the tower does not accept reports: {said}" if said else "the tower accepts reports"
+        return (
+            f"the tower does not accept reports: {trouble}"
+            if trouble
+            else "the tower accepts reports"
+        )
 
     def offer(self, report: Report) -> None:
         """Set the report to send. It replaces one that still waits, because the ages in that one
@@ -127,14 +131,14 @@ class ReportSender:
             reply = self._decode(self._client.post(REPORT_PATH, encode_report(report)))
         except TowerError as error:
             self._on_failure()
-            self._say(error.reason)
+            self._log_change(error.reason)
             return
         except Exception:
             log.exception("report could not be sent")
             self._on_failure()
             return
         self._failing = False
-        self._say("")
+        self._log_change("")
         self._on_reply(reply)
 
     def _decode(self, answer: bytes) -> ReportReply:
@@ -149,17 +153,17 @@ class ReportSender:
             )
         return reply
 
-    def _say(self, trouble: str) -> None:
+    def _log_change(self, trouble: str) -> None:
         """Log only when trouble begins and ends: a tower that is away for a night causes two
         lines.
         """
-        if bool(trouble) == bool(self._said) and self._said != NOT_YET:
+        if bool(trouble) == bool(self._trouble) and self._trouble != NOT_YET:
             return
         if trouble:
             log.warning("the tower does not accept reports: %s", trouble)
         else:
             log.info("the tower accepts reports")
-        self._said = trouble
+        self._trouble = trouble
 
 
 def encode_report(report: Report) -> bytes:

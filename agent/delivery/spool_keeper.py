@@ -83,7 +83,7 @@ class SpoolKeeper:
             self._wake.clear()
             try:
                 self._bring_up_to_date()
-                self._say("")
+                self._log_change("")
             except OSError as error:
                 self._give_up(error.strerror or str(error))
             except Exception as error:
@@ -123,7 +123,7 @@ class SpoolKeeper:
         """Start again next time: the folder may be another one then."""
         self._spool.close()
         self._written.clear()
-        self._say(self._explain(why))
+        self._log_change(self._explain(why))
 
     def _is_queued(self, dump_id: str) -> bool:
         return any(dump.id == dump_id for dump in self._queue.all())
@@ -132,7 +132,7 @@ class SpoolKeeper:
         text = f"dumps wait in memory only, and are lost when the agent ends: {self._spool.path}: "
         return (text + why)[:MAX_TEXT]
 
-    def _say(self, trouble: str) -> None:
+    def _log_change(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
             log.warning("%s", trouble)
         elif self._trouble and not trouble:

@@ -1,4 +1,4 @@
-"""What an environment and a command line show: a rank, its job, or a launcher."""
+"""Finds rank, job and launcher in an environment and a command line."""
 
 from __future__ import annotations
 

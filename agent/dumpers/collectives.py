@@ -44,7 +44,7 @@ BLANK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecords:
-    """What the records of one rank contain, before they are added to a batch."""
+    """The collective logs of one rank, before they are added to a batch."""
 
     logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
     peers: tuple[PeerTransfers, ...] = ()
@@ -107,10 +107,10 @@ def trim(
         log = _as_log(recorder, group.id, calls.calls if calls else (), limit)
         limit -= len(log.records)
         logs.append((group, log))
-    return logs, "; ".join(_say_missing(unknown, forgotten, mixed))
+    return logs, "; ".join(_explain_missing(unknown, forgotten, mixed))
 
 
-def _say_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
+def _explain_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
     if unknown:
         names = ", ".join(printable(name, MAX_NAME)[:40] for name in unknown[:3])
         yield (

@@ -84,7 +84,7 @@ class Round:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Process:
-    """What was read of one process so far."""
+    """One process, with everything read of it so far."""
 
     pid: int
     start_time: int = 0

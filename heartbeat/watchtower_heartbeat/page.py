@@ -88,7 +88,7 @@ _ROW = struct.Struct(f"={len(TRANSFER_WORDS)}q")
 
 
 class PageError(Exception):
-    """The bytes are not a page that this version can read; `reason` says why."""
+    """This version cannot read the bytes as a page; `reason` contains the cause."""
 
     def __init__(self, reason: str) -> None:
         """`reason`: a phrase for a log line."""

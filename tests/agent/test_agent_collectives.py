@@ -126,7 +126,7 @@ def test_after_joining_anew_only_the_new_groups_calls_count() -> None:
 def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
     logs, missing = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
     assert logs == []
-    assert "1 process groups bear the name of an earlier one" in missing
+    assert "1 process groups have the name of an earlier one" in missing
 
 
 def test_a_recorder_that_is_off_does_not_say_that_nothing_was_called() -> None:

@@ -131,8 +131,8 @@ def first_words(child: Child) -> dict[str, Any] | None:
     line, end, _ = child.output.read_text(encoding="utf-8").partition("\n")
     if not end:
         if child.exit_code() is not None:
-            said = child.errors.read_text(encoding="utf-8", errors="replace").splitlines()
-            raise DrillError(said[-1] if said else f"{child.name} ended at once", child.tail())
+            lines = child.errors.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise DrillError(lines[-1] if lines else f"{child.name} ended at once", child.tail())
         return None
     values: dict[str, Any] = json.loads(line.partition(" ")[2])
     return values

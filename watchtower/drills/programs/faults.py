@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 
-from report import tell
+from report import emit
 
 FOREVER_S = 86400.0
 
@@ -127,5 +127,5 @@ class Events:
     def _run(self, trainer, when, step):
         for event in self.events:
             if event["when"] == when and event["step"] == step:
-                tell("fault", rank=self.rank, step=step, monotonic_s=time.monotonic())
+                emit("fault", rank=self.rank, step=step, monotonic_s=time.monotonic())
                 ACTS[event["act"]](trainer, **event.get("arguments", {}))

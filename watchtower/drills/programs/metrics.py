@@ -2,7 +2,7 @@
 
 import threading
 
-from report import tell
+from report import emit
 
 KEPT = 1000
 
@@ -21,7 +21,7 @@ class Metrics:
             if self.flush_every and len(self._losses) >= self.flush_every:
                 self.flush()
         if self.rank == 0:
-            tell("step", step=step, loss=round(loss, 4))
+            emit("step", step=step, loss=round(loss, 4))
 
     def flush(self):
         with self._lock:

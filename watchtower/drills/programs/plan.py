@@ -1,4 +1,4 @@
-"""What one run of a training program does, from the JSON file named by --config."""
+"""The plan of one run of a training program, from the JSON file named by --config."""
 
 import argparse
 import json

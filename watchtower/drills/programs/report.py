@@ -4,5 +4,5 @@ import json
 import os
 
 
-def tell(word, **values):
+def emit(word, **values):
     os.write(1, f"{word} {json.dumps(values)}\n".encode())

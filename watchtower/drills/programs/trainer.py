@@ -13,7 +13,7 @@ from heartbeats import choose_heartbeats
 from memory import collect_garbage
 from metrics import Metrics
 from plan import is_due
-from report import tell
+from report import emit
 
 READ_SHARE = 0.15  # of a step
 DIVERGED = 1e6  # above every loss of a model that learns
@@ -37,7 +37,7 @@ class Trainer:
         self.writer = (plan.checkpoint and plan.checkpoint.rank) or 0
 
     def run(self):
-        tell("started", rank=self.rank, pid=os.getpid())
+        emit("started", rank=self.rank, pid=os.getpid())
         self.callback.setup(self)
         self.storage.stage()
         self.setup()
@@ -48,7 +48,7 @@ class Trainer:
     def train(self):
         batches = iter(self.batches())
         for worker in multiprocessing.active_children():
-            tell("worker", rank=self.rank, pid=worker.pid)
+            emit("worker", rank=self.rank, pid=worker.pid)
         if self.plan.compile_s:
             compile_kernels(self.plan.compile_s * (self.rank + 1) / self.world_size)
         for index, batch in enumerate(batches):
