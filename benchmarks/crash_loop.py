@@ -1,9 +1,12 @@
 """Kills the tower with SIGKILL at random moments of incidents, repeatedly, and restarts it.
 
 The tower process, its data folder and its port are real. Imagined nodes report and dump over HTTP
-(`imagined.py`). Afterwards these must hold: every acknowledged batch of dumps is in the store,
-every hang is exactly one incident with the right rank and cause, no incident of a recovered job is
-open, and no start needed a person. Prints a summary line; exits 1 if one of them is false.
+(`imagined.py`). Prints a summary line; exits 1 if one of these conditions is false at the end:
+
+* Every acknowledged batch of dumps is in the store.
+* Every hang is exactly one incident, with the right rank and cause.
+* No incident of a recovered job is open.
+* No start needed a person.
 """
 
 from __future__ import annotations

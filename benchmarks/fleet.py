@@ -2,10 +2,13 @@
 
 Agents are simulated in separate processes, each node with its own connection and address. They
 report as often as the tower requests, while an imagined job makes steps. Then one rank hangs and
-every node dumps its eight ranks: once spread over the jitter that the tower requests, once all at
-the same moment. Printed: seconds from suspicion to the right cause and to hung, refused dumps, time
-of replies inside the tower, delays of its event loop, memory of all its processes, and CPU time of
-tower and simulators.
+every node dumps its eight ranks. In one run the dumps are spread over the jitter that the tower
+requests; in the other all come at the same moment. Printed are:
+
+* seconds from suspicion to the right cause and to hung,
+* refused dumps,
+* time of replies inside the tower, and delays of its event loop,
+* memory of all its processes, and CPU time of tower and simulators.
 """
 
 from __future__ import annotations

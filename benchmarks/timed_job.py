@@ -1,7 +1,7 @@
 """The drills' training program, which times its own steps. harm.py runs a process for each rank.
 
-Prints "half" after half of its steps, writes the length of each step (seconds) to the file named by
---times, and ends with an exit code of its own.
+It prints "half" after half of its steps, and writes the length of each step (seconds) to the file
+named by --times. It ends with an exit code of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Waits for a module of torch, and hooks torch's optimizers, without importing anything.
 
-This module is outside of the package, because importing the package makes a page in every process
-with a rank in its environment, also in helpers and compile workers. Nothing here may raise, print
-or be slow: `watchtower_heartbeat_auto` imports it at the start of interpreters.
+This module is outside of the package, because importing the package makes a page. This would happen
+in every process with a rank in its environment, also in helpers and compile workers. Nothing here
+may raise, print or be slow: `watchtower_heartbeat_auto` imports it at the start of interpreters.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class ProcArgsReader:
     def read(self, pid: int) -> StartedWith | None:
         """Return the environment and command line of a process; None if there is no answer in time.
 
-        The result is None at once for a process whose last read is still blocked, and if its owner
-        has used up its share of the waiting time. The caller may ask again later.
+        The result is None at once in two cases: the last read of this process is still blocked, or
+        its owner has used up its share of the waiting time. The caller may ask again later.
         """
         with self._lock:
             self._refill()

@@ -1,7 +1,7 @@
 """The processes of the node and their ancestors, with one stat read per new process.
 
-Ancestors are remembered after they end. A DataLoader worker whose rank was killed still belongs to
-that rank, although the kernel has given it another parent.
+Ancestors are remembered after they end. A DataLoader worker belongs to its rank even after the rank
+was killed and the kernel has given the worker another parent.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from watchtower.wire.collectives import format_members
 
 MODULE = "torch.distributed.flight_recorder.fr_trace"
 DEADLINE_S = 120.0
-"""It takes as long as `import torch`: seconds, and many on a busy machine."""
+"""Seconds for the analyzer. It takes as long as `import torch`: many seconds on a busy machine."""
 
 MISSING = re.compile(r"missing ranks: \{([\d, ]+)\}")
 CULPRIT = re.compile(r"Culprit rank (\d+);")

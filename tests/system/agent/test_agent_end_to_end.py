@@ -368,7 +368,7 @@ def test_a_taken_metrics_port_is_said_and_watching_goes_on(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         agent = run_agent(tower.url, "--port", str(taken.getsockname()[1]))
         reported(tower)
-    assert agent.says("no metrics: 127.0.0.1:")
+    assert agent.says("no metrics: cannot listen on 127.0.0.1:")
 
 
 def test_one_process_that_cannot_be_read_does_not_stop_the_others(
