@@ -38,8 +38,9 @@ LINK = f"/memfd:{GROUPS_MEMFD_NAME} (deleted)"
 """The link of its descriptor under /proc/PID/fd."""
 
 MAX_LISTED_RANKS = 1 << 20
-"""Members of all groups of a process together, equal groups counted once. Reading so many takes half a
-second; the list is cut there. A rank of the largest job has one or two groups with so many members.
+"""Members of all groups of a process together, equal groups counted once. Reading so many needs
+half a second; the list is cut there. A rank of the largest job has one or two groups with so many
+members.
 """
 
 _NUMBERS = struct.Struct("=2q")

@@ -25,15 +25,17 @@ REPEAT_DUMP_S = 30.0
 MAX_REPEAT_DUMP_S = 480.0
 
 MAX_DUMPS_PER_MINUTE = 6
-"""Dumps of one job per minute, for all reasons together. A hang needs two or three, and a deadline of 0 s must
-not cause more.
+"""Dumps of one job per minute, for all reasons together. A hang needs two or three, and a deadline
+of 0 s must not cause more.
 """
 
 MAX_JITTER_S = 10.0
 """The longest delay of a dump, whatever jitter the tower asks for."""
 
 MAX_SAMPLES_PER_MINUTE = 60
-"""Stack samples of one job per minute. A tower asks for two; with some settings, for one a second."""
+"""Stack samples of one job per minute. A tower asks for two; with some settings, for one a
+second.
+"""
 
 REMEMBERED_ORDERS = 1024
 """Ids of received orders that are remembered."""

@@ -139,7 +139,7 @@ def _make_or_check(folder: str) -> None:
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"other users can write to {folder} or own it; remove it")
+            raise PermissionError(f"another user owns {folder} or can write to it; remove it")
         if stat.S_IMODE(found.st_mode) != FOLDER_MODE:
             os.fchmod(descriptor, FOLDER_MODE)
     finally:
