@@ -1,3 +1,3 @@
-"""The agent: a daemon on every node that watches its ranks and never harms them."""
+"""The agent: a daemon on every node that watches the ranks and never disturbs them."""
 
 __version__ = "0.1.0"

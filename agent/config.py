@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from watchtower.access.tokens import ClientToken
 
 DEFAULT_INTERVAL_S = 1.0
-"""One report a second: the tower's suspect deadline starts at 5 s."""
+"""One report a second, because the tower's suspect deadline starts at 5 s."""
 
 LONGEST_ASKED_INTERVAL_S = 10.0
 """A tower cannot make the agent wait longer than this between two reports."""
@@ -21,7 +21,7 @@ DEFAULT_METRICS_HOST = "127.0.0.1"
 """Metrics name jobs and nodes. To read them from another machine, put a proxy in front."""
 
 MAX_MATCHES = 16
-"""`--match` conditions; each is one search per new process."""
+"""`--match` conditions. Each of them is one search per new process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Settings:
     root: str = "/"
     token: ClientToken = field(default_factory=ClientToken)
     ca_file: str = ""
-    """Empty: the system's authorities."""
+    """Empty: the system's certificate authorities."""
     py_spy: str = ""
     """Empty: the py-spy beside this Python, else on PATH."""
     read_source: bool = True

@@ -1,4 +1,4 @@
-"""Puts the parts together and runs the loop: check, report, and dump when a deadline passes."""
+"""Connects the parts of the agent and runs its loop: check, report, and dump at a deadline."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentGaps, Report
 
 MAX_OWN_DESCRIPTORS = 65536
-"""The usual limit of 1024 is that of programs with select(2): 8 ranks with 64 workers need more."""
+"""The usual limit of 1024 is for programs with select(2). 8 ranks with 64 workers need more."""
 
 STOP_FLUSH_S = 1.0
-"""How long the end of the agent waits for the spool."""
+"""Seconds that a stopping agent waits for the spool."""
 
 STOP_DEADLINE_S = 4.0
-"""The agent is gone this long after SIGTERM, whatever hangs: 5 s are promised."""
+"""The agent exits this long after SIGTERM, whatever hangs. The promise is 5 s."""
 
 GAPS_EVERY_S = 60.0
-"""How often the agent checks again what it may do (Yama, capabilities, py-spy)."""
+"""Seconds between checks of the agent's own rights (Yama, capabilities, py-spy)."""
 
 log = logging.getLogger(__name__)
 
 SOONEST_TICK_S = 0.2
-"""A rank that ends is reported at once, but a node whose ranks all end is not a storm."""
+"""A rank that ends is reported at once. This limits the reports if all ranks of a node end."""
 
 BY_DEADLINE = "deadline"
 EXHAUSTED = "its job was dumped several times in the last minute"
 
 
 class Agent:
-    """One agent. Everything but `stop` and the two callbacks runs in the thread of `run`."""
+    """One agent. All methods but `stop` and the two callbacks run in the thread of `run`."""
 
     def __init__(self, settings: config.Settings) -> None:
         self._settings = settings
@@ -131,7 +131,7 @@ class Agent:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def run(self) -> None:
-        """Watch until told to stop; returns within seconds then, whatever hangs."""
+        """Watch until `stop`. Then it returns within seconds, whatever hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _raise_descriptor_limit()
@@ -153,43 +153,43 @@ class Agent:
         log.info("stopped")
 
     def _enforce_end(self) -> None:
-        """End the process in time after `stop`, also when its main thread hangs somewhere."""
+        """End the process in time after `stop`, even if its main thread hangs."""
         self._stopping.wait()
         time.sleep(STOP_DEADLINE_S)
         os._exit(0)
 
     def stop(self) -> None:
-        """End the loop; for a signal handler or another thread."""
+        """End the loop. For a signal handler or another thread."""
         self._stopping.set()
         os.eventfd_write(self._wake, 1)
 
     def _loop(self) -> None:
         tick_at = ticked_at = time.monotonic()
-        has_looked = False
+        has_checked = False
         while not self._stopping.is_set():
             now = time.monotonic()
             if now >= tick_at:
                 ticked_at, tick_at = now, tick_at + self._interval_s
-                if tick_at <= now:  # late: no ticks to catch up with
+                if tick_at <= now:  # late: skip the missed ticks
                     tick_at = now + self._interval_s
-                has_looked = self._guard(self._tick)
+                has_checked = self._guard(self._tick)
             wake_at = tick_at
-            # An agent that can no longer check or act is not alive: the watchdog may restart it.
-            if self._guard(self._act) and has_looked:
+            # An agent that cannot check or act counts as dead: the watchdog may restart it.
+            if self._guard(self._act) and has_checked:
                 wake_at = min(tick_at, self._notifier.alive(time.monotonic(), self._status()))
             if self._sleep(wake_at):
                 tick_at = min(tick_at, ticked_at + SOONEST_TICK_S)
 
     def _guard(self, step: Callable[[float], None]) -> bool:
-        """Do one step; whatever goes wrong in it, the watch goes on, and it is said once."""
+        """Run one step. Its exceptions are logged once and do not stop the agent."""
         try:
             step(time.monotonic())
             return True
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            if said != self._trouble:
+            trouble = f"{type(error).__name__}: {error}"
+            if trouble != self._trouble:
                 log.exception("%s failed", step.__name__.strip("_"))
-            self._trouble = said
+            self._trouble = trouble
             return False
 
     def _tick(self, now: float) -> None:
@@ -220,7 +220,7 @@ class Agent:
         self._deadlines.keep_only(self._watchlist.keys())
 
     def _act(self, now: float) -> None:
-        """Take in what other threads left, and start what is due."""
+        """Process replies and ended dumps of other threads, and start what is due."""
         while self._ended_dumps:
             ended = self._ended_dumps.popleft()
             (self._samples if ended.sample else self._ledger).end(ended.job, now)
@@ -230,7 +230,7 @@ class Agent:
             self._interval_s = max(self._settings.interval_s, asked_s)
             self._deadlines.replace(reply.deadlines)
             for order in self._orders.receive(reply.orders, now):
-                log.warning("order %s is refused: too many wait", order.id)
+                log.warning("order %s is refused: too many orders are waiting", order.id)
         slots = self._slots()
         self._act_on_deadlines(now, slots)
         orders, expired = self._orders.take(now, slots)
@@ -257,7 +257,7 @@ class Agent:
             self._start_dump(job, BY_DEADLINE, ())
 
     def _slots(self) -> DumpSlots:
-        """Return the slots for dumps as they are now."""
+        """Return the dump slots at this moment."""
         now = time.monotonic()
         running = self._ledger.running(now) + self._samples.running(now)
         return DumpSlots(job.owner for job in running)
@@ -271,7 +271,7 @@ class Agent:
             if order.glance:
                 self._take_sample(job, order, now)
             elif self._ledger.satisfies(job, now):
-                log.info("order %s is satisfied by a dump of that job just taken", order.id)
+                log.info("order %s is satisfied by a recent dump of that job", order.id)
             elif self._ledger.is_exhausted(job, now):
                 log.warning("order %s is refused: %s", order.id, EXHAUSTED)
             else:
@@ -279,7 +279,7 @@ class Agent:
                 self._start_dump(job, order.id, order.ranks)
 
     def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
-        """Take a sample of a job without heartbeats, unless a whole dump is under way or fresh."""
+        """Sample a job without heartbeats, unless a full dump is running or has just ended."""
         is_dumped = self._ledger.satisfies(job, now) or self._samples.is_running(job, now)
         if not is_dumped and not self._samples.is_exhausted(job, now):
             self._start_dump(job, order.id, order.ranks, sample=True)
@@ -303,8 +303,8 @@ class Agent:
             self._dumping.start(request)
 
     def _sleep(self, wake_at: float) -> bool:
-        """Sleep until something is to be done; True when a rank ended meanwhile."""
-        # With no room for a dump the end of another one wakes us, and a passed deadline must not.
+        """Sleep until there is work. Return True if a rank has ended meanwhile."""
+        # Without a free slot, the end of another dump wakes the loop. A passed deadline must not.
         slots = self._slots()
         beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
         due = (self._deadlines.next_due(beats), self._orders.next_due(slots))
@@ -314,7 +314,7 @@ class Agent:
         for rank in self._watchlist.living():
             if rank.end_watch.pidfd >= 0:
                 poller.register(rank.end_watch.pidfd, select.POLLIN)
-        # Rounded up to the next millisecond: woken too early there would be nothing to do.
+        # Rounded up to the next millisecond, so that the loop does not wake before the work is due.
         events = poller.poll(max(0, int((wake_at - time.monotonic()) * 1000) + 1))
         woken = {descriptor for descriptor, _ in events}
         if self._wake in woken:
@@ -344,7 +344,7 @@ class Agent:
 
 
 def _raise_descriptor_limit() -> None:
-    """Take as many descriptors as we may: each rank and worker under watch needs some."""
+    """Raise the limit of open descriptors: each watched rank and worker needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     may = MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     wanted = min(may, MAX_OWN_DESCRIPTORS)
@@ -353,7 +353,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _first_line(settings: config.Settings, gaps: AgentGaps, metrics_url: str) -> str:
-    """Say in one line what this agent does, and what it cannot do here."""
+    """Return one line: what this agent does, and what it cannot do on this node."""
     parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
     if settings.match:
         parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))

@@ -1,4 +1,4 @@
-"""The settings of the service: the environment file of its unit, read as systemd reads it."""
+"""The settings of the service, from the environment file of its unit, parsed as systemd does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII)
 
 
 class EnvFileError(Exception):
-    """The file cannot be used; the message says why."""
+    """The file cannot be used; the message contains the reason."""
 
 
 def read_options(path: str) -> list[str]:

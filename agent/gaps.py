@@ -1,4 +1,4 @@
-"""What this agent may not do on this node, as sentences a person can act on."""
+"""Finds what this agent may not do on this node; each sentence contains what to do."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ CAP_DAC_READ_SEARCH = 2
 CAP_SYS_PTRACE = 19
 
 YAMA_HELP = (
-    "Yama (kernel.yama.ptrace_scope=1) lets only a parent trace: give the agent CAP_SYS_PTRACE, or "
-    "start the training process with WATCHTOWER_PTRACE=any"
+    "Yama (kernel.yama.ptrace_scope=1) allows only a parent to trace: give the agent "
+    "CAP_SYS_PTRACE, or start the training process with WATCHTOWER_PTRACE=any"
 )
 NEEDED = {CAP_SYS_PTRACE: "CAP_SYS_PTRACE", CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH"}
-"""Both together, or neither helps: environment, descriptors and system call of another user's
-process are files of that user, and behind a ptrace check."""
+"""Both are needed together. Environment, descriptors and system call of another user's process are
+files of that user, and the kernel also checks ptrace rights for them.
+"""
 
 WHOLE_UID_MAP = ["0", "0", "4294967295"]
-"""Of the first user namespace; capabilities in another one count only there."""
+"""The uid map of the first user namespace. Capabilities in another one are valid only there."""
 
 CONTAINED_HELP = (
-    "sees the processes of its own container only: for those of others it needs the host's pid "
+    "sees only the processes of its own container: for all others it needs the host's pid "
     "namespace (hostPID: true, --pid=host)"
 )
 HOST_PID_NAMESPACE = 0xEFFFFFFC
-"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the inode of the first one."""
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h: the inode of the first pid
+namespace.
+"""
 
 
 def find_gaps(proc: Proc, py_spy: str) -> AgentGaps:
@@ -62,9 +65,9 @@ def _gaps_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
 
 def _gap_of_other_users(capabilities: int, in_namespace: bool) -> str:
     missing = [name for number, name in NEEDED.items() if not has(capabilities, number)]
-    sees = f"finds ranks of user {os.getuid()} only: for those of others it needs"
+    sees = f"finds only ranks of user {os.getuid()}: for other users it needs"
     if missing:
-        alone = "" if len(missing) == len(NEEDED) else " too, one without the other is of no use"
+        alone = "" if len(missing) == len(NEEDED) else " too: both are needed together"
         return f"{sees} {' and '.join(missing)}{alone}"
     if in_namespace:
         return f"{sees} capabilities outside of a user namespace (rootless container)"
@@ -72,13 +75,13 @@ def _gap_of_other_users(capabilities: int, in_namespace: bool) -> str:
 
 
 def in_user_namespace(proc: Proc) -> bool:
-    """Say whether our capabilities end at a user namespace."""
+    """Return whether our capabilities are limited to a user namespace."""
     words = proc.try_read(os.getpid(), "uid_map", 4096).decode("ascii", "replace").split()
     return bool(words) and words != WHOLE_UID_MAP
 
 
 def has(capabilities: int, number: int) -> bool:
-    """Say whether a capability is in the set."""
+    """Return whether a capability is in the set."""
     return bool(capabilities >> number & 1)
 
 
@@ -89,7 +92,7 @@ def read_capabilities(proc: Proc) -> int:
 
 
 def read_pid_namespace(proc: Proc) -> int:
-    """Return the inode of our pid namespace; where it cannot be seen, that of the host."""
+    """Return the inode of our pid namespace; if it cannot be read, that of the host."""
     try:
         return os.stat(f"{proc.path}/self/ns/pid").st_ino
     except OSError:
@@ -97,7 +100,7 @@ def read_pid_namespace(proc: Proc) -> int:
 
 
 def read_ptrace_scope(proc: Proc) -> int:
-    """Return Yama's setting; 0 where there is no Yama."""
+    """Return Yama's setting; 0 without Yama."""
     try:
         with open(f"{proc.path}/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
             return int(file.read())

@@ -1,4 +1,4 @@
-"""The agent's own numbers for Prometheus; its CPU and memory come from the client library."""
+"""The agent's metrics for Prometheus. CPU and memory come from the client library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from agent.delivery.dump_queue import Loss
 log = logging.getLogger(__name__)
 
 TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-"""A tick takes a millisecond or two; from 5 ms on it is over the budget at one per second."""
+"""A tick takes 1 to 2 ms. From 5 ms on it exceeds the budget at one tick per second."""
 
 
 class Metrics:
-    """Everything `/metrics` shows, in a registry of its own."""
+    """Everything in `/metrics`, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -34,7 +34,7 @@ class Metrics:
         )
         self.report_failures = Counter(
             "watchtower_agent_report_failures",
-            "Reports that the tower did not take.",
+            "Reports that the tower did not accept.",
             registry=self.registry,
         )
         self.dumps = Counter(
@@ -70,22 +70,24 @@ class Metrics:
         ).labels(version=__version__).set(1)
 
     def count_dump(self, outcome: str) -> None:
-        """Count one rank dumped."""
+        """Count one dumped rank."""
         self.dumps.labels(outcome=outcome).inc()
 
     def count_loss(self, loss: Loss) -> None:
-        """Count one batch of dumps that is lost."""
+        """Count one lost batch of dumps."""
         self._dumps_dropped.labels(reason=loss.value).inc()
 
     def show_waiting(self, count: Callable[[], int]) -> None:
-        """Show how many batches wait, read at each scrape."""
+        """Set the function that returns how many batches wait. It is called at each scrape."""
         self._dumps_waiting.set_function(count)
 
     def serve(self, host: str, port: int) -> str:
-        """Serve `/metrics`; return its URL, or "" when the port is taken: watching goes on."""
+        """Serve `/metrics` and return its URL; "" if the port is in use. The agent runs in both
+        cases.
+        """
         try:
             server, _ = start_http_server(port, addr=host, registry=self.registry)
         except OSError as error:
-            log.warning("no metrics: %s:%d cannot be listened on: %s", host, port, error.strerror)
+            log.warning("no metrics: cannot listen on %s:%d: %s", host, port, error.strerror)
             return ""
         return f"http://{host}:{server.server_port}/metrics"

@@ -1,6 +1,6 @@
-"""The file system on which an open file is, read from the kernel's list of mounts.
+"""Finds the file system of an open file in the kernel's list of mounts.
 
-Nothing here touches the file system itself, which may hang. Standard library only.
+Nothing here accesses the file system itself, which may hang. Standard library only.
 """
 
 from __future__ import annotations
@@ -39,39 +39,45 @@ PSEUDO_FILE_SYSTEMS = frozenset(
         "tracefs",
     }
 )
-"""Their files are questions to the kernel: to read one may take what it holds from its reader."""
+"""File systems of the kernel. Reading some of their files removes data that another reader
+needs.
+"""
 
 NO_STORAGE = PSEUDO_FILE_SYSTEMS | {"overlay", "ramfs", "squashfs", "tmpfs"}
-"""No file of these waits for storage of their own."""
+"""File systems whose files never wait for storage of their own."""
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _CREDENTIALS = re.compile(r"(?<=://)[^/]*@|\?.*", re.DOTALL)
-"""Parts of a URL that may have a password in them."""
+"""Parts of a URL that may contain a password."""
 
 SEPARATOR = b" - "
-"""Between what a line says of the place and of the file system. White space in names is escaped."""
+"""Separates mount and file system in a line. White space in names is escaped."""
 
 MAX_LINES = 1024
 """Mounts of one namespace that are parsed. A user can make 100,000 in a namespace of their own."""
 
 MAX_LINE_BYTES = 8192
-"""Used of one line: paths have up to 4096, and what is longer are the options at its end."""
+"""Bytes used of one line. Paths have up to 4096; the rest are options at the end of the line."""
 
 MAX_TABLES = 8
-"""Namespaces whose table, of up to 1 MB each, is kept for the next process. A rank and its children
-come one after another."""
+"""Namespaces whose table is cached, with up to 1 MB each. A rank and its children follow one
+another.
+"""
 
 
 class MountTables:
-    """The mounts that processes see, read once for each of the last mount namespaces."""
+    """The mounts that processes see. The tables of the last mount namespaces are cached."""
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._tables: dict[str, bytes] = {}
 
     def find(self, pid: int, descriptor: int) -> tuple[Mount, ...]:
-        """Return the mount of a descriptor of a process. For -1, return each file system with
-        storage that the process sees; none if there are more than a message has room for."""
+        """Return the mount of a process's descriptor.
+
+        For -1, return every file system with storage that the process sees; empty if there are more
+        than fit into a message.
+        """
         table = self._table(pid)
         if descriptor < 0:
             return find_storage(table)
@@ -89,10 +95,11 @@ class MountTables:
 
 
 def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
-    """Return one mount of each file system with storage; none if there are too many to name all, or
-    if the table was cut."""
+    """Return one mount of each file system with storage; empty if there are too many or the table
+    is cut.
+    """
     lines = mountinfo.split(b"\n", MAX_LINES)
-    if lines[-1]:  # more lines than are checked, or the end of the table is not there
+    if lines[-1]:  # more lines than are parsed, or the end of the table is missing
         return ()
     found: dict[tuple[bytes, ...], bytes] = {}
     for line in lines:
@@ -105,7 +112,7 @@ def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
 
 
 def parse_mount(line: bytes) -> Mount | None:
-    """Return the mount that a line of /proc/PID/mountinfo describes; None if it describes none.
+    """Return the mount in a line of /proc/PID/mountinfo; None if the line is invalid.
 
     A line is "36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda rw".
     """
@@ -120,7 +127,7 @@ def parse_mount(line: bytes) -> Mount | None:
 
 
 def _find_line(mountinfo: bytes, number: bytes) -> bytes:
-    """Return the line of a mount, empty if it is not there."""
+    """Return the line of a mount; empty if there is none."""
     table = b"\n" + mountinfo
     at = table.find(b"\n" + number + b" ") + 1 if number else 0
     return table[at : at + MAX_LINE_BYTES].partition(b"\n")[0] if at else b""
@@ -133,7 +140,7 @@ def _read_name(field: bytes) -> str:
 
 
 def mount_of(fdinfo: bytes) -> str:
-    """Return the id of the mount in a /proc/PID/fdinfo/N, empty when it is not there."""
+    """Return the mount id in a /proc/PID/fdinfo/N; empty if there is none."""
     for line in fdinfo.split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"mnt_id":
@@ -142,6 +149,6 @@ def mount_of(fdinfo: bytes) -> str:
 
 
 def type_of(mounts: bytes, mount: str) -> str:
-    """Return the type of a mount by the /proc/PID/mountinfo of a process that sees it, else ""."""
+    """Return the type of a mount from the mountinfo of a process that sees it; "" if unknown."""
     found = parse_mount(_find_line(mounts, mount.encode()))
     return found.kind if found else ""

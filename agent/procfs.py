@@ -1,7 +1,8 @@
-"""Reading /proc: parsers by value, and one small reader that knows where /proc is.
+"""Reads /proc: pure parsers, and one small reader with the path of /proc.
 
-What it reads comes from the kernel's own tables, at once. Only `environ` and `cmdline` come from
-the process's memory, and may hang with it: `agent.discovery.proc_args_reader` reads them.
+All reads return at once, because they come from the kernel's own tables. Only `environ` and
+`cmdline` come from the process's memory and may hang: `agent.discovery.proc_args_reader` reads
+them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import os
 from dataclasses import dataclass
 
 MAX_VARIABLES = 4096
-"""Variables checked in one environment; real ones have a hundred."""
+"""Variables parsed in one environment. Real ones have a hundred."""
 
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_FILE_BYTES = 1 << 20
-"""Longest file read whole; an environment is limited to a few MB by the kernel, real ones to kB."""
+"""Bytes read of one file. The kernel limits an environment to a few MB; real ones have a few kB."""
 
 _STATE, _PPID, _FLAGS, _UTIME, _STIME, _START, _START_CODE, _EXIT = 0, 1, 6, 11, 12, 19, 23, 49
-"""Positions after the command name: field number in proc(5) minus 3."""
+"""Positions after the command name: the field number in proc(5) minus 3."""
 
 _PF_KTHREAD = 0x00200000
 """Kernel threads have no memory, no descriptors and no rank."""
@@ -26,7 +27,7 @@ _PF_KTHREAD = 0x00200000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """What the agent uses of /proc/PID/stat."""
+    """The fields of /proc/PID/stat that the agent uses."""
 
     comm: str
     state: str
@@ -35,13 +36,15 @@ class Stat:
     cpu_s: float
     start_time: int
     start_code: int
-    """1 when the reader may not trace the process: then `exit_code` reads 0 and means nothing."""
+    """1 if the reader may not trace the process. Then `exit_code` is 0 without meaning."""
     exit_code: int
-    """Wait status, only meaningful for a zombie."""
+    """Wait status, only valid for a zombie."""
 
 
 def parse_stat(raw: bytes) -> Stat | None:
-    """Parse /proc/PID/stat; the command name may hold spaces, brackets and newlines."""
+    """Parse /proc/PID/stat; None if invalid. The command name may contain spaces, brackets,
+    newlines.
+    """
     head, bracket, tail = raw.rpartition(b")")
     fields = tail.split()
     if not bracket or len(fields) <= _START_CODE:
@@ -62,7 +65,7 @@ def parse_stat(raw: bytes) -> Stat | None:
 
 
 def parse_environ(raw: bytes) -> dict[str, str]:
-    """Parse /proc/PID/environ; the first of two equal names counts, as for getenv(3)."""
+    """Parse /proc/PID/environ. The first of two equal names counts, as for getenv(3)."""
     result: dict[str, str] = {}
     for item in raw.split(b"\0", MAX_VARIABLES)[:MAX_VARIABLES]:
         name, equals, value = item.partition(b"=")
@@ -96,15 +99,15 @@ class Proc:
         self.path = os.path.join(root, "proc")
 
     def file(self, pid: int, name: str) -> str:
-        """Path of a file of one process."""
+        """Return the path of a file of one process."""
         return f"{self.path}/{pid}/{name}"
 
     def pids(self) -> set[int]:
-        """Processes that exist now, zombies included."""
+        """Return the pids that exist now, including zombies."""
         return {int(name) for name in os.listdir(self.path) if name.isdigit()}
 
     def read(self, pid: int, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """Read a file of one process; OSError says why not."""
+        """Return the content of a file of one process. Raises OSError."""
         fd = os.open(self.file(pid, name), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return _read_up_to(fd, limit)
@@ -112,29 +115,29 @@ class Proc:
             os.close(fd)
 
     def try_read(self, pid: int, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-        """Read a file of one process, nothing when it cannot be read."""
+        """Return the content of a file of one process; empty if it cannot be read."""
         try:
             return self.read(pid, name, limit)
         except OSError:
             return b""
 
     def stat(self, pid: int) -> Stat | None:
-        """Parse the process's stat file; None when it is gone."""
+        """Return the process's parsed stat file; None if it has ended."""
         return parse_stat(self.try_read(pid, "stat", 4096))
 
     def link(self, pid: int, name: str) -> str:
-        """Read a link of one process, empty when it cannot be read."""
+        """Return the target of a link of one process; empty if it cannot be read."""
         try:
             return os.readlink(self.file(pid, name))
         except OSError:
             return ""
 
     def name(self, pid: int) -> str:
-        """Name of the main thread: the program's, or what it calls itself."""
+        """Return the name of the main thread: the program's, or one that the program has set."""
         return self.try_read(pid, "comm", 64).decode("utf-8", "replace").strip()
 
     def namespaced_pid(self, pid: int) -> int:
-        """Process id as the process itself sees it: the last field of NSpid."""
+        """Return the pid as the process itself sees it: the last field of NSpid."""
         ids = parse_fields(self.try_read(pid, "status", 8192)).get("NSpid", "").split()
         return int(ids[-1]) if ids else pid
 

@@ -1,9 +1,12 @@
-"""Kills the tower with SIGKILL at random moments of incidents, again and again, and starts it anew.
+"""Kills the tower with SIGKILL at random moments of incidents, repeatedly, and restarts it.
 
-A real tower process, its data folder and its port; imagined nodes that report and dump over HTTP
-(`imagined.py`). Afterwards: every acknowledged batch of dumps is in the store, every hang is one
-incident, exactly, with the right rank and cause, none is open of a job that recovered, and no start
-needed a person. Prints a summary line; exits 1 when one of that does not hold.
+The tower process, its data folder and its port are real. Imagined nodes report and dump over HTTP
+(`imagined.py`). Prints a summary line; exits 1 if one of these conditions is false at the end:
+
+* Every acknowledged batch of dumps is in the store.
+* Every hang is exactly one incident, with the right rank and cause.
+* No incident of a recovered job is open.
+* No start needed a person.
 """
 
 from __future__ import annotations
@@ -36,22 +39,22 @@ settle_s = 0.4
 silence_s = 3
 vanish_s = 3
 """
-"""The same machine at about eight times the speed: a hang is an incident after two seconds."""
+"""The same settings at about eight times the speed: a hang is an incident after two seconds."""
 
 CAUSES = ("dataloader_stall", "process_stopped", "process_died")
 MOMENTS = ("stall", "upload", "suspect", "hung", "mend", "recovered")
 START_DEADLINE_S = 60.0
 STAGE_DEADLINE_S = 60.0
-"""However often the tower is killed meanwhile, a stage of a hang takes no longer than this."""
+"""Limit of a stage of a hang in seconds, however often the tower is killed meanwhile."""
 
 MOMENT_DEADLINE_S = 3.0
 BREATH_S = 2.5
-"""Between two kills, at most: a hang needs two seconds of one tower to become an incident."""
+"""Longest pause between two kills. A hang needs two seconds of one tower to become an incident."""
 
 
 @dataclass
 class Findings:
-    """What happened, and what should not have."""
+    """The events of a run, and the failures."""
 
     hangs: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
@@ -60,7 +63,7 @@ class Findings:
 
 
 class TowerProcess:
-    """One tower after the other on the same folder and port."""
+    """Successive towers on the same folder and port."""
 
     def __init__(self, folder: Path, findings: Findings) -> None:
         self._folder, self._findings = folder, findings
@@ -71,7 +74,7 @@ class TowerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start a tower and wait until it listens. Raises SystemExit when it does not."""
+        """Start a tower and wait until it listens. Raises SystemExit if it does not."""
         begun = time.monotonic()
         command = [sys.executable, "-P", "-m", "watchtower", "serve", "--port", str(self.port)]
         command += ["--config", str(self._config), "--data-dir", str(self._folder / "data")]
@@ -88,13 +91,13 @@ class TowerProcess:
         self.port = int(line.rpartition(":")[2])
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End it as a loss of power would."""
         self._process.kill()
         self._process.wait()
         self._process.stdout.close()
 
     def stop(self) -> float:
-        """End it in good order; the seconds that took."""
+        """End it normally; return the seconds that took."""
         begun = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(30)
@@ -104,7 +107,7 @@ class TowerProcess:
 
 
 class Driver(threading.Thread):
-    """Lets one job hang and go on, and watches what the tower makes of it."""
+    """Makes one job hang and continue, and checks the tower's incidents."""
 
     def __init__(self, job: Job, port: int, lock: threading.Lock, loop: CrashLoop) -> None:
         super().__init__(daemon=True)
@@ -113,7 +116,7 @@ class Driver(threading.Thread):
         self.truth: list[tuple[int, str]] = []
 
     def run(self) -> None:
-        """Hang after hang, until the loop has killed enough; the last one is seen to its end."""
+        """Hang repeatedly until the loop has killed enough. The last hang is watched to its end."""
         while not self._loop.is_over.is_set():
             if not self._wait("steps", lambda v: v["status"] in QUIET and self._is_paced()):
                 return
@@ -122,7 +125,7 @@ class Driver(threading.Thread):
                 return
 
     def _is_paced(self) -> bool:
-        """Whether the tower knows what is late; a hang of the first steps is another story."""
+        """Return whether the tower knows the pace. A hang in the first steps is another case."""
         return self._client.job(self.job.name)["typical_step_s"] > 0
 
     def _hang_once(self) -> bool:
@@ -131,22 +134,22 @@ class Driver(threading.Thread):
             self.job.stall(culprit, cause)
         self.truth.append((culprit, cause))
         self._loop.findings.hangs[cause] += 1
-        self._loop.tell("stall")
+        self._loop.record("stall")
         if not self._wait("suspicion", lambda v: v["status"] in ("suspect", "hung")):
             return False
-        self._loop.tell("suspect")
+        self._loop.record("suspect")
         if not self._wait("incident", lambda v: v["status"] == "hung"):
             return False
-        self._loop.tell("hung")
+        self._loop.record("hung")
         time.sleep(random.uniform(0.0, 2.0))
         if not self._wait("right verdict", lambda v: _says(v, culprit, cause)):
             return False
         with self._lock:
             self.job.mend(self._loop.pids)
-        self._loop.tell("mend")
+        self._loop.record("mend")
         if not self._wait("recovery", lambda v: v["status"] in QUIET):
             return False
-        self._loop.tell("recovered")
+        self._loop.record("recovered")
         return True
 
     def _wait(self, what: str, is_it) -> bool:
@@ -187,19 +190,19 @@ class CrashLoop:
         self._jobs = [Job(f"job-{number}") for number in range(jobs)]
         self._moments = {moment: threading.Event() for moment in MOMENTS}
 
-    def tell(self, moment: str) -> None:
-        """Something happened to some job."""
+    def record(self, moment: str) -> None:
+        """Record an event of a job."""
         self._moments[moment].set()
 
     def run(self, kills: int) -> Findings:
-        """Kill the tower so often, then check what is left."""
+        """Kill the tower this many times, then check the result."""
         for job in self._jobs:
             job.launch(self.pids)
         self._tower.start()
         nodes = [Node(n, self._tower.port, self._jobs, self._lock) for n in range(NODES)]
         drivers = [Driver(job, self._tower.port, self._lock, self) for job in self._jobs]
         for node in nodes:
-            node.on_upload = lambda _: self.tell("upload")
+            node.on_upload = lambda _: self.record("upload")
         for thread in (*nodes, *drivers):
             thread.start()
         for number in range(kills):

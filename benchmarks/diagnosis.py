@@ -1,9 +1,9 @@
-"""A verdict from the evidence of a whole cluster: seconds on one core, and memory.
+"""Measures a verdict from the evidence of a whole cluster: seconds on one core, and memory.
 
-Imagined jobs of tensor, data and pipeline parallelism with records of three groups and a pipeline
-for each rank, in events that hit one rank, all, or many. Each size runs in a process of its own, so
-that its memory is its own. After each size, what lies between the nodes' dumps and the verdict,
-each part for all ranks.
+Imagined jobs use tensor, data and pipeline parallelism, with records of three groups and a pipeline
+for each rank. Events affect one rank, all, or many. Each size runs in its own process, to measure
+its own memory. After each size, the parts between the nodes' dumps and the verdict are printed,
+each for all ranks.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ LIMITS_S = {"1024": 1.0, "16384": 1.0, "131072": 10.0}
 
 
 SHARE_STUCK = 4
-"""One in so many ranks hangs in the event that hits many: a file system that is gone."""
+"""One in this many ranks hangs in the event that affects many: a failed file system."""
 
 
 def imagine(layout: Layout, event: str) -> Case:
-    """Make the case of an event, as `EVENTS` names them."""
+    """Return the case of an event in `EVENTS`."""
     recording = Recording(kept=event != "stacks only")
     if event == "network cut":
         return imagine_cut(layout, recording).case
@@ -60,11 +60,11 @@ def imagine(layout: Layout, event: str) -> Case:
 
 
 EVENTS = ("stacks only", "one asleep", "network cut", "a quarter asleep")
-"""All but the first with records."""
+"""All but the first have records."""
 
 
 def measure(name: str, event: str) -> tuple[float, float, str]:
-    """Give seconds, megabytes by which the diagnosis raised the peak, and the verdict."""
+    """Return seconds, megabytes that the diagnosis added to the peak, and the verdict."""
     case = imagine(LAYOUTS[name], event)
     put_off_full_collections()  # as the tower does
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -80,7 +80,7 @@ _Made = TypeVar("_Made")
 
 
 def measure_parts(name: str) -> list[tuple[str, float, float]]:
-    """Give each part's words, seconds, and megabytes by which it raised the peak."""
+    """Return each part's description, seconds, and megabytes that it added to the peak."""
     layout, rows = LAYOUTS[name], []
     rank = layout.size // 3
     case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
@@ -125,7 +125,7 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
 
 
 def _pss_mb(pid: int) -> float:
-    """Return the memory of a process (PSS), in megabytes. Shared pages count in part."""
+    """Return the memory of a process (PSS) in megabytes. Shared pages count in part."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

@@ -1,4 +1,4 @@
-"""Runs one drill as a user would, and reads its result."""
+"""Runs one drill as a user would, and returns its result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def run_drill(
     config: str | None = None,
     evidence: Path | None = None,
 ) -> dict:
-    """Run a drill, with default settings or a config file's. SystemExit when it could not run.
+    """Run a drill with default settings or a config file. Raises SystemExit if it could not run.
 
-    `evidence` is an empty folder for that of a job that was hung; the result has `incidents` then.
+    `evidence` is an empty folder for the evidence of a hung job. The result then has `incidents`.
     """
     words = [name, "--ranks", str(ranks), "--backend", backend]
     words += ["--config", config] if config else []

@@ -1,11 +1,14 @@
-"""A whole fleet over real HTTP: how long until a hang of thousands of ranks has its right cause?
+"""Measures the time from a hang of thousands of ranks to its cause, with a whole fleet over HTTP.
 
-Agents are simulated in processes of their own, each node over its own connection and address. They
-report as often as the tower asks for while an imagined job steps. Then one rank hangs and every
-node dumps its eight ranks: once spread over the jitter that the tower asks for, once all at the
-same moment. Printed: time from suspicion to the right cause and to hung, refused dumps, how long
-replies took inside the tower, how late its loop ran, memory of all its processes, and CPU time of
-tower and simulators.
+Agents are simulated in separate processes, each node with its own connection and address. They
+report as often as the tower requests, while an imagined job makes steps. Then one rank hangs and
+every node dumps its eight ranks. In one run the dumps are spread over the jitter that the tower
+requests; in the other all come at the same moment. Printed are:
+
+* seconds from suspicion to the right cause and to hung,
+* refused dumps,
+* time of replies inside the tower, and delays of its event loop,
+* memory of all its processes, and CPU time of tower and simulators.
 """
 
 from __future__ import annotations
@@ -48,16 +51,16 @@ LAYOUTS = {
 }
 JOB = "imagined"
 WARM_S = 20.0
-"""Steps before the hang: some to learn the pace, some to measure the steady cost."""
+"""Seconds of steps before the hang: some to learn the pace, some to measure the steady cost."""
 DEADLINE_S = 5.0
-"""Without a step, of a job with steps of a second: `suspect_floor_s`."""
+"""Seconds without a step until a rank is late, for steps of one second: `suspect_floor_s`."""
 ROUNDS_APART_S = 1.0
 WATCH_S = 60.0
-"""After the hang."""
+"""Seconds to watch after the hang."""
 ASK_EVERY_S = 0.2
-"""Between two requests for the verdict."""
+"""Seconds between two requests for the verdict."""
 STEP, AGE_S = 7_777_777, 123.25
-"""Words in the template of a report that are replaced."""
+"""Values in the template of a report that are replaced."""
 REPORTS_EVERY = b'"interval_s":%.1f,"ranks"'
 SIMULATORS = 2
 DECODE = msgspec.json.Decoder(ReportReply).decode
@@ -65,7 +68,7 @@ DECODE = msgspec.json.Decoder(ReportReply).decode
 
 @dataclass
 class Node:
-    """One node's agent: what it sends, and what became of it."""
+    """One node's agent: what it sends, and the results."""
 
     number: int
     report: bytes
@@ -75,7 +78,7 @@ class Node:
 
 
 def imagine(name: str) -> tuple[list[Node], int]:
-    """Make the nodes of a job, and the rank that hangs."""
+    """Return the nodes of a job, and the rank that hangs."""
     layout = LAYOUTS[name]
     rank = layout.size // 3
     case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
@@ -88,7 +91,7 @@ def imagine(name: str) -> tuple[list[Node], int]:
 
 
 class Agent:
-    """Plays one node over one connection."""
+    """Simulates one node over one connection."""
 
     def __init__(self, node: Node, address: tuple[str, int], began: float, jitter: bool) -> None:
         self.node, self._address, self._began = node, address, began
@@ -109,7 +112,7 @@ class Agent:
         while (at := self._began + second + offset) < self._hangs_at + WATCH_S:
             await asyncio.sleep(at - time.monotonic())
             now = time.monotonic()
-            # Steps are whole seconds since the beginning; the last one is at the hang.
+            # Steps are whole seconds since the start. The last one is at the hang.
             step = int(min(now, self._hangs_at) - self._began)
             age_s = now - (self._began + step)
             advanced = step < int(self._hangs_at - self._began) or age_s < 1.0
@@ -140,7 +143,7 @@ class Agent:
         self.node.lost += 1
 
     async def _post(self, path: str, body: bytes) -> tuple[int, bytes, float]:
-        """Return the status, the reply, and when to try again."""
+        """Return the status, the reply, and when to retry."""
         async with self._lock:
             try:
                 return await self._exchange(path, body)
@@ -168,7 +171,7 @@ class Agent:
 def simulate(
     nodes: Sequence[Node], address: tuple[str, int], began: float, jitter: bool, notes: str
 ) -> None:
-    """Play some nodes in this process; write down what was refused."""
+    """Simulate some nodes in this process; write the number of refused messages to a file."""
 
     async def play() -> None:
         await asyncio.gather(*(Agent(n, address, began, jitter).play() for n in nodes))
@@ -182,7 +185,7 @@ def simulate(
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process and of all processes below it, so far."""
+    """Return the CPU seconds of a process and of all its descendants."""
     total = 0.0
     for each in family(pid):
         try:
@@ -194,7 +197,7 @@ def cpu_s(pid: int) -> float:
 
 
 def pss_mb(pid: int) -> float:
-    """Memory of a process and of all below it, what they share counted once."""
+    """Return the memory of a process and its descendants in MB; shared memory counts once."""
     total = 0
     for each in family(pid):
         try:
@@ -224,7 +227,7 @@ def ask(url: str) -> dict[str, object]:
 
 @dataclass
 class Watched:
-    """What is seen from outside while the fleet plays, in seconds after the hang."""
+    """Observations from outside while the fleet runs, in seconds after the hang."""
 
     suspect_s: float | None = None
     right_s: float | None = None
@@ -242,7 +245,7 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
     measured_at = 0.0
     while time.monotonic() < hangs_at + WATCH_S and seen.hung_s is None:
         time.sleep(ASK_EVERY_S)
-        if time.monotonic() - measured_at > 1.0:  # it holds up the process for some milliseconds
+        if time.monotonic() - measured_at > 1.0:  # it stops the process for some milliseconds
             seen.peak_mb, measured_at = max(seen.peak_mb, pss_mb(pid)), time.monotonic()
         verdict, at_s = ask(url), time.monotonic() - hangs_at
         status, suspects = verdict["status"], verdict["suspects"]
@@ -257,7 +260,7 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
 
 
 def play(name: str, jitter: bool) -> None:
-    """Play one fleet to a tower, and print what was seen."""
+    """Run one fleet on a tower, and print the observations."""
     nodes, rank = imagine(name)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,8 @@
-"""A tower that times itself: `benchmarks/fleet.py` starts it, and reads what it wrote at the end.
+"""A tower that times itself. `benchmarks/fleet.py` starts it, and reads its measurements at the
+end.
 
 It is the tower of `watchtower serve` with two additions: each request is timed from its first byte
-read to its reply, and a task measures how late the event loop wakes it.
+to its reply, and a task measures the delays of the event loop.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ LAG_EVERY_S = 0.005
 
 
 class Timed:
-    """Passes everything on to an ASGI application, and notes how long it took."""
+    """Passes everything to an ASGI application, and records the time."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._lag: asyncio.Task[None] | None = None
         self.took: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
-        """By path: when it was answered (monotonic), seconds, status."""
+        """By path: moment of the answer (monotonic), seconds, status."""
         self.lags: list[tuple[float, float]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

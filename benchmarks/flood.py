@@ -1,8 +1,9 @@
-"""One agent on a node that somebody floods with processes or pages; does it still watch the others?
+"""One agent on a node that is flooded with processes or pages: does it still watch other ranks?
 
-Starts a job that floods, then a good one of four ranks, then watches what a real agent reports.
-Prints how soon the good ranks are reported with their beats, the longest gap between reports, the
-tick times, and the agent's memory. `--check` exits 1 when the good ranks are not reported in time.
+Starts a job that floods, then a good one of four ranks, then checks the reports of a real agent.
+Prints the delay until the good ranks are reported with heartbeats, the longest gap between reports,
+the tick times, and the agent's memory. `--check` exits 1 if the good ranks are not reported in
+time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ for number in range(int(sys.argv[1])):
 print("ready", flush=True)
 time.sleep(3600)
 """,
-    # Forks that each make a page and beat once.
+    # Forks that each make a page and send one heartbeat.
     "paged": """
 import os, sys, time
 from watchtower_heartbeat import Heartbeat
@@ -55,7 +56,7 @@ for number in range(int(sys.argv[1])):
 print("ready", flush=True)
 time.sleep(3600)
 """,
-    # One process with so many files that have the name of a page.
+    # One process with this many files that have the name of a page.
     "pages": """
 import os, sys, time
 
@@ -71,7 +72,7 @@ WATCH_S = 20.0
 
 
 class Tower(http.server.BaseHTTPRequestHandler):
-    """Takes reports and remembers when each came and which good ranks were in it."""
+    """Receives reports, and records their times and the good ranks in them."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[list[tuple[float, int, str]]] = []
@@ -91,7 +92,7 @@ class Tower(http.server.BaseHTTPRequestHandler):
 
 
 def run_flood(kind: str, count: int) -> dict[str, Any]:
-    """Run one flood; every process that it starts is gone afterwards."""
+    """Run one flood. Every process that it starts has ended afterwards."""
     Tower.seen = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tower)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -152,7 +153,7 @@ def run_flood(kind: str, count: int) -> dict[str, Any]:
 
 
 def wait_for_good(began: float) -> float | None:
-    """Return when all good ranks were reported with beats, None when that took too long."""
+    """Return when all good ranks were reported with heartbeats; None after the deadline."""
     while time.monotonic() < began + IN_TIME_S:
         if Tower.seen and Tower.seen[-1][1] == GOOD_RANKS:
             return round(Tower.seen[-1][0] - began, 1)
@@ -161,7 +162,7 @@ def wait_for_good(began: float) -> float | None:
 
 
 def measure(url: str, since: float) -> dict[str, Any]:
-    """Read the agent's own numbers and the gaps between its reports."""
+    """Return the agent's own metrics and the gaps between its reports."""
     with urllib.request.urlopen(url, timeout=30) as response:
         text = response.read().decode()
     value = {

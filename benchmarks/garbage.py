@@ -1,9 +1,9 @@
-"""Ten agents' worth of garbage per second: do the good jobs' verdicts arrive as before?
+"""Ten agents' worth of garbage per second: do the verdicts on good jobs arrive as before?
 
-One tower after the other, same machine, same job: eight imagined ranks that report over HTTP, one
-of which stands still. First alone, then beside ten processes that send garbage of every kind, each
-as fast as an agent reports or faster. Prints fault-to-verdict of both, their ratio, how long the
-good reports took, and the tower's memory.
+Two towers run one after the other, on the same machine with the same job: eight imagined ranks that
+report over HTTP, one of which hangs. The first run is alone. In the second, ten processes send
+garbage of every kind, each as fast as an agent reports or faster. Prints fault-to-verdict of both,
+their ratio, the time of the good reports, and the tower's memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @dataclass
 class Outcome:
-    """What one run showed."""
+    """The measurements of one run."""
 
     garbage_per_s: float
     right: bool
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def send_garbage(address: tuple[str, int], seed: int, per_s: float, sent) -> None:
-    """One garbage client: bodies at a rate, and as many connections that misbehave."""
+    """Run one garbage client: bodies at a rate, and as many connections that misbehave."""
     bodies, heads = junk.bodies("good", seed), junk.heads("127.0.0.1")
     open_connections = []
     source = (f"127.0.0.{seed + 2}", 0)  # a node of its own
@@ -90,7 +90,7 @@ def watch(tower: RunningTower, clients: int, per_s: float, duration_s: float) ->
         for n, c in enumerate(counters)
     ]
     job, client = ImaginedJob("good", tower.address), TowerClient(tower.url)
-    job.run(2.0)  # it is there first: who claims a rank that nobody has gets it
+    job.run(2.0)  # first, because the first client that claims a free rank owns it
     for sender in senders:
         sender.start()
     try:

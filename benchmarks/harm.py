@@ -1,11 +1,12 @@
-"""Can watchtower harm a job? Step times and exit codes of a real job while its watch breaks.
+"""Measures step times and exit codes of a real job while its watch breaks: is the job harmed?
 
 Each round runs the same job once under every condition: alone, watched, and watched by agents and
-towers that are killed, stopped, or left without disk or memory when half of the steps are done.
-Only steps after that moment count. Prints median and p95 of them, each the median over the rounds,
-and their ratios to the job alone in the same round; "alone again" is the same condition twice and
-shows how much of a ratio is noise.
-`--check` exits 1 when an exit code changed or a median is more than MAX_RATIO of the job alone.
+towers that are killed, stopped, or left without disk or memory after half of the steps. Only steps
+after that moment count. Prints their median and p95, each the median over the rounds, and their
+ratios to the job alone in the same round. "alone again" is the same condition twice: it shows how
+much of a ratio is noise.
+
+`--check` exits 1 if an exit code changed or a median is more than MAX_RATIO of the job alone.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from watchtower.drills.children import Child, wait_for_url
 RANKS = 2
 DEADLINE_S = 60.0
 MAX_RATIO = 1.05
-"""Two cores shared with others are not quieter than this."""
+"""The noise of two shared cores is as large as this."""
 NOTHING = 1 << 20
-"""Bytes of address space, less than any process has: whatever asks for more memory is refused."""
+"""Bytes of address space, less than any process has: every request for more memory fails."""
 
 Break = Callable[[Child, Child], None]
-"""Does something to tower and agent."""
+"""Breaks tower or agent."""
 
 
 def send(number: signal.Signals, *, to: str) -> Break:
@@ -66,7 +67,7 @@ CONDITIONS: dict[str, Break | None] = {
 
 
 class Run:
-    """One job under one condition, in a folder of its own."""
+    """One job under one condition, in its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -122,14 +123,14 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What the runs under one condition gave, one item a run unless said otherwise."""
+    """The results under one condition, one item per run if not described otherwise."""
 
     step_times: list[list[float]] = field(default_factory=list)
-    """Of all ranks, of the second half."""
+    """Step times of all ranks in the second half."""
     exit_codes: list[int | None] = field(default_factory=list)
     """One for each rank and run."""
     ends: list[str] = field(default_factory=list)
-    """What had become of tower and agent when the job ended; each case once."""
+    """The state of tower and agent when the job ended; each case once."""
     watch_cores: list[float] = field(default_factory=list)
     """CPU that tower and agent used together in the second half, in cores."""
 
@@ -141,7 +142,7 @@ class Outcome:
 
 
 def cpu_s(child: Child) -> float:
-    """CPU time used so far by a process that was not waited for yet; 0 for one that was."""
+    """Return the CPU seconds of a process; 0 if it was already waited for."""
     try:
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -194,7 +195,8 @@ def main() -> int:
     outcomes = {name: Outcome() for name in CONDITIONS}
     names = list(CONDITIONS)
     for number in range(args.rounds):
-        # Another order each round: what else the machine does falls on all conditions alike.
+        # Another order in each round, so that other load on the machine affects all conditions
+        # equally.
         turned = names[number % len(names) :] + names[: number % len(names)]
         for name in turned:
             outcomes[name].add(run_once(CONDITIONS[name], args.steps, args.step))
@@ -227,7 +229,9 @@ def describe(name: str, outcome: Outcome, alone: list[list[float]]) -> dict[str,
 def ratio(
     measure: Callable[[list[float]], float], mine: list[list[float]], alone: list[list[float]]
 ) -> float:
-    """The median over the rounds of the ratio in one round: the machine changes between them."""
+    """Return the median of the ratio over the rounds, because the machine changes between
+    rounds.
+    """
     rounds = zip(mine, alone, strict=True)
     return round(median(measure(own) / measure(other) for own, other in rounds), 4)
 

@@ -1,11 +1,11 @@
-"""What a beat costs the training process, beside one read of the clock.
+"""Measures the cost of a heartbeat for the training process, compared with one read of the clock.
 
-Both are called in a plain loop and timed in turns, round after round, so that a noisy machine is
-noisy for both; the numbers are medians. There is no agent and no tower in this measurement, and
-none could change it: a beat stores into memory and talks to nobody.
+Both are called in a plain loop and timed in turns, round after round, so that noise of the machine
+affects both. The numbers are medians. The measurement has no agent and no tower, and they would not
+change it: a heartbeat only stores into memory.
 
-With --transfers: what counting costs a blocking send and receive between two gloo ranks, with and
-without in turns (needs torch).
+With --transfers: measures the cost of counting a blocking send and receive between two gloo ranks,
+with and without counting in turns (needs torch).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from time import monotonic_ns, perf_counter_ns
 from watchtower_heartbeat import beat
 
 LIMIT = 3.0
-"""A beat may cost this many reads of `time.monotonic_ns()`."""
+"""A heartbeat may cost this many reads of `time.monotonic_ns()`."""
 
 
 def main() -> int:
@@ -75,7 +75,7 @@ def measure(*, rounds: int, calls: int) -> dict[str, float]:
 
 
 def time_loop(calls: int) -> float:
-    """Return ns per turn of an empty loop."""
+    """Return ns per iteration of an empty loop."""
     begun = perf_counter_ns()
     for _ in range(calls):
         pass
@@ -91,7 +91,7 @@ def time_clock(calls: int) -> float:
 
 
 def time_beat(calls: int) -> float:
-    """Return ns per beat."""
+    """Return ns per heartbeat."""
     begun = perf_counter_ns()
     for step in range(calls):
         beat(step)
@@ -116,7 +116,7 @@ def measure_transfers(*, rounds: int, calls: int) -> dict[str, float]:
 
 
 def exchange(rank: int, store: str, rounds: int, calls: int) -> tuple[float, float]:
-    """Be one of the two ranks; return the medians of what a turn took with and without counting."""
+    """Run one of the two ranks; return the median times with and without counting."""
     os.environ["WATCHTOWER_RECORDS"] = "on"
     import torch  # noqa: PLC0415  -- a beat is measured without it, and not everybody has it
     import torch.distributed as dist  # noqa: PLC0415

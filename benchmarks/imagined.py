@@ -1,8 +1,8 @@
-"""Imagined jobs on imagined nodes, whose agents talk to a real tower over HTTP.
+"""Imagined jobs on imagined nodes, whose agents send HTTP requests to a real tower.
 
-No process trains and none is dumped: what an agent would say of them is made up here, so that
-hundreds of hangs fit into minutes. What a real agent does is what these do: a report every
-interval, dumps when a deadline passes or an order comes, each sent until it is acknowledged.
+No process trains and none is dumped. The content of the reports is generated here, so that hundreds
+of hangs fit into minutes. The imagined agents act like real ones: a report every interval, dumps
+when a deadline passes or an order comes, each sent until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Rank:
     ended_at: float | None = None
     state: ProcessState = ProcessState.SLEEPING
     is_known: bool = True
-    """False: it has ended, and its agent was restarted since."""
+    """False if it has ended and its agent was restarted since then."""
 
 
 @dataclass
 class Job:
-    """Four ranks that step together, until one of them does not."""
+    """Four ranks that step together, until one of them hangs."""
 
     name: str
     ranks: list[Rank] = field(default_factory=list)
@@ -78,13 +78,13 @@ class Job:
         self.ranks = [Rank(rank, next(pids), now, beat_at=now) for rank in range(RANKS)]
 
     def advance(self, now: float) -> None:
-        """Beat the steps that are due."""
+        """Make the steps that are due."""
         for rank in self.ranks if self.culprit is None else ():
             while now - rank.beat_at >= STEP_S:
                 rank.step, rank.beat_at = rank.step + 1, rank.beat_at + STEP_S
 
     def stall(self, culprit: int, cause: str) -> None:
-        """Let one rank read for ever, be stopped, or die; the others wait for it."""
+        """Let one rank read forever, be stopped, or die. The others wait for it."""
         self.culprit, self.cause, self.stalled_at = culprit, cause, time.monotonic()
         if cause == "process_stopped":
             self.ranks[culprit].state = ProcessState.STOPPED
@@ -92,7 +92,7 @@ class Job:
             self.ranks[culprit].ended_at = self.stalled_at
 
     def mend(self, pids: itertools.count[int]) -> None:
-        """Let the job step on; after a death that takes new processes."""
+        """Let the job continue. After a death this needs new processes."""
         if self.cause == "process_died":
             self.launch(pids)
             return
@@ -121,7 +121,7 @@ class Node(threading.Thread):
         self.restart()
 
     def restart(self) -> None:
-        """Forget what a new agent would not know: ended ranks, what was dumped."""
+        """Forget what a new agent would not know: ended ranks, earlier dumps."""
         with self._lock:
             self._agent_id = uuid.uuid4().hex
             self._dumped.clear()
@@ -148,7 +148,7 @@ class Node(threading.Thread):
             self._take_second_rounds()
 
     def stop(self) -> None:
-        """Deliver what waits, then end."""
+        """Deliver the waiting dumps, then end."""
         self._stopping.set()
         self.join()
         self._sender.join(10 * TIMEOUT_S)

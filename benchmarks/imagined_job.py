@@ -1,4 +1,4 @@
-"""A job of imagined ranks that real HTTP reports tell of: trains, then one rank stands still."""
+"""A job of imagined ranks, reported over real HTTP: it trains, then one rank hangs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAITING = make_stack(
 
 @dataclass
 class ImaginedJob:
-    """Eight ranks on two nodes, each node reporting once a second like an agent."""
+    """Eight ranks on two nodes. Each node reports once a second like an agent."""
 
     name: str
     address: tuple[str, int]
@@ -49,10 +49,10 @@ class ImaginedJob:
     _rounds: list[float] = field(default_factory=list)
     _connections: dict[str, http.client.HTTPConnection] = field(default_factory=dict)
     latencies_s: list[float] = field(default_factory=list)
-    """Of every report."""
+    """Seconds of every report."""
 
     def run(self, seconds: float, is_done=lambda: False) -> None:
-        """Let the job live, and its agents report."""
+        """Run the job and its agents' reports for this many seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not is_done():
             now = time.monotonic()
@@ -66,7 +66,7 @@ class ImaginedJob:
             time.sleep(TICK_S)
 
     def hang(self) -> None:
-        """One rank goes on no more; all others wait for it."""
+        """Stop one rank; all others wait for it."""
         self.fault_at = self._began + self.step * self.step_s
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class ImaginedJob:
             self._deadline_s = deadline["after_s"]
 
     def _dump_if_due(self, now: float) -> None:
-        """Dump as agents do: when the deadline passes, and once more a second later."""
+        """Dump like agents: when the deadline passes, and again one second later."""
         if self.fault_at is None or len(self._rounds) == 2:
             return
         due = self.fault_at + self._deadline_s + len(self._rounds)
@@ -112,7 +112,7 @@ class ImaginedJob:
             return
         self._rounds.append(now)
         for number in range(RANKS // PER_NODE):
-            # Each node has an agent, and each agent a thread, for its dumps alone.
+            # Each node has an agent, and each agent has a thread for its dumps.
             words = (f"good-{number}", number, len(self._rounds))
             threading.Thread(target=self._dump, args=words, daemon=True).start()
 
@@ -148,7 +148,7 @@ class ImaginedJob:
         )
 
     def _post(self, node: str, path: str, message: dict) -> dict:
-        """Post as one node; what fails is sent again where an agent would."""
+        """Post as one node. Failed requests are repeated as an agent does."""
         body = json.dumps(message)
         headers = {"Content-Type": "application/json"}
         if self.token:

@@ -1,8 +1,9 @@
-"""What WATCHTOWER_HEARTBEAT=auto costs every Python that starts where the client is installed.
+"""Measures the cost of WATCHTOWER_HEARTBEAT=auto for every start of Python with the client
+installed.
 
-Three interpreters are started in turns, in a new order each round, so that a noisy machine is noisy
-for all: one without the client, one with its .pth file and the variable unset, one with it set. The
-numbers are medians. What the .pth file costs by itself is measured inside one interpreter.
+Three interpreters are started in turns, in a new order each round, so that noise of the machine
+affects all: one without the client, one with its .pth file and the variable unset, one with it set.
+The numbers are medians. The cost of the .pth file itself is measured inside one interpreter.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def main() -> None:
 
 
 def make_environment(folder: Path) -> str:
-    """Return the Python of a new virtual environment with nothing in it."""
+    """Return the Python of a new, empty virtual environment."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return str(folder / "bin" / "python")
 
 
 def install_client(python: str) -> str:
-    """Put the client where a wheel would put it; return that folder."""
+    """Copy the client to the folder that a wheel uses; return that folder."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", program], text=True).strip()
     for name in (SWITCH, "watchtower_heartbeat_auto.py", "watchtower_heartbeat_hook.py"):
@@ -76,14 +77,14 @@ def install_client(python: str) -> str:
 
 
 def time_start(python: str, value: str) -> float:
-    """Return how many ms a Python takes that does nothing."""
+    """Return the ms of a Python that does nothing."""
     begun = perf_counter_ns()
     subprocess.run([python, "-c", ""], env=clean() | {"WATCHTOWER_HEARTBEAT": value}, check=True)
     return (perf_counter_ns() - begun) / 1e6
 
 
 def clean() -> dict[str, str]:
-    """Return our environment without what belongs to our own Python or to the client."""
+    """Return our environment without variables of our own Python or of the client."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Garbage as ten broken or hostile agents would send it: bodies, and connections that misbehave."""
+"""Garbage as from ten broken or hostile agents: bodies, and connections that misbehave."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dumps(job: str, number: int, *, stacks: list[dict], ranks: list[dict] | None
 
 
 def stack(number: int, frames: int) -> dict:
-    """Make a stack, up to what is allowed under its right name: misnamed it would not be kept."""
+    """Return a stack with the right digest: with a wrong one it would be dropped."""
     frame = Frame(function="f" * 100, file="g" * 100, line=number)
     named = make_stack((frame,) * min(frames, MAX_FRAMES))
     return {"digest": named.digest, "frames": [asdict(frame)] * frames}
@@ -59,7 +59,7 @@ HOSTILE_NAMES = (
 
 
 def bodies(good_job: str, seed: int) -> Iterator[Post]:
-    """Garbage without end, every kind of it by turns."""
+    """Yield garbage without end, every kind in turn."""
     chance, numbers = random.Random(seed), itertools.count(seed * 10**9)
     kinds = (
         lambda: (REPORT, os.urandom(chance.randrange(1, 5000))),
@@ -69,7 +69,8 @@ def bodies(good_job: str, seed: int) -> Iterator[Post]:
         lambda: (REPORT, report("types", [{"job": 1, "rank": "x", "pid": None}] * 1000)),
         lambda: (REPORT, report("n", [vitals("w", 0, 1, world_size=1_000_000)])),
         lambda: (REPORT, report("m" * 1_000_000, [])),
-        # Well-formed lies: jobs that do not exist, from nodes that do not, all of them hung.
+        # Well-formed but false: jobs that do not exist, on nodes that do not exist, all of them
+        # hung.
         lambda: (REPORT, report(f"ghost-{next(numbers)}", many_jobs(next(numbers), 100))),
         lambda: (REPORT, report(f"ghost-{next(numbers)}", one_job(next(numbers), 1024))),
         lambda: (
@@ -101,17 +102,17 @@ def hostile_jobs() -> list[dict]:
 
 
 def heads(host: str) -> Iterator[bytes]:
-    """Connections that are no HTTP, or never end."""
+    """Yield connections that are not HTTP, or never end."""
     start = f"POST {REPORT} HTTP/1.1\r\nHost: {host}\r\n".encode()
     while True:
-        yield b""  # says nothing
+        yield b""  # sends nothing
         yield start  # a head that never ends
         yield start + b"X: " + b"y" * 200_000  # a header without end
         yield start + b"X: y\r\n" * 20_000 + b"\r\n"
         yield start + b"Content-Length: 1000\r\n\r\n{"  # a body that never comes
         yield start + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
         yield start + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"x" * 200_000
-        yield start + b"Content-Length: 1\r\n\r\n" + b"{}" * 5000  # more than it says
+        yield start + b"Content-Length: 1\r\n\r\n" + b"{}" * 5000  # more than Content-Length
         yield start + b"Content-Length: 99999999999999999999\r\n\r\n"
         yield start + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         yield b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200 + b"\x00\xff" * 500
@@ -123,7 +124,7 @@ def heads(host: str) -> Iterator[bytes]:
 def connect(
     address: tuple[str, int], head: bytes, source: tuple[str, int] | None = None
 ) -> socket.socket:
-    """Open a connection and say something; the caller closes it, or does not."""
+    """Open a connection and send bytes; return it. The caller may close it."""
     connection = socket.create_connection(address, timeout=5, source_address=source)
     with contextlib.suppress(OSError):  # the tower may have closed it already
         connection.sendall(head)

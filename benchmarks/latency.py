@@ -1,7 +1,7 @@
-"""From the fault to the named verdict, on real hung jobs with default settings.
+"""Measures the time from the fault to the named verdict, on real hung jobs with default settings.
 
 Runs each drill several times, one after the other, with random ranks, and prints median and p95.
-Targets: 10 s for a stall, 4 s for a death, both as p95. `--check` exits 1 above them, or when a
+Targets: 10 s for a stall, 4 s for a death, both as p95. `--check` exits 1 above them, or if a
 verdict was wrong.
 """
 
@@ -24,7 +24,7 @@ TARGETS_S = {
 
 
 def p95(values: list[float]) -> float:
-    """The value that 95 of 100 do not exceed; the largest one of fewer than twenty."""
+    """Return the value that 95 of 100 do not exceed; the largest one of fewer than twenty."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 

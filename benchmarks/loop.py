@@ -1,13 +1,13 @@
-"""How long a tower holds its event loop while a large job steps, hangs and is diagnosed.
+"""Measures how long a tower blocks its event loop while a large job steps, hangs and is diagnosed.
 
-A real tower with a real store takes what the agents of an imagined job send, as JSON: reports while
-it steps, reports in which nobody steps any more, dumps of every node in two rounds. Every callback
-of the loop is timed, and every full collection of garbage. Only the clock is moved by hand, so that
-a second of the job takes as long as the work in it.
+A real tower with a real store receives the JSON messages of an imagined job's agents: reports while
+it steps, reports without steps, dumps of every node in two rounds. Every callback of the loop is
+timed, and every full garbage collection. Only the clock is simulated, so that a second of the job
+takes as long as its work.
 
-`wall` is the longest the loop was held by one callback, collections of garbage and waits for the
-diagnosing thread to let go of the interpreter included; `cpu` is the longest by the callback's own
-work.
+`wall` is the longest time that one callback blocked the loop. It includes garbage collections and
+waits for the diagnosing thread to release the interpreter. `cpu` is the longest time of a
+callback's own work.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ LAYOUTS = {
 LIMIT_MS = 50.0
 OWN = "the benchmark's own"
 STEPS = 10
-"""Seconds of healthy steps, one a second: enough to learn the pace."""
+"""Seconds of healthy steps, one per second: enough to learn the pace."""
 
 STALL_S = 7
-"""Seconds without a step before the dumps come: the deadline is at 5."""
+"""Seconds without a step before the dumps come. The deadline is at 5."""
 
 DIAGNOSED_WITHIN_S = 60.0
 
 CONNECTIONS = 64
-"""Batches of dumps that are under way together."""
+"""Batches of dumps in transfer at the same time."""
 
 
 @dataclass
 class Moment:
-    """What the benchmark calls now."""
+    """The simulated current time."""
 
     at: float = 1000.0
 
 
 @dataclass(frozen=True)
 class MovedClock(Clock):
-    """A clock that the benchmark moves."""
+    """A clock that the benchmark controls."""
 
     moment: Moment = field(default_factory=Moment)
 
@@ -86,7 +86,7 @@ class MovedClock(Clock):
 
 @dataclass
 class Holds:
-    """How long callbacks held the loop, in milliseconds, by what the tower was doing."""
+    """Milliseconds that callbacks blocked the loop, by activity of the tower."""
 
     stage: str = OWN
     counts: Counter[str] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ class Holds:
     wall: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
     collecting_ms: float = 0.0
-    """Spent on garbage so far."""
+    """Milliseconds of garbage collection so far."""
     began: float = 0.0
 
     def note(self, stage: str, wall_ms: float, cpu_ms: float) -> None:
@@ -138,7 +138,7 @@ def timing() -> Iterator[Holds]:
 
 
 class Feed:
-    """Sends what agents send, one message in one callback, as a request is."""
+    """Sends the messages of agents, one message per callback, like a request."""
 
     def __init__(self, tower: Tower, clock: MovedClock, holds: Holds) -> None:
         self.tower, self.clock, self.holds = tower, clock, holds
@@ -169,7 +169,9 @@ class Feed:
 
     @asynccontextmanager
     async def _stage(self, stage: str) -> AsyncIterator[None]:
-        """Have the callbacks from here on counted as this; those between two stages are ours."""
+        """Count the callbacks from here on for this stage. Callbacks between two stages are the
+        benchmark's.
+        """
         self.holds.stage = stage
         await asyncio.sleep(0)
         yield
@@ -183,7 +185,7 @@ def write_step(case: Case, step: int, age_s: float) -> list[bytes]:
 
 
 async def play(case: Case, path: Path) -> tuple[Holds, str]:
-    """Play the job's last seconds to a tower; give the holds and its verdict."""
+    """Run the job's last seconds on a tower; return the times and its verdict."""
     store = SqliteStore(path)
     clock = MovedClock()
     tower = Tower(Policy(), store, store.recall(), clock, DiagnoserProcess)
@@ -222,13 +224,13 @@ async def _wait_for_verdict(tower: Tower, job: str) -> str:
 
 
 def measure(name: str, often: bool) -> tuple[Holds, str, float]:
-    """Give the holds, the verdict and the megabytes of the process at its peak."""
+    """Return the times, the verdict and the megabytes of the process at its peak."""
     layout = LAYOUTS[name]
     rank = layout.size // 3
     case = Maker(layout).make(run(layout, stops={rank: 1}), {rank: LOADING})
     case = replace(case, job="imagined")
     gc.collect()
-    gc.freeze()  # the imagining is no part of a tower
+    gc.freeze()  # the objects of the simulation are not part of a tower
     if not often:
         put_off_full_collections()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""The drills' training program, timing its own steps. Run by harm.py, a process for each rank.
+"""The drills' training program, which times its own steps. harm.py runs a process for each rank.
 
-Says "half" when half of its steps are done, writes the length of each step (seconds) to the file
-named by --times, and ends with an exit code that nothing else ends with.
+It prints "half" after half of its steps, and writes the length of each step (seconds) to the file
+named by --times. It ends with an exit code of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import watchtower.drills
 sys.path.insert(0, str(Path(watchtower.drills.__file__).with_name("programs")))
 
 from plan import read_plan
-from report import tell
+from report import emit
 from train import RingTrainer
 
 EXIT_CODE = 7
@@ -31,7 +31,7 @@ class TimedTrainer(RingTrainer):
         super().look_after(step)
         self.ends.append(time.perf_counter())
         if step == self.plan.steps // 2:
-            tell("half", step=step)
+            emit("half", step=step)
 
 
 def main():

@@ -1,7 +1,7 @@
-"""Beats without a line in the program: hooks torch's optimizers when WATCHTOWER_HEARTBEAT=auto.
+"""Heartbeats without a line in the program: hooks torch's optimizers if WATCHTOWER_HEARTBEAT=auto.
 
-`switch_on` runs at the start of every interpreter then (see the .pth file of the same name).
-Nothing here may raise, print or be slow. The package is imported at the first step, not before:
+`switch_on` runs at the start of every interpreter then (see the .pth file with the same name).
+Nothing here may raise, print or be slow. The package is imported only at the first step, because
 importing it makes a page.
 """
 
@@ -19,7 +19,7 @@ _on = False
 
 
 def switch_on() -> None:
-    """Hook the optimizers now if torch is there, else as soon as it is; once per process.
+    """Hook the optimizers now or as soon as torch is imported; once per process.
 
     In a virtual environment Python runs every .pth file twice.
     """
@@ -34,7 +34,7 @@ def _register() -> bool:
 
 
 def _find_counter() -> Callable[[object], None]:
-    """Import the client, at the first step of this process; a broken one is asked for only once."""
+    """Import the client, at the first step of this process. A failed import is not repeated."""
     try:
         from watchtower_heartbeat.torch import count_step
     except Exception:

@@ -1,1 +1,1 @@
-"""Collectors: cheap reads of a rank, every interval. One file each."""
+"""Collectors: cheap reads of a rank, at every interval. One file each."""

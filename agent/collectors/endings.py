@@ -1,8 +1,8 @@
-"""Collector: that a process ended, at once, and how, as far as the kernel tells.
+"""Collector: detects at once that a process ended, and how, as far as the kernel reports it.
 
-A process that the agent did not start cannot be waited for. A pidfd says when it ended; new kernels
-say by it how, also after somebody else has waited; on others the stat file of a zombie does. What
-is not known stays unknown: a missing status is not exit code 0.
+The agent cannot wait for a process that it did not start. A pidfd shows when the process ended.
+With new kernels it also shows how, even after the parent has waited for it. With others the stat
+file of a zombie shows it. An unknown status stays unknown: it is not exit code 0.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from watchtower.wire.report import EndingKind
 _INFO = struct.Struct("=QQ11Ii")
 """struct pidfd_info of linux/pidfd.h: mask, cgroup id, eleven ids, exit status."""
 _INFO_EXIT = 1 << 3
-"""PIDFD_INFO_EXIT: asked for, and set in the answer when the status is there (Linux 6.15)."""
+"""PIDFD_INFO_EXIT: set in the request; set in the answer if it contains the status (Linux 6.15)."""
 _GET_INFO = 0xC0000000 | _INFO.size << 16 | 0xFF << 8 | 11
 """PIDFD_GET_INFO, _IOWR(0xFF, 11, struct pidfd_info)."""
 
 _ZOMBIE = ("Z", "X", "x")
 _NOT_PERMITTED = 1
-"""start_code of a living process that may not be traced by the reader."""
+"""start_code of a living process that the reader may not trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitStatus:
-    """How the kernel says a process ended."""
+    """How a process ended, according to the kernel."""
 
     kind: EndingKind
     code: int | None = None
@@ -40,7 +40,7 @@ UNKNOWN_STATUS = ExitStatus(kind=EndingKind.UNKNOWN)
 
 
 def decode_wait_status(status: int) -> ExitStatus:
-    """Turn a wait status into an exit code or a signal number (wait(2))."""
+    """Return the exit code or signal number of a wait status (wait(2))."""
     signal = status & 0x7F
     if signal:
         return ExitStatus(kind=EndingKind.SIGNAL, code=signal)
@@ -48,14 +48,14 @@ def decode_wait_status(status: int) -> ExitStatus:
 
 
 class EndWatch:
-    """Watches one process from the moment it was found until its status is known."""
+    """Watches one process from its discovery until its exit status is known."""
 
     def __init__(self, pid: int, start_time: int, files: OpenFiles) -> None:
         self._files = files
         self.pidfd = _open_pidfd(pid)
         stat = files.stat()
         self._may_trace = stat is not None and stat.start_code > _NOT_PERMITTED
-        # Its number was given to another process before we could hold on to it.
+        # Another process got this pid before the pidfd was open.
         self._is_another = stat is not None and stat.start_time != start_time
 
     def __del__(self) -> None:
@@ -63,7 +63,7 @@ class EndWatch:
             os.close(self.pidfd)
 
     def has_ended(self) -> bool:
-        """Say whether the whole process is over; its threads may outlive the main one."""
+        """Return whether the whole process has ended. Its threads may outlive the main thread."""
         if self._is_another:
             return True
         if self.pidfd >= 0:
@@ -72,7 +72,9 @@ class EndWatch:
         return stat is None or stat.state in _ZOMBIE
 
     def status(self) -> ExitStatus:
-        """Ask how it ended; UNKNOWN may become known later, when somebody has waited for it."""
+        """Return how it ended. UNKNOWN may become known later, when the parent has waited for
+        it.
+        """
         if self._is_another:
             return UNKNOWN_STATUS
         status = _status_by_pidfd(self.pidfd) if self.pidfd >= 0 else None
@@ -81,7 +83,7 @@ class EndWatch:
         return UNKNOWN_STATUS if status is None else decode_wait_status(status)
 
     def is_zombie(self) -> bool:
-        """Say whether nobody has waited for it yet."""
+        """Return whether its parent has not waited for it yet."""
         stat = None if self._is_another else self._files.stat()
         return stat is not None and stat.state in _ZOMBIE
 
@@ -89,7 +91,7 @@ class EndWatch:
         stat = self._files.stat()
         if stat is None or stat.state not in _ZOMBIE:
             return None
-        # Without the right to trace, the field reads 0; other values can only be true.
+        # Without the right to trace, the field is 0. Other values are always true.
         return stat.exit_code if stat.exit_code or self._may_trace else None
 
 

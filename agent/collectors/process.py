@@ -14,17 +14,19 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
 
 SAMPLES_PER_TICK = 32
-"""Child processes whose CPU and bytes are read per tick; more of them take turns."""
+"""Child processes whose CPU and bytes are read per tick. If there are more, they take turns."""
 
 MAX_METERED_CHILDREN = 256
-"""Children of one rank whose movement counts; each takes two descriptors of ours."""
+"""Children of one rank whose movement counts. Each needs two descriptors of the agent."""
 
 NO_WAIT = ("0", "")
-"""wchan of a thread that runs, or that may not be checked."""
+"""wchan of a thread that runs or may not be checked."""
 
 
 class OpenFiles:
-    """Files of one process, opened once and read many times; a later process is never read."""
+    """Files of one process, opened once and read often. A later process with this pid is never
+    read.
+    """
 
     def __init__(self, proc: Proc, pid: int) -> None:
         self._proc, self._pid = proc, pid
@@ -35,14 +37,14 @@ class OpenFiles:
             os.close(descriptor)
 
     def read(self, name: str) -> bytes:
-        """Read a file from its beginning; OSError says why not."""
+        """Return the content of a file from its beginning. Raises OSError."""
         if name not in self._descriptors:
             path = self._proc.file(self._pid, name)
             self._descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(self._descriptors[name], 4096, 0)
 
     def stat(self) -> Stat | None:
-        """Parse the stat file; None when the process is gone."""
+        """Return the parsed stat file; None if the process has ended."""
         try:
             return parse_stat(self.read("stat"))
         except OSError:
@@ -51,7 +53,7 @@ class OpenFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Counters of one process at one moment; bytes are None when they may not be read."""
+    """Counters of one process at one moment. Bytes are None if they may not be read."""
 
     at: float
     cpu_s: float
@@ -67,9 +69,10 @@ class _Meter:
 
 
 class MovementMeter:
-    """Sums what a rank and its living children do.
+    """Sums the movement of a rank and its living children.
 
-    A child's CPU shows in its parent only after it ended (compilers, uploads), so each is read.
+    A parent's counters include the CPU of a child only after the child has ended (compilers,
+    uploads), so each child is read.
     """
 
     def __init__(self, proc: Proc, process: Process, files: OpenFiles) -> None:
@@ -78,8 +81,10 @@ class MovementMeter:
         self._children: dict[Process, _Meter] = {}
 
     def sample(self, budget: int) -> tuple[Movement, int]:
-        """Read the rank, and children in turn as the budget allows; return what is left of it."""
-        # The nearest ones, once each: a rank that forks thousands must not take all descriptors.
+        """Read the rank, and its children in turn within the budget; return the budget that is
+        left.
+        """
+        # The nearest children only: a rank that forks thousands must not use up all descriptors.
         alive = dict.fromkeys(islice(self._process.descendants(), MAX_METERED_CHILDREN))
         self._children = {child: self._children.get(child) or self._meter(child) for child in alive}
         _measure(self._own)
@@ -93,18 +98,18 @@ class MovementMeter:
 
 
 class TickBudget:
-    """Shares the reads of one tick among the ranks, so that a node full of workers stays cheap."""
+    """The reads of one tick, shared by all ranks, so that a node with many workers stays cheap."""
 
     def __init__(self) -> None:
         self.left = SAMPLES_PER_TICK
 
     def refill(self) -> None:
-        """Begin a tick."""
+        """Start a new tick."""
         self.left = SAMPLES_PER_TICK
 
 
 def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
-    """Return the main thread's state and the kernel function it sleeps in."""
+    """Return the main thread's state and the kernel function in which it sleeps."""
     stat = files.stat()
     state = ProcessState(stat.state) if stat is not None else ProcessState.GONE
     try:
@@ -115,7 +120,7 @@ def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
 
 
 def read_counters(files: OpenFiles, now: float) -> Counters | None:
-    """Read CPU and storage bytes; None when the process is gone."""
+    """Return CPU seconds and storage bytes; None if the process has ended."""
     stat = files.stat()
     if stat is None:
         return None
@@ -128,16 +133,16 @@ def read_counters(files: OpenFiles, now: float) -> Counters | None:
 def parse_io(raw: bytes) -> tuple[int, int]:
     """Return read_bytes and write_bytes of /proc/PID/io: its fifth and sixth line.
 
-    By place and not by name: this is read for every worker of the node.
+    They are found by place and not by name, because this file is read for every worker of the node.
     """
     lines = raw.split(b"\n")
     if len(lines) < 6 or not lines[4].startswith(b"read_bytes: "):
-        raise ValueError(f"not as proc(5) describes it: {raw!r}")
+        raise ValueError(f"invalid /proc/PID/io, see proc(5): {raw!r}")
     return int(lines[4][12:]), int(lines[5][13:])
 
 
 def rates_between(before: Counters, after: Counters) -> Movement:
-    """Return what was done per second between two moments."""
+    """Return the rates per second between two moments."""
     elapsed = after.at - before.at
     if elapsed <= 0:
         return Movement()

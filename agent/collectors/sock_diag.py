@@ -1,7 +1,7 @@
 """Bytes that each TCP connection of this network namespace has moved, by the inode of its socket.
 
-The kernel tells them to anybody over netlink (sock_diag(7), `ss -ti`); nothing under /proc does:
-/proc/PID/io does not count sockets. One dump answers for all processes.
+The kernel reports them to every user over netlink (sock_diag(7), `ss -ti`). No file under /proc has
+them: /proc/PID/io does not count sockets. One request returns all connections.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
 INET_DIAG_INFO = 2
 MOVING_STATES = (1 << 1) | (1 << 4) | (1 << 5) | (1 << 8)
-"""Established, both waits of a closing end, and close-wait: where bytes may still come and go."""
+"""Established, both waits of a closing end, and close-wait: states in which bytes can still
+move.
+"""
 
 DEADLINE_S = 0.5
-"""The kernel answers in a millisecond per thousand connections."""
+"""Seconds to wait. The kernel answers in 1 ms per thousand connections."""
 
 MAX_CONNECTIONS = 65_536
-"""Connections read of one dump; a node with more is told about those only."""
+"""Connections read in one request. On a node with more, the others are not counted."""
 
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48s")
@@ -67,7 +69,7 @@ def _answers(netlink: socket.socket) -> Iterator[bytes]:
 
 
 def parse_connection(body: bytes) -> dict[int, int]:
-    """Read one struct inet_diag_msg with its attributes; nothing when it has no byte counts."""
+    """Return the bytes of one struct inet_diag_msg by inode; empty if it has no byte counts."""
     if len(body) < _ATTRIBUTES_AT:
         return {}
     (inode,) = struct.unpack_from("=I", body, _INODE_AT)

@@ -1,8 +1,8 @@
-"""Collector: bytes a rank's process tree moves through the network.
+"""Collector: bytes that a rank's process tree moves through the network.
 
-A rank that downloads weights or uploads a checkpoint uses hardly any CPU and no disk; without this
-it would seem motionless. Each measurement reads every descriptor. Only ranks are measured that are
-late, or that have no page and may be late, and seldom.
+A rank that downloads weights or uploads a checkpoint uses hardly any CPU and no disk, so without
+this it would seem stopped. Each measurement reads every descriptor. Therefore only two kinds of
+ranks are measured, and seldom: late ranks, and ranks without a page, which may be late.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_RATE
 
 LATE_INTERVALS = 3
-"""A rank without a beat for so many reports is measured; steps are usually shorter."""
+"""A rank is measured after this many reports without a heartbeat. Steps are usually shorter."""
 
 MAX_PAUSE_INTERVALS = 10
-"""Measurements of one rank are 1, 2, 4 ... and at most so many reports apart. A transfer is
-found in time, and a job that hangs for a night costs a thousandth of a core."""
+"""Measurements of one rank are 1, 2, 4 ... and at most this many reports apart. A transfer is found
+in time, and a job that hangs for a night costs 0.1 % of a core.
+"""
 
 TREE_PROCESSES = 17
-"""The rank and sixteen descendants; uploads and downloads run in one of the first."""
+"""The rank and sixteen descendants. Uploads and downloads run in one of the first ones."""
 
 MAX_LINKS = 2000
 """Descriptors of one tree read in one measurement, at 5 us each."""
 
 
 class TcpBytes:
-    """What all connections have moved, asked for once for all ranks of a tick."""
+    """The bytes of all connections, read once for all ranks of a tick."""
 
     def __init__(self) -> None:
         self._read_at = float("-inf")
         self._moved: dict[int, int] = {}
 
     def at(self, now: float) -> dict[int, int]:
-        """Return the bytes by inode, not older than half a second; none when they cannot be had."""
+        """Return the bytes by inode, at most half a second old; empty if they cannot be read."""
         if now - self._read_at > 0.5:
             self._read_at = now
             try:
@@ -52,21 +53,21 @@ class TcpBytes:
 
 @dataclass(slots=True, kw_only=True)
 class TrafficMeter:
-    """One rank's traffic. 0 until it was late at two measurements."""
+    """One rank's traffic; 0 until it was late at two measurements."""
 
     proc: Proc
     process: Process
     tcp: TcpBytes
     interval_s: float
-    """Between two reports."""
+    """Seconds between two reports."""
     bytes_per_s: float = 0.0
     _measured_at: float | None = None
     _pause_s: float = 0.0
     _before: dict[int, int] = field(default_factory=dict)
-    """By inode; by interface (negative) in a network namespace of its own."""
+    """Bytes by inode, or by interface (negative) in a network namespace of its own."""
 
     def measure(self, late_s: float) -> float:
-        """Return bytes per second of a rank that has not beaten for `late_s`."""
+        """Return bytes per second of a rank without a heartbeat for `late_s` seconds."""
         if late_s < LATE_INTERVALS * self.interval_s:
             self.bytes_per_s, self._before, self._measured_at = 0.0, {}, None
             return 0.0
@@ -79,7 +80,7 @@ class TrafficMeter:
 
     def _measure(self, now: float, elapsed: float) -> None:
         moved = self._count(now)
-        # A connection that is new has moved all its bytes since the last measurement.
+        # A new connection has moved all its bytes since the last measurement.
         gained = sum(max(0, n - self._before.get(key, 0)) for key, n in moved.items())
         self.bytes_per_s = min(round(gained / elapsed), MAX_RATE)
         self._before, self._measured_at = moved, now
@@ -106,7 +107,9 @@ class TrafficMeter:
 
 
 def parse_interfaces(raw: bytes) -> dict[int, int]:
-    """Read /proc/PID/net/dev: bytes in and out of each interface but loopback, by its place."""
+    """Return bytes in and out of each interface in /proc/PID/net/dev, by place, without
+    loopback.
+    """
     moved: dict[int, int] = {}
     for place, line in enumerate(raw.split(b"\n")[2:], start=1):
         name, colon, numbers = line.partition(b":")

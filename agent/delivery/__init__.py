@@ -1,1 +1,1 @@
-"""What is sent to the tower: reports, and dumps that wait for it in memory and on disk."""
+"""Delivery to the tower: reports, and dumps that wait for the tower in memory and on disk."""

@@ -1,4 +1,4 @@
-"""What a batch says once for all its ranks: stacks, process groups, logs of collectives."""
+"""The parts of a batch that its ranks share: stacks, process groups, collective logs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,37 @@ from watchtower.wire.stacks import Stack
 
 MAX_BATCH_CHILDREN = 4096
 MAX_BATCH_THREADS = 50_000
-"""In one batch, about 10 MB; the ranks of a node share them evenly."""
+"""Threads in one batch, about 10 MB. The ranks of a node share them evenly."""
 
 MAX_BATCH_FRAMES = 50_000
-"""Frames in one batch, about 8 MB; ranks hang in the same few places: real ones have hundreds."""
+"""Frames in one batch, about 8 MB. Ranks hang in the same few places: real batches have
+hundreds.
+"""
 
 MAX_BATCH_LOG_BYTES = 3 << 20
-"""Of logs of collectives in one batch. A log with its last calls is 1 kB, ranks share many, and 8
-ranks in 16 groups are 120 kB; what is more goes without the calls, 150 bytes each."""
+"""Bytes of collective logs in one batch. A log with its last calls has 1 kB, and ranks share many
+logs: 8 ranks in 16 groups have 120 kB. Logs over the limit are sent without the calls, 150 bytes
+each.
+"""
 
 MAX_BATCH_MEMBERS_TEXT = 1 << 20
-"""Characters of members of all groups in one batch: spans are short, subsets of no order long."""
+"""Characters for the members of all groups in one batch. Spans are short; irregular subsets are
+long.
+"""
 
 LOG_BYTES, CALL_BYTES = 150, 60
-"""Of a log and of each of its calls on the wire, without the texts of the latter."""
+"""Bytes of a log and of each of its calls in a message, without the texts of the calls."""
 
 
 class StackSet:
-    """Each distinct stack once, within the bounds of a batch."""
+    """Each distinct stack once, within the limits of a batch."""
 
     def __init__(self) -> None:
         self._stacks: dict[str, tuple[Stack, int]] = {}
         self._frames = self._threads = 0
 
     def add(self, dump: StackDump, pid: int) -> tuple[ThreadDump, ...]:
-        """Take in the stacks of a process; return the threads whose stack fits."""
+        """Add the stacks of a process; return the threads whose stack fits."""
         if dump.threads is None:
             return ()
         for stack in dump.threads.stacks:
@@ -50,12 +56,12 @@ class StackSet:
         return tuple(fits)
 
     def owned(self) -> tuple[tuple[Stack, int], ...]:
-        """Return the stacks taken in, each with a process that was in it."""
+        """Return the added stacks, each with the pid of a process that was in it."""
         return tuple(self._stacks.values())
 
 
 class GroupSet:
-    """Groups and logs of a batch, each distinct one once, within the bounds of a batch."""
+    """The groups and logs of a batch, each distinct one once, within the limits of a batch."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ProcessGroup] = {}
@@ -63,35 +69,37 @@ class GroupSet:
         self._log_bytes = self._members_text = 0
 
     def add(self, found: RankRecords | None) -> RankCollectives | None:
-        """Take in what one rank's records say; what does not fit is left out, and said."""
+        """Add the collective logs of one rank. The result reports how many did not fit."""
         if found is None:
             return None
         taken = [self._take(group, log) for group, log in found.logs[:MAX_GROUPS_PER_RANK]]
         digests = {log.digest: None for log in taken if log is not None}
         failures = list(found.failures)
         if left_out := len(found.logs) - len(digests):
-            failures.append(f"{left_out} process groups are left out: there are too many of them")
+            failures.append(f"{left_out} process groups were dropped: there are too many")
         return RankCollectives(
             logs=tuple(digests), peers=found.peers, failure="; ".join(failures)[:MAX_TEXT]
         )
 
     def groups(self) -> tuple[ProcessGroup, ...]:
-        """Return the groups of the logs taken in."""
+        """Return the groups of the added logs."""
         return tuple(self._groups.values())
 
     def logs(self) -> tuple[GroupLog, ...]:
-        """Return the logs taken in."""
+        """Return the added logs."""
         return tuple(self._logs.values())
 
     def _take(self, group: ProcessGroup, log: GroupLog) -> GroupLog | None:
-        """Take in a log, without its calls when these do not fit; None when nothing does."""
+        """Add a log and return it; without its calls if these do not fit; None if nothing fits."""
         for version in (log, _without_calls(log)):
             if version.digest in self._logs:
                 return version
             size = self._log_bytes + _size_of(version)
             text = self._members_text
             text += len(group.members) if group.id not in self._groups else 0
-            full = len(self._logs) >= MAX_GROUPS  # a log has one group: these are not more
+            full = (
+                len(self._logs) >= MAX_GROUPS
+            )  # each log has one group, so there are not more groups
             if not full and size <= MAX_BATCH_LOG_BYTES and text <= MAX_BATCH_MEMBERS_TEXT:
                 self._log_bytes, self._members_text = size, text
                 self._logs[version.digest] = version
@@ -107,6 +115,6 @@ def _without_calls(log: GroupLog) -> GroupLog:
 
 
 def _size_of(log: GroupLog) -> int:
-    """Return about how many bytes a log takes on the wire."""
+    """Return the approximate bytes of a log in a message."""
     texts = "".join(each.operation + each.signature for each in log.records)
     return LOG_BYTES + CALL_BYTES * len(log.records) + len(texts.encode("utf-8", "replace"))

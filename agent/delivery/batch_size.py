@@ -1,4 +1,4 @@
-"""Cuts a batch of dumps to what a tower takes: a longer one would be refused whole, for good."""
+"""Cuts a batch of dumps to the size that a tower accepts. A longer one is refused for good."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import ChildDump, DumpBatch, DumpFailure, FailureKind, RankDump
 
 HEAD_BYTES = 64
-"""Room for the time that the batch is held, which is put in when it is sent."""
+"""Space for `held_s`, which is inserted when the batch is sent."""
 
-LEFT_OUT = "left out, as the dumps of this node together are longer than a tower takes"
+LEFT_OUT = "dropped, because the dumps of this node together are longer than a tower accepts"
 
 
 def encode_batch(batch: DumpBatch, limit: int = MAX_DUMPS_BYTES - HEAD_BYTES) -> bytes:
-    """Encode a batch in at most `limit` bytes, without what says least of who hangs.
+    """Return the batch as JSON of at most `limit` bytes. The least useful parts are dropped first.
 
-    Only thousands of children with deep stacks, or names without end, make one that long.
+    Only thousands of children with deep stacks, or endless names, make a batch that long.
     """
     body = msgspec.json.encode(batch)
     for cut in _CUTS:
@@ -65,8 +65,9 @@ _CUTS: tuple[Callable[[RankDump], RankDump], ...] = (
     _without_collectives,
     _without_stacks,
 )
-"""In this order, until it fits. What is never left out, the kernel's words and counted transfers of
-768 ranks, is below 12 MB at its longest."""
+"""Parts dropped in this order until the batch fits. Kernel state and transfer counts of 768 ranks
+are never dropped; they have at most 12 MB.
+"""
 
 
 def _left_out(failure: DumpFailure | None) -> DumpFailure:
@@ -74,7 +75,7 @@ def _left_out(failure: DumpFailure | None) -> DumpFailure:
 
 
 def _without_unused(batch: DumpBatch) -> DumpBatch:
-    """Drop the stacks and logs that no rank names any more."""
+    """Drop the stacks and logs to which no rank refers any more."""
     threads = [thread for rank in batch.ranks for thread in rank.threads]
     threads += [t for rank in batch.ranks for child in rank.children for t in child.threads]
     digests = {thread.digest for thread in threads}

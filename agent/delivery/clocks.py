@@ -1,4 +1,4 @@
-"""Reads clocks, so that an age is known after this process, or this boot, is over."""
+"""Reads clocks, so that an age is known after a restart of the agent or a reboot."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One moment on three clocks. Only ages ever leave the node."""
+    """One moment on three clocks. Only ages leave the node."""
 
     boot_id: str
-    """Of the running kernel; empty where it cannot be read."""
+    """Id of the running kernel; empty if it cannot be read."""
     boottime_s: float
-    """CLOCK_BOOTTIME: runs through a suspend, starts anew with each boot."""
+    """CLOCK_BOOTTIME: includes suspend, and starts at 0 with each boot."""
     wall_s: float
-    """The clock on the wall: the only one that outlives a boot, and the only one people set."""
+    """Wall clock: the only one that survives a reboot, and the only one that people set."""
 
 
 def read_moment() -> Moment:
-    """Return the present moment."""
+    """Return the current moment."""
     return Moment(
         boot_id=_read_boot_id(),
         boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
@@ -31,10 +31,10 @@ def read_moment() -> Moment:
 
 
 def age_s(then: Moment, now: Moment) -> float:
-    """Return how long ago `then` was, never negative.
+    """Return the seconds since `then`, never negative.
 
-    Within one boot this is exact. After a reboot only the wall clock knows, as right as it was set
-    at both moments; one that was set back gives 0.
+    Within one boot this is exact. After a reboot only the wall clock is usable; the result depends
+    on how well it was set at both moments. A clock that was set back gives 0.
     """
     if then.boot_id and then.boot_id == now.boot_id:
         return max(0.0, now.boottime_s - then.boottime_s)

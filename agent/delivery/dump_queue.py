@@ -1,4 +1,4 @@
-"""Dumps that wait for the tower, encoded: what they weigh is known, and it is bounded."""
+"""Dumps that wait for the tower, as JSON in memory. Their size is known and bounded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from watchtower.wire.dumps import DumpBatch
 
 MAX_WAITING_BATCHES = 64
 MAX_WAITING_BYTES = 32 << 20
-"""Dumps in memory while the tower is away; real ones have 100 kB each, the largest 16 MB."""
+"""Bytes of dumps in memory while the tower is away. Real dumps have 100 kB, the largest 16 MB."""
 
 MAX_HELD_S = 24 * 3600.0
-"""Older dumps are not sent: that hang has been examined without them."""
+"""Older dumps are not sent: that hang was examined without them."""
 
 log = logging.getLogger(__name__)
 
@@ -42,27 +42,27 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingDump:
-    """One batch on its way, and when it was taken."""
+    """One batch that waits for the tower, and when it was dumped."""
 
     id: str
     job: str
     taken: Moment
     body: bytes
-    """The batch as JSON; how long it was held is put in when it is sent."""
+    """The batch as JSON. `held_s` is inserted when it is sent."""
     is_sample: bool = False
-    """Not worth the disk: the next one is asked for in seconds."""
+    """A sample is not stored on disk: the next one comes in seconds."""
     owner: str = ""
-    """Of the job. Owners take turns, and have shares of what may wait."""
+    """Owner of the job. Owners take turns, and share the limits of the queue."""
 
     def message(self, held_s: float) -> bytes:
-        """Return what is posted; ValueError when the body is no JSON object."""
+        """Return the message to send. Raises ValueError if the body is not a JSON object."""
         fields = _FIELDS.decode(self.body)
         fields["held_s"] = msgspec.Raw(msgspec.json.encode(held_s))
         return msgspec.json.encode(fields)
 
 
 def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
-    """Encode a batch, once for the spool and for every try to send it."""
+    """Return the batch as JSON, encoded once for the spool and for every attempt to send it."""
     body = encode_batch(batch)
     return WaitingDump(
         id=batch.id,
@@ -75,9 +75,10 @@ def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
 
 
 def oldest_of_most(dumps: Mapping[str, tuple[str, int]], *, many: bool) -> str:
-    """Return which of these dumps is dropped: the oldest one of the owner that has most of them.
+    """Return the id of the dump to drop: the oldest one of the owner that has most of them.
 
-    They come as id: (owner, bytes), the oldest first. With `many` dumps are counted, else bytes.
+    `dumps` maps id to (owner, bytes), oldest first. With `many` the number of dumps decides, else
+    their bytes.
     """
     sums: Counter[str] = Counter()
     for owner, size in dumps.values():
@@ -87,20 +88,20 @@ def oldest_of_most(dumps: Mapping[str, tuple[str, int]], *, many: bool) -> str:
 
 
 class Keeper(Protocol):
-    """Whoever keeps dumps beyond this process. None of this blocks."""
+    """Stores dumps beyond the life of this process. Its methods never block."""
 
     def ids(self) -> frozenset[str]:
-        """Return which dumps are kept."""
+        """Return the ids of the stored dumps."""
 
     def notice(self, removed: str = "") -> None:
-        """Check the queue soon; a removed dump need not be kept any more."""
+        """Check the queue soon. A removed dump need not be stored any more."""
 
 
 class DumpQueue:
-    """Dumps in memory, sent by turns of owners. Beyond the bounds the owner that has most loses its
+    """Dumps in memory; owners take turns. Over the limits, the owner with most dumps loses its
     oldest.
 
-    Memory is the only way to the tower, so that a disk that hangs delays no dump.
+    Every dump goes through memory to the tower, so a disk that hangs does not delay it.
     """
 
     def __init__(self, count_loss: CountLoss) -> None:
@@ -108,17 +109,17 @@ class DumpQueue:
         self._dumps: OrderedDict[str, WaitingDump] = OrderedDict()
         self._bytes = 0
         self._turns: dict[str, int] = {}
-        """By owner, the number of its last turn, or of the last one before it came."""
+        """By owner: the number of its last turn, or the current number when its first dump came."""
         self._turn = 0
         self._lock = threading.Lock()
         self._keeper: Keeper | None = None
 
     def attach(self, keeper: Keeper) -> None:
-        """Have somebody keep what waits here, before anything does."""
+        """Set the keeper that stores the waiting dumps. Call it before the first dump."""
         self._keeper = keeper
 
     def put(self, dump: WaitingDump) -> None:
-        """Take in a dump; one that is here already is no second one."""
+        """Add a dump. A dump that is here already is ignored."""
         with self._lock:
             if dump.id in self._dumps:
                 return
@@ -126,7 +127,7 @@ class DumpQueue:
             self._bytes += len(dump.body)
             self._turns.setdefault(dump.owner, self._turn)
             while self._is_over():
-                self._let_go(self._oldest_of_most())
+                self._drop(self._oldest_of_most())
         self._notice()
 
     def first(self) -> WaitingDump | None:
@@ -136,19 +137,21 @@ class DumpQueue:
             return min(dumps, key=lambda each: self._turns[each.owner], default=None)
 
     def all(self) -> list[WaitingDump]:
-        """Return what is in memory, the oldest first, postponed ones last."""
+        """Return the dumps in memory, oldest first, postponed ones last."""
         with self._lock:
             return list(self._dumps.values())
 
     def postpone(self, dump_id: str) -> None:
-        """Let the others go first: one that the tower stumbles over must not hold them up."""
+        """Move a dump to the end, so that one that the tower cannot process does not delay the
+        others.
+        """
         with self._lock:
             if (dump := self._dumps.get(dump_id)) is not None:
                 self._dumps.move_to_end(dump_id)
                 self._note_turn(dump.owner)
 
     def remove(self, dump_id: str) -> None:
-        """Let go of a dump: it was delivered, or never will be."""
+        """Remove a dump that was delivered or is lost."""
         with self._lock:
             if (dump := self._dumps.pop(dump_id, None)) is not None:
                 self._bytes -= len(dump.body)
@@ -156,7 +159,7 @@ class DumpQueue:
         self._notice(removed=dump_id)
 
     def count(self) -> int:
-        """Return how many dumps wait, in memory or kept."""
+        """Return how many dumps wait, in memory or on disk."""
         kept = self._keeper.ids() if self._keeper is not None else frozenset()
         with self._lock:
             return len(kept | self._dumps.keys())
@@ -179,9 +182,11 @@ class DumpQueue:
         sizes = {each.id: (each.owner, len(each.body)) for each in self._dumps.values()}
         return self._dumps[oldest_of_most(sizes, many=len(sizes) > MAX_WAITING_BATCHES)]
 
-    def _let_go(self, dump: WaitingDump) -> None:
+    def _drop(self, dump: WaitingDump) -> None:
         del self._dumps[dump.id]
         self._bytes -= len(dump.body)
         if self._keeper is None or dump.id not in self._keeper.ids():
             self._count_loss(Loss.FULL)
-            log.warning("dump %s of job %s is dropped: too many wait", dump.id, dump.job)
+            log.warning(
+                "dump %s of job %s is dropped: too many dumps are waiting", dump.id, dump.job
+            )

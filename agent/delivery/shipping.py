@@ -1,6 +1,6 @@
-"""Delivers reports (only the newest, never again) and dumps (until the tower has them).
+"""Delivers reports (only the newest, once) and dumps (until the tower confirms them).
 
-Threads of their own, so that a tower that hangs never delays the check of a rank.
+Each has a thread of its own, so that a tower that hangs never delays the check of a rank.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
 RETRY_SPREAD_S = 2.0
-"""After a failed report the next one waits up to this long, by chance: 2000 agents come back at
-1000 connections a second, as many as their reports, and detection starts again within 2 s."""
+"""After a failed report the next one waits a random time up to this. So 2000 agents return at 1000
+connections a second, the rate of their reports, and detection starts again within 2 s.
+"""
 
 OLD_DUMP_S = 60.0
 BACKLOG_SPREAD_S = 10.0
-"""After an old dump the next one waits up to this long, by chance: 2000 agents that kept theirs for
-an hour must not take the room of the dumps of a hang of now. A new dump does not wait."""
+"""After an old dump the next one waits a random time up to this. 2000 agents with dumps of an hour
+must not displace the dumps of a current hang. A new dump does not wait.
+"""
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 15.0
-"""Longest pause between two tries to deliver a dump."""
+"""Longest pause between two attempts to deliver a dump."""
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +55,19 @@ REPLIES = msgspec.json.Decoder(ReportReply)
 _RECEIPTS = msgspec.json.Decoder(DumpReceipt)
 
 REPLY_LIMITS = ReplyLimits(
-    # A tower that needs longer is as good as away.
+    # A tower that needs longer counts as away.
     connect_s=5.0,
     reply_s=5.0,
-    # Deadlines for a thousand ranks are 80 kB.
+    # Deadlines for a thousand ranks have 80 kB.
     max_bytes=1 << 20,
 )
 
 JITTER = random.Random()
-"""Our own: other threads may depend on the state of the shared one."""
+"""A random generator of our own: other threads may depend on the state of the shared one."""
 
 
 class ReportSender:
-    """Sends the newest report; one that the tower did not take in time is dropped."""
+    """Sends the newest report. A report that the tower did not accept in time is dropped."""
 
     def __init__(
         self,
@@ -78,22 +80,28 @@ class ReportSender:
         self._failing = False
         self._report: Report | None = None
         self._wake = threading.Condition()
-        self._said = NOT_YET
+        self._trouble = NOT_YET
 
     def start(self) -> None:
-        """Begin sending."""
+        """Start the thread that sends."""
         threading.Thread(target=self._run, name="reports", daemon=True).start()
 
     @property
     def state(self) -> str:
-        """Say in a phrase whether the tower takes reports."""
-        said = self._said
-        if said == NOT_YET:
+        """Return a phrase: whether the tower accepts reports."""
+        trouble = self._trouble
+        if trouble == NOT_YET:
             return "no report sent yet"
-        return f"the tower does not take reports: {said}" if said else "the tower takes reports"
+        return (
+            f"the tower does not accept reports: {trouble}"
+            if trouble
+            else "the tower accepts reports"
+        )
 
     def offer(self, report: Report) -> None:
-        """Hand over a report; one that still waits is replaced, its ages are old."""
+        """Set the report to send. It replaces one that still waits, because the ages in that one
+        are old.
+        """
         with self._wake:
             self._report = report
             self._wake.notify()
@@ -107,11 +115,13 @@ class ReportSender:
             self.send_newest()
 
     def pause_s(self) -> float:
-        """Return how long to wait before the next try: after a failure all agents spread out."""
+        """Return the seconds before the next attempt. After a failure it is random, to spread the
+        agents.
+        """
         return JITTER.uniform(0, RETRY_SPREAD_S) if self._failing else 0.0
 
     def send_newest(self) -> None:
-        """Send the report that waits, once."""
+        """Send the waiting report, once."""
         with self._wake:
             report, self._report = self._report, None
         if report is None:
@@ -121,14 +131,14 @@ class ReportSender:
             reply = self._decode(self._client.post(REPORT_PATH, encode_report(report)))
         except TowerError as error:
             self._on_failure()
-            self._say(error.reason)
+            self._log_change(error.reason)
             return
         except Exception:
             log.exception("report could not be sent")
             self._on_failure()
             return
         self._failing = False
-        self._say("")
+        self._log_change("")
         self._on_reply(reply)
 
     def _decode(self, answer: bytes) -> ReportReply:
@@ -139,25 +149,27 @@ class ReportSender:
         if reply.version != PROTOCOL_VERSION:
             raise TowerError(
                 f"its reply has protocol version {reply.version} and is ignored: "
-                f"this agent speaks {PROTOCOL_VERSION}"
+                f"this agent supports {PROTOCOL_VERSION}"
             )
         return reply
 
-    def _say(self, trouble: str) -> None:
-        """Log when it begins and when it is over: a tower that is away for a night is two lines."""
-        if bool(trouble) == bool(self._said) and self._said != NOT_YET:
+    def _log_change(self, trouble: str) -> None:
+        """Log only when trouble begins and ends: a tower that is away for a night causes two
+        lines.
+        """
+        if bool(trouble) == bool(self._trouble) and self._trouble != NOT_YET:
             return
         if trouble:
-            log.warning("the tower does not take reports: %s", trouble)
+            log.warning("the tower does not accept reports: %s", trouble)
         else:
-            log.info("the tower takes reports")
-        self._said = trouble
+            log.info("the tower accepts reports")
+        self._trouble = trouble
 
 
 def encode_report(report: Report) -> bytes:
-    """Encode a report; one that a tower would refuse for its size goes without its longest ranks.
+    """Return the report as JSON. If it is too long for a tower, the longest ranks are dropped.
 
-    Only names and messages without end make a report that long.
+    Only endless names and messages make a report that long.
     """
     body = msgspec.json.encode(report)
     if len(body) <= MAX_REPORT_BYTES:
@@ -175,7 +187,7 @@ def encode_report(report: Report) -> bytes:
 
 
 class DumpSender:
-    """Sends dumps one by one, each again until the tower says that it has it."""
+    """Sends dumps one by one, each again until the tower confirms it."""
 
     def __init__(
         self,
@@ -190,7 +202,7 @@ class DumpSender:
         self._failures = 0
 
     def start(self) -> None:
-        """Begin sending."""
+        """Start the thread that sends."""
         threading.Thread(target=self._run, name="dumps", daemon=True).start()
 
     def deliver(self, batch: DumpBatch, taken: Moment) -> None:
@@ -199,7 +211,7 @@ class DumpSender:
         self.ring()
 
     def ring(self) -> None:
-        """Check the queue: something is to be sent."""
+        """Wake the thread that sends, because a dump waits."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -208,7 +220,9 @@ class DumpSender:
             self._wake.wait(self.send_first())
 
     def send_first(self) -> float | None:
-        """Try one dump; return how long to wait before the next try, None when nothing waits."""
+        """Try to send one dump; return the seconds to wait before the next attempt, None if none
+        waits.
+        """
         dump = self._queue.first()
         if dump is None:
             return None
@@ -220,7 +234,7 @@ class DumpSender:
         return self._pause_s()
 
     def _send(self, dump: WaitingDump) -> bool:
-        """Return whether the dump is done with: delivered, too old, or refused for good."""
+        """Return whether the dump can be removed: delivered, too old, or refused for good."""
         held_s = age_s(dump.taken, self._read_moment())
         if held_s > MAX_HELD_S:
             log.warning("dump %s of %s is dropped: %.0f h old", dump.id, dump.job, held_s / 3600)
@@ -228,7 +242,7 @@ class DumpSender:
             return True
         try:
             message = dump.message(held_s)
-        except Exception:  # it says something of this dump only
+        except Exception:  # the error concerns this dump only
             log.exception("dump %s of %s cannot be read and is dropped", dump.id, dump.job)
             self._count_loss(Loss.DAMAGED)
             return True
@@ -261,6 +275,8 @@ class DumpSender:
         return False
 
     def _pause_s(self) -> float:
-        """Grow the pause, and spread it: a thousand agents must not come back at one moment."""
+        """Return the next pause: it grows with each failure, and is random, to spread the
+        agents.
+        """
         longest = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
         return JITTER.uniform(longest / 2, longest)

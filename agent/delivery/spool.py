@@ -1,8 +1,8 @@
 """The spool: dumps on disk until the tower has them, one file each.
 
-A file is whole or it is not there: it is written under another name, synced, renamed, and the
-folder synced. Only one agent uses a folder. What the folder holds besides is never trusted: damaged
-files are removed, and files of others are left alone.
+A file is either complete or absent: it is written under another name, synced, renamed, and the
+folder synced. Only one agent uses a folder. The content of the folder is not trusted: damaged files
+are removed, and other files are ignored.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from agent.delivery.dump_queue import MAX_HELD_S, CountLoss, Loss, WaitingDump, 
 
 MAX_SPOOL_BATCHES = 256
 MAX_SPOOL_BYTES = 64 << 20
-"""Dumps on disk: an hour without the tower takes about 24 for each job that hangs."""
+"""Bytes of dumps on disk. In an hour without the tower, each job that hangs causes about 24
+dumps.
+"""
 
 MAX_SPOOL_ENTRIES = 4096
-"""Names checked in the spool's folder; there are more only when it is not ours alone."""
+"""Names checked in the spool's folder. There are more only if other programs use it too."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ FOLDER = "dumps"
 LOCK = "lock"
 FORMAT = 1
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{32})\.json")
-"""Milliseconds on the wall clock when the dump was taken, for the order, and its id."""
+"""Wall-clock milliseconds of the dump, for the order, and its id."""
 _HALF = re.compile(r"(\d{15})-([0-9a-f]{32})\.part")
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,7 +48,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Head(msgspec.Struct):
-    """First line of a file; the batch is the second."""
+    """First line of a file. The second line is the batch."""
 
     format: int
     id: str
@@ -67,15 +69,16 @@ _OF_THIS_FILE = (
     errno.EISDIR,
     errno.ENXIO,
 )
-"""Errors that say for good that a file is not what was written."""
+"""Errors that show for good that the file is damaged."""
 
 _FOR_NOW = (errno.EACCES, errno.EPERM, errno.EIO)
-"""Errors that may be the disk's, and then of every file: a path that fails over says EIO for a
-minute. The file stays and is tried again until it is too old to be sent."""
+"""Errors that may concern the disk, and then every file: during a failover a path returns EIO for a
+minute. The file stays, and is tried again until it is too old to be sent.
+"""
 
 
 class _Damaged(Exception):
-    """A file that is not what was written."""
+    """The content of the file is not what was written."""
 
 
 class Spool:
@@ -84,19 +87,19 @@ class Spool:
     def __init__(
         self, directory: str, count_loss: CountLoss, is_queued: Callable[[str], bool]
     ) -> None:
-        """`is_queued` says of an id that this dump is not lost with its file."""
+        """`is_queued` returns whether the dump with this id is also in memory."""
         self.path = os.path.join(directory, FOLDER)
         self._count_loss, self._is_queued = count_loss, is_queued
         self._lock = -1
         self._files: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._bytes = 0
         self._owners: dict[str, str] = {}
-        """Of the files of this run; those of earlier ones share a place of their own."""
+        """Owners of the files of this run. Files of earlier runs share one unnamed owner."""
         self._unreadable: set[str] = set()
-        """Files that could not be read, and of which that was said."""
+        """Files that could not be read and were already logged."""
 
     def open(self) -> None:
-        """Make the folder ours and read what it holds; nothing when it is open already."""
+        """Lock the folder and read what is in it. Does nothing if it is open."""
         if self._lock >= 0:
             return
         os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -114,17 +117,17 @@ class Spool:
         self._lock = lock
 
     def close(self) -> None:
-        """Let go of the folder; whatever is in it stays."""
+        """Unlock the folder. Its files stay."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def ids(self) -> frozenset[str]:
-        """Return which dumps are here."""
+        """Return the ids of the stored dumps."""
         return frozenset(self._files)
 
     def put(self, dump: WaitingDump) -> None:
-        """Write a dump; from here on it outlives the agent and the node's power."""
+        """Write a dump. After this it survives the end of the agent and a loss of power."""
         head = _Head(
             format=FORMAT,
             id=dump.id,
@@ -153,7 +156,7 @@ class Spool:
         self._bytes += len(content)
 
     def first(self) -> WaitingDump | None:
-        """Read the oldest dump that can be read; damaged ones are removed, and it is said."""
+        """Return the oldest readable dump. Damaged ones are logged and removed."""
         for dump_id, (name, _) in sorted(self._files.items(), key=lambda item: item[1]):
             try:
                 dump = _read(os.path.join(self.path, name), dump_id)
@@ -172,7 +175,7 @@ class Spool:
         return None
 
     def _leave(self, dump_id: str, error: OSError) -> None:
-        """Try this one again later, and say so once."""
+        """Try this file again later, and log it once."""
         name, _ = self._files[dump_id]
         if time.time() - int(name.partition("-")[0]) / 1000 > MAX_HELD_S:
             self._give_up(
@@ -188,7 +191,7 @@ class Spool:
         self.remove(dump_id)
 
     def remove(self, dump_id: str) -> None:
-        """Let go of a dump; one that is not here is no error."""
+        """Remove a dump. An unknown id is ignored."""
         if dump_id not in self._files:
             return
         self._unreadable.discard(dump_id)
@@ -201,12 +204,14 @@ class Spool:
     def _check_folder(self) -> None:
         found = os.lstat(self.path)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(0, "it is no folder of this user")
+            raise OSError(0, "it is not a folder of this user")
         if found.st_mode & 0o077:
             os.chmod(self.path, 0o700)
 
     def _scan(self) -> None:
-        """Find what was left: whole files are ours to send, half-written ones are removed."""
+        """Find the files of an earlier run: complete ones will be sent, incomplete ones are
+        removed.
+        """
         self._files, self._bytes, self._owners = OrderedDict(), 0, {}
         halves = foreign = 0
         with os.scandir(self.path) as entries:
@@ -224,13 +229,13 @@ class Spool:
         if halves:
             log.warning("%d half-written dumps in %s are removed", halves, self.path)
         if foreign:
-            log.warning("%d files in %s are not the agent's: left alone", foreign, self.path)
+            log.warning("%d files in %s are not the agent's: ignored", foreign, self.path)
         if self._files:
             log.info("%d dumps in %s wait for the tower", len(self._files), self.path)
         self._make_room(0)
 
     def _make_room(self, size: int) -> None:
-        """Remove the oldest of the owner that has most, until a file of this size fits."""
+        """Remove the oldest dump of the owner that has most, until a file of this size fits."""
         full = MAX_SPOOL_BATCHES if not size else MAX_SPOOL_BATCHES - 1
         while self._files and (len(self._files) > full or self._bytes + size > MAX_SPOOL_BYTES):
             by_age = sorted(self._files.items(), key=lambda item: item[1])
@@ -266,7 +271,7 @@ def _read(path: str, dump_id: str) -> WaitingDump:
     descriptor = os.open(path, _OLD)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _Damaged("it is no file")
+            raise _Damaged("it is not a regular file")
         content = file.read(MAX_SPOOL_BYTES + 1)
     line, _, body = content.partition(b"\n")
     head = _HEADS.decode(line)

@@ -1,4 +1,4 @@
-"""Keeps on disk what waits in memory, in a thread of its own: only that thread meets the disk."""
+"""Stores waiting dumps on disk, in a thread of its own. Only that thread uses the disk."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from agent.delivery.spool import Spool
 from watchtower.wire.bounds import MAX_TEXT
 
 SPOOL_RETRY_S = 30.0
-"""When a folder that could not be used is tried again."""
+"""Seconds until a folder that could not be used is tried again."""
 
 SPOOL_IS_SLOW_S = 10.0
-"""A write that takes this long is said: the disk hangs, and dumps are in memory only."""
+"""A write that takes this long is reported: the disk hangs, and dumps are in memory only."""
 
 log = logging.getLogger(__name__)
 
 MAX_REMOVED = 4096
-"""Ids to unlink while the disk hangs; a forgotten one is sent twice, which the tower ignores."""
+"""Ids to unlink while the disk hangs. A dropped id is sent twice, which the tower ignores."""
 
 FLUSH_POLL_S = 0.01
 
 
 class SpoolKeeper:
-    """Writes what came, unlinks what went, and hands back what an earlier run left."""
+    """Writes new dumps, unlinks removed ones, and queues the dumps that an earlier run left."""
 
     def __init__(self, directory: str, queue: DumpQueue, count_loss: CountLoss) -> None:
         self._queue = queue
@@ -43,13 +43,13 @@ class SpoolKeeper:
         queue.attach(self)
 
     def start(self, ring: Callable[[], None]) -> None:
-        """Begin; `ring` is called when a dump from the disk is there to be sent."""
+        """Start the thread. `ring` is called when a dump from the disk is ready to be sent."""
         self._ring = ring
         self._wake.set()
         threading.Thread(target=self._run, name="spool", daemon=True).start()
 
     def ids(self) -> frozenset[str]:
-        """Return which dumps are on disk."""
+        """Return the ids of the dumps on disk."""
         return self._ids
 
     def notice(self, removed: str = "") -> None:
@@ -59,18 +59,18 @@ class SpoolKeeper:
         self._wake.set()
 
     def trouble(self) -> str:
-        """Return why dumps are in memory only; empty when they are not."""
+        """Return why dumps are in memory only; empty if they are on disk."""
         since = self._busy_since
         if since is not None and (busy_s := time.monotonic() - since) > SPOOL_IS_SLOW_S:
-            said = self._explain(f"the disk has not answered for {busy_s // 60 * 60 or 10:.0f} s")
+            text = self._explain(f"the disk has not answered for {busy_s // 60 * 60 or 10:.0f} s")
             if not self._is_slow:
-                log.warning("%s", said)
+                log.warning("%s", text)
             self._is_slow = True
-            return said
+            return text
         return self._trouble
 
     def flush(self, wait_s: float) -> None:
-        """Wait until all that waits is on disk, at most this long."""
+        """Wait until all waiting dumps are on disk, at most this long."""
         self._wake.set()
         until = time.monotonic() + wait_s
         while time.monotonic() < until and (self._wake.is_set() or self._busy_since is not None):
@@ -83,7 +83,7 @@ class SpoolKeeper:
             self._wake.clear()
             try:
                 self._bring_up_to_date()
-                self._say("")
+                self._log_change("")
             except OSError as error:
                 self._give_up(error.strerror or str(error))
             except Exception as error:
@@ -94,11 +94,11 @@ class SpoolKeeper:
 
     def _bring_up_to_date(self) -> None:
         self._spool.open()
-        self._unlink_removed()  # first: on a full disk that makes the room for what waits
+        self._unlink_removed()  # first: on a full disk this frees the space for waiting dumps
         waiting = [dump for dump in self._queue.all() if not dump.is_sample]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
-            # Once only: one that had to go because the spool is full must not push out another.
+            # Only once: a dump that was dropped from a full spool must not push out another one.
             if dump.id not in self._written and dump.id not in self._spool.ids():
                 self._spool.put(dump)
             self._written.add(dump.id)
@@ -114,16 +114,16 @@ class SpoolKeeper:
             try:
                 self._spool.remove(dump_id)
             except OSError:
-                # Not forgotten before it is gone: it would be sent again and again.
+                # Keep the id until the file is gone. Otherwise it would be sent again and again.
                 self._removed.appendleft(dump_id)
                 raise
         self._ids = self._spool.ids()
 
     def _give_up(self, why: str) -> None:
-        """Begin anew next time: the folder may be another one then."""
+        """Start again next time: the folder may be another one then."""
         self._spool.close()
         self._written.clear()
-        self._say(self._explain(why))
+        self._log_change(self._explain(why))
 
     def _is_queued(self, dump_id: str) -> bool:
         return any(dump.id == dump_id for dump in self._queue.all())
@@ -132,9 +132,9 @@ class SpoolKeeper:
         text = f"dumps wait in memory only, and are lost when the agent ends: {self._spool.path}: "
         return (text + why)[:MAX_TEXT]
 
-    def _say(self, trouble: str) -> None:
+    def _log_change(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
             log.warning("%s", trouble)
         elif self._trouble and not trouble:
-            log.info("dumps are kept in %s again", self._spool.path)
+            log.info("dumps are stored in %s again", self._spool.path)
         self._trouble = trouble

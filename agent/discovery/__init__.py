@@ -1,1 +1,1 @@
-"""Which processes of this node are ranks, of which job, and where their pages are."""
+"""Discovery: finds the ranks of this node, the job of each rank, and the page of each rank."""

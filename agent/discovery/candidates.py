@@ -1,4 +1,4 @@
-"""A process that may be a rank: what its environment, command line and page say of it."""
+"""A process that may be a rank, with its environment, its command line and its page."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 
 FIRST_DESCRIPTORS = 64
 DEEPER_EACH_CHECK = 4
-"""The first check of a process is short, because most pages are found in it and most processes have
-none; each later check goes four times as far."""
+"""Descriptors read in the first check of a process; each later check reads four times as many. Most
+pages are found in the first check, and most processes have no page.
+"""
 
 MAX_ARGUMENTS = 10
-"""Words of a command line that are kept: whether it is a launcher stands in the first."""
+"""Words of a command line that are stored. The first words show whether it is a launcher."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One process under consideration. Of its environment only the words that matter are kept."""
+    """One process that may be a rank. Only the relevant variables of its environment are stored."""
 
     process: Process
     first_seen: float
@@ -44,31 +45,33 @@ class Candidate:
     matches: bool = False
     claim: RankClaim | None = None
     owner: str = ""
-    """Whose it is, once that was read."""
+    """The owner of the process; empty until it is read."""
     launches: bool = False
-    """Its command line is that of a launcher."""
+    """True if the command line is that of a launcher."""
     launched: bool = False
-    """A launcher started it, or what started another rank of its job; remembered when that ends."""
+    """True if a launcher started it, or if its parent also started another rank of the job. The
+    value stays after the launcher has ended.
+    """
     words: dict[str, str] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
     page: PageFile | None = None
     view: PageView | None = None
-    """The page's identity as it was read last; its other fields are old."""
+    """The page as it was last read. Only its identity (rank, world size, job) is current."""
     _fingerprint: int = 0
 
     def read_environment(self, args_reader: ProcArgsReader, match: Mapping[str, str]) -> bool:
-        """Read what the process was started with; True when that changed, by an exec."""
+        """Read the environment and command line; return True if they changed (after an exec)."""
         started = args_reader.read(self.process.pid)
         if started is None:
-            return False  # it does not answer: it is what it was, and asked again at the next check
+            return False  # no answer: keep the old values until the next check
         raw, command = started.environ, started.command
         if self._fingerprint and not (raw and command):
-            return False  # it is ending and has let go of its memory: it was what it was
+            return False  # the process is ending and its memory is released: keep the old values
         fingerprint = hash((raw, command))
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
-        self.owner = ""  # it may have changed its user before the exec
+        self.owner = ""  # the process may have changed its user before the exec
         environment = parse_environ(raw)
         self.matches = all(environment.get(name) == value for name, value in match.items())
         self.claim = claim_rank(environment) if self.matches else None
@@ -85,23 +88,26 @@ class Candidate:
     def search_page(self, proc: Proc) -> int:
         """Search the descriptors for the process's own page; return how many links were read.
 
-        A page found before is kept while it is open: a program that executes itself anew loses it
-        and makes another.
+        A page found before is valid while the process has it open. A program that calls exec loses
+        its page and makes another.
         """
         if self.page is not None and self.page.is_open_in(proc, self.process.pid):
             return 1
         limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_CHECK**self.checks, MAX_DESCRIPTORS_PER_PROCESS)
         search = find_page(proc, self.process.pid, self.process.start_time, limit)
-        # A process that is ending has no descriptors any more: its last page stays.
+        # A process that is ending has no descriptors: keep its last page.
         self.page = search.page or self.page
         return search.links_read
 
     def close_page(self) -> None:
-        """Let go of the page of one that is not watched; what it said of itself stays known."""
+        """Close the page of a process that is not watched. The identity in `view` is kept."""
         self.page = None
 
     def read_identity(self) -> bool:
-        """Read the page again: a program may name its rank and job long after it made the page."""
+        """Read the page again and return True if its identity changed.
+
+        A program may set its rank and job long after it made the page.
+        """
         try:
             view = self.page.read() if self.page is not None else None
         except PageError:
@@ -111,7 +117,7 @@ class Candidate:
         return changed
 
     def merged_claim(self) -> RankClaim | None:
-        """Return what page and environment say together; the page wins."""
+        """Return the rank from page and environment together. The page has priority."""
         claim, view = self.claim, self.view
         if view is None or not 0 <= view.rank <= MAX_RANK:
             return claim
@@ -125,18 +131,18 @@ class Candidate:
         )
 
     def is_claimant(self) -> bool:
-        """Say whether environment or page name a rank."""
+        """Return whether the environment or the page contains a rank."""
         return self.claim is not None or self.view is not None
 
     def is_left_over(self) -> bool:
-        """Say whether this is a worker whose rank is dead: it does not become one itself."""
+        """Return whether this is a worker of a dead rank. Such a worker does not become a rank."""
         dead_rank_above = any(
             ancestor.was_rank and not ancestor.alive for ancestor in self.process.lineage()
         )
         return dead_rank_above and self.view is None
 
     def as_claimant(self, claim: RankClaim) -> Claimant:
-        """Return what deciding between candidates needs."""
+        """Return the values from which `choose_ranks` decides."""
         return Claimant(
             pid=self.process.pid,
             rank=claim.rank,

@@ -1,4 +1,4 @@
-"""When each candidate is checked again, within a budget of descriptors. Decided by value."""
+"""When each candidate is checked again, within a budget of descriptors. Pure: no /proc here."""
 
 from __future__ import annotations
 
@@ -10,30 +10,37 @@ from agent.discovery.candidates import Candidate
 from watchtower.token_bucket import TokenBucket
 
 CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""When a process that may become a rank is checked again; the last one repeats."""
+"""Seconds between checks of a process that may become a rank. The last value repeats."""
 
 DESCRIPTORS_PER_S = 200
-"""Links read per second in the search for pages: at 5 us each a tenth of a percent of a core."""
+"""Links read per second in the search for pages. At 5 us each this is 0.1 % of a core."""
 
 DESCRIPTORS_PER_CANDIDATE_S = 0.25
-"""On a node with ten thousand processes more are read: each has its turn within half a minute."""
+"""Links per second and candidate. On a node with ten thousand processes the budget grows with their
+number, so that each process is checked within half a minute.
+"""
 
 DESCRIPTOR_BURST = 4000
-"""Links read at once after a quiet time: eight trainers that start together are found at once."""
+"""Links read at once after a quiet time, so that eight trainers that start together are found at
+once.
+"""
 
 HELPER_WAIT_S = 8.0
-"""What a rank forks is checked later: it has hundreds of inherited descriptors and no page."""
+"""Delay of the first check of a process that a rank forked. Such a process has hundreds of
+inherited descriptors and no page of its own.
+"""
 
 RANK_WAIT_SHARE = 0.25
-"""A rank without a page is checked after another quarter of its age: importing torch may take
-10 s or 60 s, and its page is found that much later at most."""
+"""A rank without a page is checked again after another quarter of its age. Importing torch may take
+10 s or 60 s; its page is found with at most that delay.
+"""
 
 
 _Due = tuple[float, int, Candidate]
 
 
 class CheckSchedule:
-    """A queue of candidates by time, and a budget of descriptors that grows again slowly."""
+    """A queue of candidates ordered by time, and a token bucket of descriptors."""
 
     def __init__(self) -> None:
         self._queue: list[_Due] = []
@@ -41,7 +48,7 @@ class CheckSchedule:
         self._descriptors = TokenBucket(DESCRIPTOR_BURST, DESCRIPTORS_PER_S)
 
     def add(self, candidate: Candidate, now: float, *, helper: bool) -> None:
-        """Take in a new candidate; a helper has a rank with a page above it."""
+        """Add a new candidate. `helper`: a rank with a page is among its ancestors."""
         self._push(candidate, now + (HELPER_WAIT_S if helper else 0.0))
 
     def run(
@@ -51,9 +58,9 @@ class CheckSchedule:
         check: Callable[[Candidate], int],
         is_rank: Callable[[Candidate], bool],
     ) -> None:
-        """Check what is due, ranks first, while there are descriptors left to spend.
+        """Check the candidates that are due, ranks first, until the budget is used up.
 
-        `check` returns the links it read, or -1 when the candidate is gone.
+        `check` returns how many links it read, or -1 if the candidate has ended.
         """
         each_s = DESCRIPTORS_PER_CANDIDATE_S * len(self._queue)
         self._descriptors.per_s = max(DESCRIPTORS_PER_S, each_s)
@@ -78,22 +85,22 @@ class CheckSchedule:
 
 
 def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]:
-    """Order what is due: in turn from the ranks, from those that may be one, and from the rest.
+    """Return the due candidates in turn: ranks, processes that may be ranks, all others.
 
-    Among ranks the cheap ones go first: a rank with thousands of descriptors costs the others
-    nothing. No process waits for ever for another owner's many processes.
+    Among ranks, those with few descriptors come first: a rank with thousands of descriptors does
+    not delay the others. Many processes of one owner cannot delay another owner's process forever.
     """
     ranks = sorted((each for each in due if is_rank(each[2])), key=lambda e: (e[2].cost, e[:2]))
     rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
     claiming = [each for each in rest if each[2].claim is not None]
     others = [each for each in rest if each[2].claim is None]
-    # Of each kind one after the other, two of the ranks.
+    # One of each kind in turn, but two ranks.
     turns = zip_longest(ranks[::2], ranks[1::2], claiming, others)
     return [each for turn in turns for each in turn if each is not None]
 
 
 def wait_after(candidate: Candidate, now: float, *, is_rank: bool) -> float:
-    """Return how long to wait for the next check."""
+    """Return the seconds to wait before the next check."""
     wait_s = CHECK_AGAIN_S[min(max(candidate.checks, 1), len(CHECK_AGAIN_S)) - 1]
     if is_rank:
         wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * (now - candidate.first_seen))

@@ -1,4 +1,6 @@
-"""Finds the ranks of this node: new processes each tick, checked again less and less often."""
+"""Finds the ranks of this node: checks new processes each tick, and old ones less and less
+often.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,13 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import JobLabels
 
 CONSIDER_FOR_S = 0.25
-"""Time per tick for processes never seen before: a whole node is considered in one tick, and ten
-thousand that start at once in some, without holding up the reports."""
+"""Seconds per tick for new processes. All processes of a usual node fit into one tick. Ten thousand
+that start at once need several ticks, so that reports are not delayed.
+"""
 
 
 class Discovery:
-    """Keeps the candidates and says each tick which processes are ranks now."""
+    """Holds the candidates and returns at each tick which processes are ranks."""
 
     def __init__(
         self,
@@ -38,12 +41,12 @@ class Discovery:
         own_pid: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`host` tells this machine from others; `own_pid` and what it starts are no ranks."""
+        """`host` is the name of this machine. `own_pid` and its children are never ranks."""
         self._clock = clock
         self._proc, self._table = proc, table
         self._match, self._host, self._own_pid = dict(match), host, own_pid
         self._unseen: dict[int, Process] = {}
-        """Processes not considered yet, in the order in which they came."""
+        """Processes not considered yet, oldest first."""
         self._candidates: dict[int, Candidate] = {}
         self._schedule = CheckSchedule()
         self._changed = False
@@ -77,13 +80,15 @@ class Discovery:
         return self._ranks
 
     def _consider_unseen(self, now: float) -> None:
-        """Consider new processes, oldest first, as many as there is time for."""
+        """Consider new processes, oldest first, until the time of this tick is used up."""
         until = self._clock() + CONSIDER_FOR_S
         while self._unseen and self._clock() < until:
             self._consider(self._unseen.pop(next(iter(self._unseen))), now)
 
     def _mark(self) -> None:
-        """Remember who was a rank, and hold no page of a process that is not watched."""
+        """Record which processes were ranks, and close the pages of processes that are not
+        watched.
+        """
         for rank in self._ranks:
             rank.process.was_rank = True
         if self.left_out.count:
@@ -104,7 +109,7 @@ class Discovery:
         self._schedule.add(candidate, now, helper=helper)
 
     def _check(self, candidate: Candidate) -> int:
-        """Check one candidate and return the links read; -1 when it is gone."""
+        """Check one candidate. Return how many links were read, or -1 if it has ended."""
         if self._candidates.get(candidate.process.pid) is not candidate:
             return -1
         if candidate.checks:
@@ -129,7 +134,7 @@ class Discovery:
         for pid in list(claims):
             candidate = self._candidates[pid]
             candidate.owner = candidate.owner or self.owners.find(pid)
-            if not candidate.owner:  # it is gone
+            if not candidate.owner:  # the process has ended
                 del claims[pid]
         chosen = choose_ranks(
             [self._candidates[pid].as_claimant(claim) for pid, claim in claims.items()]
@@ -161,7 +166,9 @@ class Discovery:
         return found
 
     def job_labels(self) -> tuple[JobLabels, ...]:
-        """Return the labels of the jobs on this node, of each job those of its lowest rank here."""
+        """Return the labels of the jobs on this node. They come from each job's lowest rank
+        here.
+        """
         return tuple(each for each in self._labels.values() if each.known())
 
     def _label_jobs(self, ranks: Iterable[FoundRank]) -> dict[JobKey, JobLabels]:
@@ -185,7 +192,9 @@ class Discovery:
         return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner)
 
     def _launcher_of(self, candidate: Candidate) -> Process:
-        """Return the process that started this rank and its siblings: above its own wrappers."""
+        """Return the process that started this rank and its siblings. The rank's own wrappers are
+        skipped.
+        """
         last = candidate.process
         for ancestor in candidate.process.lineage():
             last, above = ancestor, self._candidates.get(ancestor.pid)

@@ -1,4 +1,4 @@
-"""What discovery says of a process that is a rank."""
+"""The result of discovery for a process that is a rank."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from agent.discovery.process_table import Process
 
 
 class JobKey(NamedTuple):
-    """What tells one job on a node from another: two owners' jobs of one name are two jobs."""
+    """Identifies a job on a node. Jobs of two owners with the same name are two jobs."""
 
     name: str
     owner: str = ""
-    """Empty only in what comes from a tower that knows no owners."""
+    """Empty only in messages of a tower that does not support owners."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.owner})" if self.owner else self.name
 
     def is_meant_by(self, name: str, owner: str) -> bool:
-        """Return whether a tower's message about this name and owner is about this job."""
+        """Return whether a tower's message with this name and owner refers to this job."""
         return self.name == name and owner in ("", self.owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRank:
-    """A process that is a rank, and whose."""
+    """A process that is a rank, with its job and page."""
 
     process: Process
     job: JobKey
     claim: RankClaim
     page: PageFile | None
     has_page: bool = False
-    """Also while it is not open here."""
+    """Stays True while the page is not open in the agent."""
     launched: bool = False
-    """A launcher started it, or the process that started another rank of this job here."""
+    """True if a launcher started it, or if its parent started another rank of this job on this
+    node.
+    """
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,4 @@
-"""What an environment and a command line say: which rank, of which job, or only a launcher."""
+"""Finds rank, job and launcher in an environment and a command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankClaim:
-    """The rank a process says it is, by its environment or its page."""
+    """The rank of a process according to its environment or its page."""
 
     rank: int
     local_rank: int | None = None
@@ -32,7 +32,7 @@ class RankClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRule:
-    """Variables that name a job."""
+    """Variables that together name a job."""
 
     parts: tuple[str, ...]
     prefix: str = ""
@@ -42,21 +42,21 @@ class JobRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`data/launchers.toml`."""
+    """The content of `data/launchers.toml`."""
 
     programs: frozenset[str]
     modules: frozenset[str]
     wrappers: frozenset[str]
     job: tuple[JobRule, ...]
     scheduler: Mapping[str, str]
-    """Variable with the id of a job, by scheduler."""
+    """The variable with the id of a job, by scheduler."""
     labels: Mapping[str, Sequence[str]]
-    """Variables with a label of a job, by label."""
+    """The variables with a label of a job, by label."""
 
 
 @cache
 def load_facts() -> Facts:
-    """Read the table of launchers, once."""
+    """Read the table of launchers. The result is cached."""
     table = tomllib.loads(resources.files("agent.data").joinpath("launchers.toml").read_text())
     return Facts(
         programs=frozenset(table["programs"]),
@@ -89,7 +89,7 @@ def naming_variables() -> tuple[str, ...]:
 
 
 def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
-    """Return the rank an environment names, None when it names none that could be one."""
+    """Return the rank that an environment names. None if there is none or it is out of range."""
     words = read_identity(environment)
     if not 0 <= words["rank"] <= MAX_RANK:
         return None
@@ -102,15 +102,15 @@ def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
 
 
 def known(word: int) -> int | None:
-    """Return the number, None when it is the word for unknown or cannot be true."""
+    """Return the number. None if it is UNKNOWN or out of range."""
     return word if UNKNOWN < word <= MAX_WORLD_SIZE else None
 
 
 def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int) -> str:
-    """Return the job's name: the same on every node of the job, another one for another job.
+    """Return the job's name: the same on every node of the job, and different for another job.
 
-    An address that only this machine can reach is used by every single-node job of a cluster, so
-    there the machine's name and the start of the launcher tell them apart.
+    Every single-node job of a cluster may use a loopback address. For these, the machine's name and
+    the launcher's start time are part of the job's name.
     """
     for rule in load_facts().job:
         if name := _apply(rule, environment):
@@ -124,7 +124,7 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
 
 
 def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels:
-    """Return what an environment says of its job: cleaned and bounded text for people."""
+    """Return the labels of a job from an environment, as cleaned and bounded text."""
     facts = load_facts()
     ids = ((name, environment.get(word, "").strip()) for name, word in facts.scheduler.items())
     scheduler, ident = next(((name, ident) for name, ident in ids if ident), ("", ""))
@@ -144,12 +144,12 @@ def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address means a different machine on every machine."""
+    """Return whether an address refers to the machine that uses it."""
     return address.lower() in LOOPBACK or address.startswith("127.")
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """Say whether a command line starts ranks and is none itself."""
+    """Return whether a command line is that of a launcher, which starts ranks."""
     facts = load_facts()
     words = [os.path.basename(word) for word in command[:2]]
     if any(word in facts.programs for word in words[: 2 if is_python(command) else 1]):
@@ -161,12 +161,12 @@ def is_launcher(command: Sequence[str]) -> bool:
 
 
 def is_wrapper(command: Sequence[str]) -> bool:
-    """Say whether a command line only wraps another program (a shell, a container runtime)."""
+    """Return whether a command line only wraps another program (a shell, a container runtime)."""
     return bool(command) and os.path.basename(command[0]).lstrip("-") in load_facts().wrappers
 
 
 def is_python(command: Sequence[str]) -> bool:
-    """Say whether a command line runs Python."""
+    """Return whether a command line runs Python."""
     return bool(command) and programs.is_python(os.path.basename(command[0]))
 
 

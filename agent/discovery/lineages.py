@@ -1,4 +1,4 @@
-"""Of all processes that carry a rank, which ones are the ranks? Decided by value, no /proc here."""
+"""Decides which of the processes that carry a rank are the ranks. Pure: no /proc here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Claimant:
     pid: int
     rank: int
     ancestors: tuple[int, ...]
-    """Claimants above it, nearest first, living or dead."""
+    """Pids of its ancestors, nearest first, living or dead."""
     has_page: bool = False
     is_launcher: bool = False
     is_wrapper: bool = False
@@ -23,10 +23,10 @@ class Claimant:
 
 
 def choose_ranks(claimants: Iterable[Claimant]) -> set[int]:
-    """Return the pids that are ranks: a page wins, else the topmost process with that rank.
+    """Return the pids that are ranks: those with a page, else the topmost process with that rank.
 
-    What a rank starts or forks (DataLoader workers, compile helpers, trackers) inherits its
-    environment and is no rank. A launcher is none either, nor is a shell around the program.
+    Child processes of a rank (DataLoader workers, compile helpers, trackers) inherit its
+    environment. They are not ranks. Launchers and shells around the program are not ranks either.
     """
     known = {claimant.pid: claimant for claimant in claimants}
     families: dict[int, list[Claimant]] = defaultdict(list)
@@ -40,7 +40,7 @@ def choose_ranks(claimants: Iterable[Claimant]) -> set[int]:
 
 
 def _head_of(claimant: Claimant, known: dict[int, Claimant]) -> int:
-    """Return the topmost ancestor with the same rank: all of its kin share it."""
+    """Return the pid of the topmost ancestor with the same rank. It identifies the family."""
     head = claimant.pid
     for pid in claimant.ancestors:
         if pid in known and known[pid].rank == claimant.rank:
@@ -49,7 +49,7 @@ def _head_of(claimant: Claimant, known: dict[int, Claimant]) -> int:
 
 
 def _find_launchers(known: dict[int, Claimant]) -> set[int]:
-    """Find those named so, and those without a page below which other ranks run."""
+    """Return the pids of launchers: known by name, or without a page and above other ranks."""
     launchers = {claimant.pid for claimant in known.values() if claimant.is_launcher}
     for claimant in known.values():
         for pid in claimant.ancestors:
@@ -85,5 +85,8 @@ def _topmost(candidates: list[Claimant], among: list[Claimant]) -> list[Claimant
 
 
 def _belongs_to_paged(claimant: Claimant, known: dict[int, Claimant]) -> bool:
-    """Say whether a process with a page is above: its helpers carry ranks of their own worlds."""
+    """Return whether a process with a page is an ancestor.
+
+    Helpers of such a process may carry ranks of process groups of their own.
+    """
     return any(pid in known and known[pid].has_page for pid in claimant.ancestors)

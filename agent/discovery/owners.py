@@ -1,10 +1,10 @@
-"""Whose a process is: the key of every share, and what keeps two users' jobs of one name apart.
+"""Finds the owner of a process. Owners have shares, and separate jobs with the same name.
 
-The kernel's answer comes first. The owner of a pod's process is the pod's namespace, if the process
-is in a cgroup that only root can have made and kubelet's folder of logs names the namespace. Every
-other process belongs to its user. Inside user namespaces that is the user who made the outermost
-one: a container's own uids (of a rootless container, or of a pod with `hostUsers: false`) differ
-from node to node, and their number would be a share for each.
+The owner of a pod's process is the pod's namespace. Two facts must hold for this: only root can
+have made its cgroup, and kubelet's folder of logs names the namespace. The owner of every other
+process is its user. In user namespaces this is the user who made the outermost one. A container's
+own uids (rootless container, or pod with `hostUsers: false`) differ from node to node, and each of
+them would get a share.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from itertools import islice
 from agent.procfs import Proc, parse_fields
 
 MAX_POD_FOLDERS = 4096
-"""Folders checked in /var/log/pods; a node runs 110 pods by default, and old ones stay."""
+"""Folders checked in /var/log/pods. A node runs 110 pods by default, and old folders remain."""
 
 MAX_KNOWN_PODS = 4096
 
 POD_WAIT_S = 1.0
-"""That folder is not read again sooner, however many pods are not in it."""
+"""Seconds between two reads of that folder, however many pods are not in it."""
 
 CGROUP_MOUNT = "sys/fs/cgroup"
 POD_LOGS = ("var/log", "pods")
 
 PODS = ("kubepods", "kubepods.slice")
-"""What kubelet calls the folder of all pods, directly below the root of the hierarchy."""
+"""Kubelet's names for the folder of all pods, directly below the root of the hierarchy."""
 
 MAX_POD_DEPTH = 4
-"""Folders down to that of a pod: kubepods, its quality of service, the pod."""
+"""Depth of a pod's folder: kubepods, its quality of service, the pod."""
 
 NS_GET_PARENT, NS_GET_OWNER_UID = 0xB702, 0xB704
 MAX_NESTED = 33
-"""User namespaces inside one another; the kernel allows 32 below the first one."""
+"""Nested user namespaces. The kernel allows 32 below the first one."""
 
 UNKNOWN_POD = (
-    "the namespace of a pod cannot be read, so that its owner is a user id: the agent needs the "
+    "cannot read the namespace of a pod, so its owner is a user id: the agent needs the "
     "host's cgroup namespace with /sys/fs/cgroup, and /var/log/pods"
 )
 
@@ -50,27 +50,28 @@ _POD = re.compile(
     r"(?:kubepods-(?:[a-z]{1,16}-)?)?pod"
     r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
 )
-"""A folder of one pod, by both drivers. A pod from a file on the node has 32 digits for a UID."""
+"""The folder of one pod, by both drivers. A static pod (from a file) has a UID of 32 digits."""
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Owners:
-    """Finds whose a process is. It remembers the pods' namespaces that it has read."""
+    """Finds the owner of a process. It stores the namespaces of the pods that it has read."""
 
     def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._clock = proc, clock
         self._root = os.path.dirname(proc.path)
         self._namespaces: dict[str, str] = {}
-        """By the UID of the pod."""
+        """Namespace by UID of the pod."""
         self._read_at = float("-inf")
         self._troubled: set[int] = set()
-        """Processes of pods of which the namespace is not known."""
+        """Processes in pods with unknown namespaces."""
 
     def find(self, pid: int) -> str:
-        """Return "namespace:NAME" or "uid:NUMBER"; empty if the process is gone.
+        """Return "namespace:NAME" or "uid:NUMBER"; empty if the process has ended.
 
-        If the namespace of its pod is not known, `trouble` says so until the process is forgotten.
+        If the namespace of its pod is not known, `trouble` reports it until the process is
+        forgotten.
         """
         owner, is_known = self._find(pid)
         self.forget(pid)
@@ -79,19 +80,19 @@ class Owners:
         return owner
 
     def find_quietly(self, pid: int) -> str:
-        """Return the same of a process that need not be a rank; `trouble` stays as it is."""
+        """Return the same for a process that may not be a rank. `trouble` does not change."""
         return self._find(pid)[0]
 
     def forget(self, pid: int) -> None:
-        """Forget a process that is gone."""
+        """Forget a process that has ended."""
         self._troubled.discard(pid)
 
     def trouble(self) -> str:
-        """Return why the owner of a pod is not its namespace; empty if each one is."""
+        """Return why the owner of a pod is not its namespace; empty if there is no such pod."""
         return UNKNOWN_POD if self._troubled else ""
 
     def _find(self, pid: int) -> tuple[str, bool]:
-        """Return the owner, and False if it should be the namespace of a pod and is not."""
+        """Return the owner, and False if the process is in a pod with an unknown namespace."""
         user = find_user(self._proc, pid)
         if user is None:
             return "", True
@@ -102,13 +103,13 @@ class Owners:
         return f"uid:{user}", pod == ""
 
     def _pod_of(self, pid: int) -> str | None:
-        """Return the UID of the process's pod, "" without one, None if that cannot be seen."""
+        """Return the UID of the process's pod, "" outside of pods, None if that cannot be read."""
         is_hidden = False
         raw = self._proc.try_read(pid, "cgroup", 65536).decode("utf-8", "surrogateescape")
         for line in raw.split("\n"):
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
-            # A cgroup seen from another cgroup namespace: such a path has no beginning.
+            # A path that begins with /.. belongs to a cgroup namespace that we cannot see.
             is_hidden |= path.startswith("/..") and _names_pod(path)
             folders, pod = find_pod(path)
             mounts = _mounts(number, controllers)
@@ -117,7 +118,7 @@ class Owners:
         return None if is_hidden else ""
 
     def _is_made_by_root(self, mount: str, folders: tuple[str, ...]) -> bool:
-        """Return whether each of these folders, one inside the other, belongs to root."""
+        """Return whether root owns each of these folders, one inside the other."""
         path = os.path.join(self._root, CGROUP_MOUNT, mount)
         for folder in folders:
             path = os.path.join(path, folder)
@@ -133,7 +134,9 @@ class Owners:
         return self._namespaces.get(pod, "")
 
     def _read_namespaces(self) -> Iterator[tuple[str, str]]:
-        """Read /var/log/pods: kubelet makes a folder NAMESPACE_NAME_UID for each pod there."""
+        """Yield UID and namespace of each pod in /var/log/pods (folders NAMESPACE_NAME_UID by
+        kubelet).
+        """
         base = os.path.join(self._root, *POD_LOGS)
         if not is_folder_of_root(base):
             return
@@ -153,8 +156,8 @@ class Owners:
 def find_pod(path: str) -> tuple[tuple[str, ...], str]:
     """Return the folders of a cgroup down to that of its pod, and the pod's UID; empty without one.
 
-    Only a path that begins with kubelet's own folder counts. What a container or a user names so
-    further down does not.
+    Only a path that begins with kubelet's own folder counts. A container or a user could make
+    folders with such names further down.
     """
     folders = tuple(path.split("/", MAX_POD_DEPTH + 1)[1 : MAX_POD_DEPTH + 1])
     if not folders or folders[0] not in PODS:
@@ -166,9 +169,9 @@ def find_pod(path: str) -> tuple[tuple[str, ...], str]:
 
 
 def find_user(proc: Proc, pid: int) -> int | None:
-    """Return the user of a process as the host sees it; None if the process is gone.
+    """Return the user of a process as the host sees it; None if the process has ended.
 
-    Of a process in a user namespace it is the user who made the outermost one.
+    For a process in a user namespace this is the user who made the outermost one.
     """
     words = parse_fields(proc.try_read(pid, "status", 8192)).get("Uid", "").split()
     if not words or not words[0].isdigit():
@@ -187,7 +190,7 @@ def find_user(proc: Proc, pid: int) -> int | None:
             parent = fcntl.ioctl(space, NS_GET_PARENT)
             os.close(space)
             space = parent
-    except OSError:  # above our own namespace
+    except OSError:  # the next namespace is above our own
         pass
     finally:
         os.close(space)
@@ -195,7 +198,7 @@ def find_user(proc: Proc, pid: int) -> int | None:
 
 
 def is_folder_of_root(path: str) -> bool:
-    """Return whether a path is a folder, not a link to one, that belongs to root."""
+    """Return whether a path is a folder (not a link to one) that root owns."""
     try:
         found = os.lstat(path)
     except OSError:

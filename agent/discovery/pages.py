@@ -1,4 +1,4 @@
-"""Finding a process's heartbeat page among its descriptors, and knowing that it is its own."""
+"""Finds the heartbeat page among a process's descriptors, and checks that the process wrote it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agent.mounts import mount_of, type_of
 from agent.procfs import Proc
 
 MAX_DESCRIPTORS_PER_PROCESS = 4096
-"""Links read of one process in one check; a page is made early and has a low descriptor."""
+"""Links read of one process in one check. A page is made early, so its descriptor is low."""
 
 MAX_PAGES_TRIED = 32
-"""Pages opened in one check of a process: it has its own and those it inherited."""
+"""Pages opened in one check of a process: its own page and the inherited ones."""
 
 LOCAL_FILE_SYSTEMS = (
     "btrfs",
@@ -33,20 +33,24 @@ LOCAL_FILE_SYSTEMS = (
     "xfs",
     "zfs",
 )
-"""Where a page in a directory may be: those that do not wait for another machine or a program."""
+"""File systems on which a page in a directory is accepted: reads there never wait for a remote
+machine or a user-space program.
+"""
 
-LOOKS_PER_PAGE = 4
-"""What opening a page costs, in links read."""
+LINKS_PER_OPENED_PAGE = 4
+"""The cost of opening a page, in links read."""
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A FIFO of that name would wait for its writer."""
+"""O_NONBLOCK: without it, opening a FIFO of that name would wait for its writer."""
 
 
 class PageFile:
-    """An open page; it closes when nobody holds it any more, so that no reader loses it midway."""
+    """An open page. It closes when the last reference is gone, so that no reader loses it
+    midway.
+    """
 
     def __init__(self, descriptor: int, name: str) -> None:
-        """Take over a descriptor of ours; `name` is the one that the process has."""
+        """Own the open file `descriptor`. `name` is the descriptor's number in the process."""
         self.descriptor = descriptor
         self._name = name
 
@@ -54,15 +58,18 @@ class PageFile:
         os.close(self.descriptor)
 
     def read(self) -> PageView:
-        """Read the page; PageError says why not."""
+        """Return the content of the page. Raises PageError."""
         return read_page(self.descriptor)
 
     def age_ns(self) -> int:
-        """Return how long ago the page was made: stores through a mapping change no time stamp."""
+        """Return the nanoseconds since the page was made.
+
+        Its ctime shows this: writes through a mapping do not change any time stamp.
+        """
         return max(0, time.time_ns() - os.fstat(self.descriptor).st_ctime_ns)
 
     def is_open_in(self, proc: Proc, pid: int) -> bool:
-        """Say whether the process still has this very page."""
+        """Return whether the process still has exactly this page open."""
         if not _may_open(proc, pid, self._name):
             return False
         try:
@@ -83,10 +90,10 @@ class Search:
 def find_page(
     proc: Proc, pid: int, start_time: int, limit: int = MAX_DESCRIPTORS_PER_PROCESS
 ) -> Search:
-    """Find the page that `pid` itself writes; a page inherited over fork is not its own.
+    """Find the page that `pid` itself writes. Pages inherited over fork are skipped.
 
-    Only the lowest `limit` descriptors are checked: a page in a directory is held open by its
-    writer's mapping too, so its link is there as well and no directory has to be known.
+    Only the first `limit` descriptors are checked. The writer of a page in a directory has it open
+    too, so its link is found there and the directory need not be known.
     """
     try:
         with os.scandir(proc.file(pid, "fd")) as entries:
@@ -100,14 +107,14 @@ def find_page(
             continue
         if page := _open_own(proc, pid, start_time, name):
             return Search(page=page, links_read=links_read)
-        links_read, tried = links_read + LOOKS_PER_PAGE, tried + 1
+        links_read, tried = links_read + LINKS_PER_OPENED_PAGE, tried + 1
         if tried >= MAX_PAGES_TRIED:
             break
     return Search(page=None, links_read=links_read)
 
 
 def is_page_link(link: str) -> bool:
-    """Say whether a descriptor's link is like that of a page: a memfd or a file of that name."""
+    """Return whether a descriptor's link has the form of a page: a memfd or a file of that name."""
     return link == MEMFD_LINK or os.path.basename(link).startswith(f"{MEMFD_NAME}.")
 
 
@@ -130,10 +137,10 @@ def _open_own(proc: Proc, pid: int, start_time: int, name: str) -> PageFile | No
 
 
 def _may_open(proc: Proc, pid: int, name: str) -> bool:
-    """Say whether a descriptor leads to memory or a local disk, without touching what it leads to.
+    """Return whether a descriptor leads to memory or a local disk, without opening the file.
 
-    A name can be anybody's. To open a file of a network or user-space file system that hangs is to
-    hang with it.
+    Any process can use this file name. Opening a file on a network or user-space file system that
+    hangs would block the agent.
     """
     link = proc.link(pid, f"fd/{name}")
     if link == MEMFD_LINK:
@@ -145,15 +152,15 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
 
 
 def leads_to_memfd(proc: Proc, pid: int, name: str, wanted: str) -> bool:
-    """Say whether a descriptor is a memfd with the link `wanted`, without touching it."""
+    """Return whether a descriptor is a memfd with the link `wanted`, without opening it."""
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
     return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memfds() in (mount, "")
 
 
 def is_local_mount(mounts: bytes, descriptor: int) -> bool:
-    """Say whether a descriptor of ours is of a file system that does not wait for others.
+    """Return whether our descriptor is on a file system that does not wait for a remote machine.
 
-    `mounts` is the /proc/PID/mountinfo of a process in whose view the path is.
+    `mounts` is the /proc/PID/mountinfo of a process that sees the path.
     """
     return _is_mount_local(
         mounts, mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
@@ -166,10 +173,12 @@ def _is_mount_local(mounts: bytes, mount: str) -> bool:
 
 @cache
 def _mount_of_memfds() -> str:
-    """Return the mount on which the kernel keeps every memfd, told by one of ours; else ""."""
+    """Return the mount of all memfds in the kernel, found with a memfd of our own; "" if
+    unknown.
+    """
     try:
         descriptor = os.memfd_create("watchtower-agent")
-    except (OSError, AttributeError):  # not every Python has it
+    except (OSError, AttributeError):  # this Python may not support memfd_create
         return ""
     try:
         return mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))

@@ -1,10 +1,10 @@
-"""Reads the environment and command line of processes, which the kernel reads from their memory.
+"""Reads the environment and command line of processes under a deadline.
 
-For /proc/PID/environ and /proc/PID/cmdline the kernel takes the lock of that process's memory map
-(mmap_lock, access_remote_vm in mm/memory.c). While the process maps a file on a mount that hangs,
-no reader gets it, as with the well-known ps that hangs too. So a thread reads, and the caller
-waits for it only so long. A thread that does not come back is left behind until the kernel releases
-it. The owners of processes share the time for such waits, and the number of such threads.
+The kernel reads /proc/PID/environ and /proc/PID/cmdline from the memory of that process. For this
+it takes the lock of the memory map (mmap_lock, access_remote_vm in mm/memory.c). While the process
+maps a file on a mount that hangs, every reader blocks; `ps` hangs in the same way. Therefore a
+thread reads, and the caller waits for it only for a limited time. A blocked thread is abandoned
+until the kernel releases it. Owners share the time for such waits and the number of such threads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from agent.procfs import Proc
 from watchtower.fair_places import has_share
 
 PROC_ARGS_WAIT_S = 0.25
-"""To read what a process was started with. It takes 20 us; longer, and its memory map is locked."""
+"""Seconds to wait for one read. It usually takes 20 us; if longer, the memory map is locked."""
 
 PROC_ARGS_WAIT_BURST_S = 1.0
 PROC_ARGS_WAIT_SHARE = 0.1
-"""What such waits may cost at once and, after that, of all time: reports go on meanwhile, however
-many processes hang."""
+"""The share of all time that such waits may use after the first burst. Reports continue, however
+many processes hang.
+"""
 
 MAX_STUCK_READS = 64
-"""Threads left behind in such a read. An owner that has its share of them gets nothing more read
-until one is back."""
+"""Threads blocked in such a read. For an owner that has used up its share of them, nothing more is
+read until one of its threads returns.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +41,16 @@ MAX_COMMAND_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedWith:
-    """What a process was started with, raw; empty where it may not be read or is gone."""
+    """The environment and command line of a process, raw. Empty if not readable or the process
+    ended.
+    """
 
     environ: bytes
     command: bytes
 
 
 class ProcArgsReader:
-    """Reads under a deadline, one process at a time, with one thread that may be left behind."""
+    """Reads under a deadline, one process at a time, in one thread that can be abandoned."""
 
     def __init__(
         self,
@@ -54,21 +58,23 @@ class ProcArgsReader:
         find_owner: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`find_owner` returns whose a process is. It is called only while some do not answer."""
+        """`find_owner` returns the owner of a process. It is called only while some reads are
+        blocked.
+        """
         self._proc, self._find_owner, self._clock = proc, find_owner, clock
         self._lock = threading.Lock()
         self._stuck: dict[int, str] = {}
-        """Processes that have not answered, with their owners."""
+        """The owner of each process whose read is blocked, by pid."""
         self._thread: _Thread | None = None
         self._waited_s: dict[str, float] = {}
-        """By owner, less what was earned since."""
+        """Seconds waited by owner, minus the refill since then."""
         self._refilled_at = clock()
 
     def read(self, pid: int) -> StartedWith | None:
-        """Return what a process was started with; None when that does not come in time.
+        """Return the environment and command line of a process; None if there is no answer in time.
 
-        None comes at once for a process that has not answered before, and when its owner's
-        processes have used up their share of the time for such waits. Ask again later then.
+        The result is None at once in two cases: the last read of this process is still blocked, or
+        its owner has used up its share of the waiting time. The caller may ask again later.
         """
         with self._lock:
             self._refill()
@@ -100,7 +106,7 @@ class ProcArgsReader:
         self._stuck[pid] = owner
         thread.end()
         log.warning(
-            "pid %d does not let its command line be read: it holds its memory map, as while it "
+            "cannot read the command line of pid %d: its memory map is locked, as when it "
             "maps a file on a mount that hangs (%d such processes)",
             pid,
             len(self._stuck),
@@ -115,7 +121,7 @@ class ProcArgsReader:
 
 
 class _Thread:
-    """A thread that reads what it is asked for."""
+    """A thread that reads the requested processes."""
 
     def __init__(self, proc: Proc, came_back: Callable[[int], None]) -> None:
         self._proc, self._came_back = proc, came_back
@@ -131,7 +137,9 @@ class _Thread:
             return None
 
     def end(self) -> None:
-        """Ask no more: the thread ends when it is back, and says of whom."""
+        """Stop the thread: it ends when its current read returns, and reports the pid of that
+        read.
+        """
         self._asked.put(None)
 
     def _run(self) -> None:

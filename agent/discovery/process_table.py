@@ -1,7 +1,7 @@
-"""Who descends from whom: every process of the node, one stat read per new one.
+"""The processes of the node and their ancestors, with one stat read per new process.
 
-Lineage outlives death: a DataLoader worker whose rank was killed still belongs to it, although the
-kernel has given it another parent.
+Ancestors are remembered after they end. A DataLoader worker belongs to its rank even after the rank
+was killed and the kernel has given the worker another parent.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from agent.procfs import Proc, Stat
 
 MAX_LINEAGE = 64
-"""Ancestors checked: deeper chains exist only in loops of our own making."""
+"""Ancestors checked. Longer chains come only from programs that fork themselves again and again."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Process:
-    """One process, as it was when first seen; `parent` is the one it had then."""
+    """One process as it was when first seen. `parent` is its parent at that time."""
 
     pid: int
     ppid: int
@@ -28,19 +28,21 @@ class Process:
     was_rank: bool = False
     parent: Process | None = None
     guardian: Process | None = None
-    """The living process whose `children` it is among: its parent, or who was above that."""
+    """The living process that has this one in `children`: the parent, or its nearest living
+    ancestor.
+    """
     children: dict[Process, None] = field(default_factory=dict)
-    """Living children, with those of children that died, in the order in which they came."""
+    """Living children, and those inherited from dead children, oldest first."""
 
     def lineage(self) -> Iterator[Process]:
-        """Yield parent, grandparent and so on, the dead included."""
+        """Yield parent, grandparent and so on, including dead ones."""
         process, depth = self.parent, 0
         while process is not None and depth < MAX_LINEAGE:
             yield process
             process, depth = process.parent, depth + 1
 
     def descendants(self) -> Iterator[Process]:
-        """Yield living children and theirs, nearest first."""
+        """Yield living children and their descendants, nearest first."""
         waiting = deque(self.children)
         while waiting:
             process = waiting.popleft()
@@ -49,7 +51,7 @@ class Process:
 
 
 class ProcessTable:
-    """All processes of the node by pid, brought up to date once a tick."""
+    """All processes of the node by pid, refreshed once a tick."""
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
@@ -57,7 +59,7 @@ class ProcessTable:
         self._ignored: set[int] = set()
 
     def refresh(self) -> tuple[list[Process], list[Process]]:
-        """Read /proc once; return the processes that came and those that went."""
+        """Read /proc once; return the new processes and the ended ones."""
         pids = self._proc.pids()
         known = self._processes.keys() | self._ignored
         gone = [self._remove(pid) for pid in self._processes.keys() - pids]
@@ -97,7 +99,7 @@ class ProcessTable:
 
 
 def _cut(process: Process) -> None:
-    """Forget who is too far above: a program that forks itself anew for ever must not grow."""
+    """Forget ancestors that are too far above, so that endless forking does not use up memory."""
     *_, last = process.lineage()
     if last.parent is not None:
         last.parent = None

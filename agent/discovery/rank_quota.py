@@ -1,7 +1,7 @@
-"""Which ranks are watched if more processes seem to be ranks than fit into a report.
+"""Decides which ranks are watched if a node has more than fit into a report. Pure.
 
-By value. Owners have equal shares, and what one of them does not need is for the others. Within a
-share, a job of thousands on one node is a mistake or an attack: the other jobs come before it.
+Owners have equal shares. Other owners can use what one of them does not need. Within a share, a job
+with thousands of ranks on one node is a mistake or an attack, so the other jobs come before it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_ENDED = 256
-"""Ended ranks kept; beyond it the oldest go, as a job that restarts in a loop would fill memory."""
+"""Ended ranks kept; the oldest are dropped. Otherwise a job that restarts in a loop fills memory.
+"""
 
 MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
-"""These and the ended ranks fit into a report."""
+"""Living ranks watched. These and the ended ranks fit into a report."""
 
 LARGE_JOB = MAX_LIVING // 4
-"""Ranks of one job on one node; a job that has more is served after all others."""
+"""Ranks of one job on one node above which the job comes after all others."""
 
 SHOWN_OF_NAME = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """How many ranks are left out, and the job that has the most of them."""
+    """How many ranks are not watched, and the job that has the most of them."""
 
     count: int = 0
     job: JobKey = JobKey("")  # noqa: RUF009 - it cannot be changed
@@ -37,8 +38,8 @@ class LeftOut:
         if not self.count:
             return ""
         return (
-            f"{self.count} processes that seem to be ranks are left out, because {MAX_LIVING} of a "
-            f"node are watched: most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
+            f"{self.count} processes that seem to be ranks are not watched: the limit is "
+            f"{MAX_LIVING} on one node. Most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
             f"of {self.job.owner[:SHOWN_OF_NAME]}"
         )
 
@@ -46,10 +47,10 @@ class LeftOut:
 def keep_within_quota(
     ranks: Iterable[FoundRank], watched: Set[int]
 ) -> tuple[list[FoundRank], LeftOut]:
-    """Return the ranks to watch in the order given, and what is left out.
+    """Return the ranks to watch, in the order given, and what is left out.
 
-    Owners take turns. Of one owner those of large jobs go first, then those not watched yet, then
-    the rest of larger jobs, without a page, or younger.
+    Owners take turns. Within one owner these ranks are dropped first, in this order: ranks of large
+    jobs, ranks not watched before, ranks of bigger jobs, ranks without a page, younger ranks.
     """
     every = list(ranks)
     if len(every) <= MAX_LIVING:

@@ -1,4 +1,4 @@
-"""From py-spy's JSON to canonical threads: the same stack has the same digest on every node."""
+"""Turns py-spy's JSON into canonical threads: a stack has the same digest on every node."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from watchtower.wire.stacks import Frame, Stack, make_stack
 MAIN_THREAD = "MainThread"
 
 MAX_OBJECTS = 131_072
-"""Threads and frames in what py-spy prints; real dumps have hundreds. It bounds their memory: four
-megabytes of empty ones would take three hundred."""
+"""Threads and frames in the output of py-spy; real dumps have hundreds. The limit bounds their
+memory: 4 MB of empty ones would need 300 MB.
+"""
 
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(
@@ -29,8 +30,9 @@ _ROOTS = {
     ("_shutdown", "threading.py"),
     ("_exit_function", "multiprocessing/util.py"),
 }
-"""Outermost frames of a whole stack: the program, `python -m`, and the two that the interpreter
-calls by itself while it shuts down."""
+"""Outermost frames of a complete stack: the program, `python -m`, and the two functions that the
+interpreter calls during its shutdown.
+"""
 
 
 class _Frame(msgspec.Struct):
@@ -52,7 +54,7 @@ _DECODER = msgspec.json.Decoder(list[_Thread])
 
 
 class BadDump(Exception):
-    """py-spy printed something else than a list of threads."""
+    """The output of py-spy is not a valid list of threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,26 +64,25 @@ class Threads:
     threads: tuple[ThreadDump, ...]
     stacks: tuple[Stack, ...]
     whole: bool
-    """The main thread's stack reaches down to a frame a program can begin with."""
+    """True if the main thread's stack ends in a frame with which a program can begin."""
     main_digest: str
 
 
 def parse_dump(raw: bytes, pid: int) -> Threads:
-    """Parse what `py-spy dump --json` printed for one process."""
+    """Parse the output of `py-spy dump --json` for one process. Raises BadDump."""
     if (objects := raw.count(b"{")) > MAX_OBJECTS:
-        raise BadDump(
-            f"py-spy printed {objects} threads and frames, at most {MAX_OBJECTS} are read"
-        )
+        raise BadDump(f"py-spy printed {objects} threads and frames; the limit is {MAX_OBJECTS}")
     try:
         threads = _DECODER.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadDump(f"py-spy printed no list of threads: {error}") from error
+        raise BadDump(f"py-spy did not print a valid list of threads: {error}") from error
     main = _find_main(threads, pid)
     ordered = sorted(threads, key=lambda each: (each is not main, not each.owns_gil))[:MAX_THREADS]
     stacks = [make_stack(canonical_frames(thread.frames)) for thread in ordered]
     dumps = tuple(
         ThreadDump(
-            # A program that never imported `threading` has no names, and its only thread is main.
+            # A program that never imported `threading` has no thread names. Its only thread is
+            # main.
             name=printable(thread.thread_name or (MAIN_THREAD if thread is main else ""), MAX_NAME),
             digest=stack.digest,
             main=thread is main,
@@ -100,7 +101,9 @@ def parse_dump(raw: bytes, pid: int) -> Threads:
 
 
 def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
-    """Name library files relative to their root; cut a stack that is too deep in the middle."""
+    """Return frames with library files relative to their root. A stack that is too deep is cut in
+    the middle.
+    """
     all_frames = list(frames)
     if len(all_frames) > MAX_FRAMES:
         half = (MAX_FRAMES - 1) // 2
@@ -110,7 +113,7 @@ def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
 
 
 def canonical_file(path: str) -> tuple[str, bool]:
-    """Return the file's name as it is the same on every node, and whether it is a library's."""
+    """Return the file's name, equal on every node, and whether it belongs to a library."""
     for pattern in (_PACKAGES, _STANDARD_LIBRARY):
         if found := pattern.match(path):
             return path[found.end() :], True
@@ -128,7 +131,10 @@ def _canonical_frame(frame: _Frame) -> Frame:
 
 
 def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
-    """Find the thread whose id is the process's; in a container only its name may tell."""
+    """Return the thread whose id is the process's, else the one named MainThread.
+
+    In a container the ids may differ, so that only the name identifies it.
+    """
     for thread in threads:
         if thread.os_thread_id == pid:
             return thread

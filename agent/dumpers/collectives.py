@@ -1,4 +1,4 @@
-"""From torch's records to the words of the wire: how far a rank has come in each of its groups."""
+"""Turns torch's records into collective logs: the progress of a rank in each of its groups."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ from watchtower.wire.collectives import (
 from watchtower.wire.dumps import KernelWait
 
 MAX_RANK_RECORDS = 4096
-"""Collectives of one rank: the last eight of 512 groups. Of further groups only the numbers go."""
+"""Collectives sent of one rank: the last eight of 512 groups. For further groups only counts are
+sent.
+"""
 
 GLOO = "gloo"
-"""Its recorder: a call begins where it is called. On NCCL it is queued behind the GPU's work."""
+"""Gloo's recorder. A gloo call starts when it is called; a NCCL call first waits for the GPU."""
 
 BLANK = (
-    "the process keeps no collective records: TORCH_FR_BUFFER_SIZE=0 switches them off, and older "
-    "releases of torch keep none for gloo"
+    "the process has no collective log: TORCH_FR_BUFFER_SIZE=0 disables it, and older "
+    "releases of torch have none for gloo"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecords:
-    """What one rank's records say, before they take their place in a batch."""
+    """The collective logs of one rank, before they are added to a batch."""
 
     logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
     peers: tuple[PeerTransfers, ...] = ()
@@ -52,7 +54,7 @@ class RankRecords:
 def read_collectives(
     proc: Proc, pid: int, view: PageView | None, kernel: KernelWait, deadline: float
 ) -> RankRecords | None:
-    """Return what a rank's page and its library say; None when it keeps no records."""
+    """Return the collective logs from a rank's page and library; None if it has no records."""
     if view is None or not (view.record_socket or view.transfers or view.transfers_left_out > 0):
         return None
     asked, failures = Asked(), []
@@ -84,7 +86,7 @@ def read_collectives(
 def trim(
     recorder: str, records: TorchRecords, groups: tuple[Membership, ...]
 ) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
-    """Return a log for each group whose members are known, and what is missing, as a sentence."""
+    """Return a log for each group with known members, and a sentence about what is missing."""
     if records.is_blank:
         return [], ""
     known = groups or _groups_of_config(records)
@@ -99,36 +101,36 @@ def trim(
             forgotten += 1
             continue
         if calls is not None and calls.seen < membership.made:
-            mixed += 1  # they may be those of an earlier group of that name
+            mixed += 1  # they may be the calls of an earlier group with that name
             continue
         group = _as_group(recorder, membership, calls)
         log = _as_log(recorder, group.id, calls.calls if calls else (), limit)
         limit -= len(log.records)
         logs.append((group, log))
-    return logs, "; ".join(_say_missing(unknown, forgotten, mixed))
+    return logs, "; ".join(_explain_missing(unknown, forgotten, mixed))
 
 
-def _say_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
+def _explain_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:
     if unknown:
         names = ", ".join(printable(name, MAX_NAME)[:40] for name in unknown[:3])
         yield (
             f"the members of {len(unknown)} process groups ({names}) are not known, so their "
-            "records are left out: import watchtower_heartbeat before torch.distributed is used"
+            "logs are skipped: import watchtower_heartbeat before torch.distributed is used"
         )
     if forgotten:
         yield (
             f"{forgotten} process groups may have calls that the recorder has overwritten: a "
-            "larger TORCH_FR_BUFFER_SIZE keeps them"
+            "larger TORCH_FR_BUFFER_SIZE prevents this"
         )
     if mixed:
         yield (
-            f"{mixed} process groups bear the name of an earlier one, and whose calls the recorder "
-            "has is not known before each of them was used"
+            f"{mixed} process groups have the name of an earlier one. The recorder does not "
+            "show which of them made the calls until each was used"
         )
 
 
 def _groups_of_config(records: TorchRecords) -> tuple[Membership, ...]:
-    """Take what the recorder itself knows of members: NCCL's does, gloo's does not."""
+    """Return the groups whose members the recorder knows. NCCL's knows them, gloo's does not."""
     titles = {group.name: group.description for group in records.groups}
     return number_groups(
         (name, printable(titles.get(name) or name, MAX_NAME), members)
@@ -138,7 +140,9 @@ def _groups_of_config(records: TorchRecords) -> tuple[Membership, ...]:
 
 
 def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -> ProcessGroup:
-    """Name the group; NCCL counts the calls of a group apart from gloo's, so it is another one."""
+    """Return the group. NCCL and gloo count calls separately, so each library has a group of its
+    own.
+    """
     title = membership.title
     if title == membership.name and calls is not None and calls.description:
         title = printable(calls.description, MAX_NAME)
@@ -167,7 +171,7 @@ def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int)
 
 
 def count_completed(calls: tuple[TorchCall, ...]) -> int:
-    """Return the number up to which every call is over; later ones may be, too.
+    """Return the number up to which every call is over. Later calls may be over too.
 
     Calls that the ring has overwritten count as over: hundreds came after them.
     """

@@ -1,9 +1,9 @@
-"""Whether a process may read a file, by the mode of the file.
+"""Checks whether a process may read a file, by the mode of the file.
 
-The agent is root or has CAP_DAC_READ_SEARCH, so that the kernel lets it read every file. It must
-not read for a process what the process may not read. To become the user of the process it would
-need a further capability, so the mode is checked here. Of access control lists only the mask
-counts, which is in the mode. Standard library only.
+The agent is root or has CAP_DAC_READ_SEARCH, so the kernel lets it read every file. For a process,
+it must read only files that the process itself may read. To become the user of the process, the
+agent would need a further capability. Therefore the mode is checked here. Access control lists
+count only through their mask, which is in the mode. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 from dataclasses import dataclass
 
 READ, SEARCH = 4, 1
-"""Bits of a mode, as for "other"; `SEARCH` is the right to open a name in a folder."""
+"""Bits of a mode, as for "other". `SEARCH` is the right to open a name in a folder."""
 
 _OVERRIDE = 1 << 1 | 1 << 2
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root in most containers has the first."""
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH. Root has the first one in most containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,12 @@ class FileRights:
     """The rights of one process."""
 
     user: int
-    """The real one: a program of set-user-ID that a process starts lends it no rights here."""
+    """The real user id, so that a set-user-ID program gets no additional rights here."""
     groups: frozenset[int]
     is_root: bool = False
-    """Root with a capability that overrides modes, as the agent's own user namespace sees it."""
+    """True for root with a capability that overrides modes, as seen from the agent's user
+    namespace.
+    """
 
     def has(self, status: os.stat_result, wanted: int) -> bool:
         """Return whether the process has this right on a file or folder."""
@@ -40,7 +42,7 @@ class FileRights:
 
 
 def parse_rights(status: bytes) -> FileRights:
-    """Parse /proc/PID/status. Raises ValueError when it does not name a user and a group."""
+    """Parse /proc/PID/status. Raises ValueError if a user or a group is missing."""
     fields: dict[bytes, bytes] = {}
     for line in status.split(b"\n"):
         name, _, value = line.partition(b":")
@@ -58,5 +60,5 @@ def parse_rights(status: bytes) -> FileRights:
 def _first(fields: dict[bytes, bytes], name: bytes) -> int:
     values = fields.get(name, b"").split()
     if not values:
-        raise ValueError(f"no {name.decode()} in the status of a process")
+        raise ValueError(f"the status of a process has no {name.decode()}")
     return int(values[0])

@@ -1,7 +1,8 @@
-"""Dumper: the records that torch keeps of a process's collectives, asked over its socket.
+"""Dumper: torch's log of a process's collectives, read through the process's socket.
 
-A thread of C++ answers in a millisecond, also while the GIL is held and while the process is in
-uninterruptible sleep; a stopped or frozen one does not answer, and is not asked.
+A C++ thread of the process answers in a millisecond. It answers also while the GIL is held and
+while the process is in uninterruptible sleep. A stopped or frozen process is not asked, because it
+cannot answer.
 """
 
 from __future__ import annotations
@@ -16,43 +17,43 @@ from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 
 RECORDS_DEADLINE_S = 1.0
-"""For all that a process is asked of its collective records: an answer takes a millisecond, a full
-ring 27."""
+"""Seconds for all requests to one process. An answer needs 1 ms, with a full ring 27 ms."""
 
 HANDLERS = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
-"""Recorder and the handler that shows it: torch keeps one for each kind of library, and a build
-without NCCL has no second handler."""
+"""Recorder and its handler. Torch has one for each kind of library; without NCCL the second handler
+does not exist.
+"""
 
-LATE = "there was no time left to ask the process for its collective records"
-STOPPED = "the process cannot answer for its collective records while it is stopped"
-FROZEN = "the process cannot answer for its collective records while it is frozen"
+LATE = "no time was left to read the process's collective log"
+STOPPED = "the process's collective log cannot be read while the process is stopped"
+FROZEN = "the process's collective log cannot be read while the process is frozen"
 SILENT = (
-    f"the process did not give its collective records within {RECORDS_DEADLINE_S:g} s: the thread "
-    "that answers is starved or gone, or only a forked worker of a dead process holds its socket"
+    f"the process did not return its collective log within {RECORDS_DEADLINE_S:g} s: the thread "
+    "that answers gets no CPU or has ended, or a forked worker of a dead process has the socket"
 )
 REFUSED = (
     "the agent may not connect to the process's collective-record socket: run the agent with "
-    "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; the socket must be open to everybody (mode 0666)"
+    "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; the socket must be open to all users (mode 0666)"
 )
 MISSING = (
-    "the process's collective-record socket is not there any more: something removed it, or its "
+    "the process's collective-record socket does not exist any more: it was removed, or its "
     "folder is hidden from the agent"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the recorders of a process say, by recorder, and why there is not more."""
+    """The records of a process, by recorder, and why some are missing."""
 
     records: tuple[tuple[str, TorchRecords], ...] = ()
     failure: str = ""
-    """A sentence with what to do; empty when all is here, or when there is nothing to be had."""
+    """A sentence with what to do; empty if nothing is missing."""
 
 
 def ask_recorders(
     proc: Proc, pid: int, path: str, kernel: KernelWait, round_deadline: float
 ) -> Asked:
-    """Ask the recorders of one process; it takes a second at most, whatever it does."""
+    """Ask the recorders of one process. This takes at most one second."""
     if kernel.state in (ProcessState.ZOMBIE, ProcessState.GONE):
         return Asked()
     if kernel.state in (ProcessState.STOPPED, ProcessState.TRACED):
@@ -76,7 +77,7 @@ def ask_recorders(
 
 
 def explain(error: Exception) -> str:
-    """Say what went wrong, and what to do about it."""
+    """Return what failed and what to do about it."""
     if isinstance(error, SocketRefused):
         return (
             f"the collective-record socket that the process names is not used, because {error}: it "
@@ -84,8 +85,8 @@ def explain(error: Exception) -> str:
         )
     if isinstance(error, BadRecords):
         return (
-            f"the process's collective records are not understood ({error}): a newer agent may "
-            "know what this torch writes"
+            f"the process's collective log is not understood ({error}): a newer agent may "
+            "support this version of torch"
         )
     if isinstance(error, NoAnswer):
         return f"the collective-record socket of the process is not torch's own: {error}"
@@ -95,4 +96,4 @@ def explain(error: Exception) -> str:
         return REFUSED
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return MISSING
-    return f"the process's collective records cannot be had: {error}"
+    return f"cannot read the process's collective log: {error}"

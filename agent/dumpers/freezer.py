@@ -1,7 +1,8 @@
-"""Is a process frozen by its cgroup? Neither its state nor its kernel function says so for certain.
+"""Checks whether the cgroup of a process is frozen.
 
-A frozen process reads D on cgroup v1 and sleeps on v2, in whatever call it was caught (new kernels
-leave it there); its cgroup knows (admin-guide/cgroup-v1/freezer-subsystem, cgroup-v2).
+State and kernel function of the process do not show this reliably. On cgroup v1 a frozen process is
+in state D; on v2 it sleeps, in any system call (new kernels leave it there). Its cgroup shows it
+(admin-guide/cgroup-v1/freezer-subsystem, cgroup-v2).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MAX_STATE_BYTES = 1024
 
 
 def is_frozen(proc: Proc, pid: int) -> bool:
-    """Say whether a cgroup of the process is frozen; False also when that cannot be read."""
+    """Return whether a cgroup of the process is frozen. False also if that cannot be read."""
     mount = os.path.join(os.path.dirname(proc.path), CGROUP_MOUNT)
     for line in proc.try_read(pid, "cgroup", 65536).decode("utf-8", "surrogateescape").split("\n"):
         number, _, rest = line.partition(":")

@@ -30,21 +30,21 @@ class SystemCalls:
         self._with_descriptor, self._with_path = with_descriptor, with_path
 
     def name(self, number: int) -> str:
-        """Return the call's name, or its number in words when the table lacks it."""
+        """Return the call's name, or `syscall_N` if the table does not have it."""
         return self._names.get(number, f"syscall_{number}")
 
     def has_descriptor(self, name: str) -> bool:
-        """Say whether the first argument of the call is a file descriptor."""
+        """Return whether the first argument of the call is a file descriptor."""
         return name in self._with_descriptor
 
     def has_path(self, name: str) -> bool:
-        """Say whether the call takes a path."""
+        """Return whether the call has a path argument."""
         return name in self._with_path
 
 
 @cache
 def load_system_calls(machine: str) -> SystemCalls:
-    """Read the table for a machine; numbers differ between architectures."""
+    """Read the table for a machine. Numbers differ between architectures."""
     table = tomllib.loads(resources.files("agent.data").joinpath("syscalls.toml").read_text())
     names = table.get(MACHINES.get(machine, machine), {})
     return SystemCalls(
@@ -55,10 +55,10 @@ def load_system_calls(machine: str) -> SystemCalls:
 
 
 def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
-    """Parse /proc/PID/syscall: name and descriptor, "" and -1 for what is not there.
+    """Return name and descriptor from /proc/PID/syscall; "" and -1 if missing.
 
-    The file says "running", or "-1 SP PC" for a thread blocked outside a call, or
-    "0 0x3 0x7ffd... SP PC": number, six arguments, two addresses.
+    The file contains "running", or "-1 SP PC" for a thread blocked outside a call, or "0 0x3
+    0x7ffd... SP PC": number, six arguments, two addresses.
     """
     words = raw.decode("ascii", "replace").split()
     try:
@@ -76,7 +76,7 @@ def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
 
 
 class KernelTables:
-    """Tables of the kernel that all processes of one round of dumps share."""
+    """Kernel tables that all processes of one round of dumps share."""
 
     def __init__(self, proc: Proc) -> None:
         self.sockets = SocketTables(proc)
@@ -98,7 +98,7 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
     tracer = _tracer_of(proc, pid)
     state = ProcessState(stat.state)
     target = describe_target(proc, pid, descriptor, tables.sockets)
-    # A page fault of a mapped file is in no system call.
+    # A page fault on a mapped file has no system call.
     may_lack_descriptor = state is ProcessState.UNINTERRUPTIBLE or calls.has_path(name)
     is_file_call = target.startswith("/") or (descriptor < 0 and may_lack_descriptor)
     return KernelWait(
@@ -114,7 +114,7 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
 
 
 def describe_target(proc: Proc, pid: int, descriptor: int, tables: SocketTables) -> str:
-    """Say what a descriptor of a process points at: a path, a pipe, both ends of a connection."""
+    """Return the target of a descriptor: a path, a pipe, both ends of a connection; else ""."""
     if descriptor < 0:
         return ""
     link = proc.link(pid, f"fd/{descriptor}")

@@ -1,8 +1,9 @@
-"""Reads source files for the agent in a process of its own: a file may hang, and this be killed.
+"""Reads source files for the agent in a separate process, which can be killed if a file hangs.
 
-Each argument is a question, {"process": "/proc/PID", "path": ..., "lines": [...]}. Each line that
-is printed answers one, in their order. Line numbers are all that it ever says of a file. It reads
-regular files that the process may read itself, and none of the kernel's own. Standard library only.
+Each argument is a question, {"process": "/proc/PID", "path": ..., "lines": [...]}. Each printed
+line answers one question, in the same order. Only line numbers of a file are printed. It reads only
+regular files that the process itself may read, and no files of pseudo file systems. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -18,45 +19,45 @@ from agent.dumpers.open_in_root import open_in_root
 from agent.mounts import PSEUDO_FILE_SYSTEMS, mount_of, type_of
 
 MAX_SOURCE_BYTES = 1 << 20
-"""Longer files are generated, and no loop is searched in them."""
+"""Longer files are generated; no loop is searched in them."""
 
 MAX_LINE_BYTES = 65_536
-"""Likewise."""
+"""Files with longer lines are generated too."""
 
 MAX_TABLE_BYTES = 1 << 20
-"""Of a file of /proc: a node with thousands of mounts has less."""
+"""Bytes read of a file in /proc. A node with thousands of mounts has less."""
 
 BEGUN = "begun"
-"""Printed first: from here on it is a file that takes long, not the start of a process."""
+"""Printed first. From then on a delay comes from a file, not from the start of the process."""
 
 
 class NoSource(Exception):
-    """This is no file that source is read from."""
+    """The source of this file is not read."""
 
 
 def main() -> None:
-    """Answer every question; each answer is out before the next file is touched."""
+    """Answer every question. Each answer is printed before the next file is opened."""
     print(BEGUN, flush=True)
     for argument in sys.argv[1:]:
         question = json.loads(argument)
         try:
-            said: dict[str, object] = answer(
+            reply: dict[str, object] = answer(
                 question["process"], question["path"], question["lines"]
             )
         except (OSError, ValueError, NoSource):
-            said = {}
-        print(json.dumps(said), flush=True)
+            reply = {}
+        print(json.dumps(reply), flush=True)
 
 
 def answer(process: str, path: str, lines: list[int]) -> dict[str, object]:
-    """Return the loops around each line, null where nobody knows, and when the file changed."""
+    """Return the loops around each line (null if unknown), and when the file changed."""
     source, changed_s = read_source(process, path)
     loops = find_loops(source, lines)
     return {"loops": [loops[line] for line in lines], "changed_s": changed_s}
 
 
 def read_source(process: str, path: str) -> tuple[str, float]:
-    """Return the text of a file as a process sees it, and when it was changed by the wall clock.
+    """Return the text of a file as a process sees it, and its modification time (wall clock).
 
     Raises NoSource, OSError or ValueError for what is not a regular file that the process may read.
     """
@@ -83,11 +84,11 @@ def read_source(process: str, path: str) -> tuple[str, float]:
 
 
 def _check_file(found: int, process: str, rights: FileRights) -> None:
-    """Raise NoSource unless it is a regular file, of no pseudo file system, that may be read."""
+    """Raise NoSource if the file is not regular, on a pseudo file system, or not readable."""
     status = os.fstat(found)
     if not stat.S_ISREG(status.st_mode) or not rights.has(status, READ):
         raise NoSource
-    # After a chroot it does not see the mount of its root; the numbers are the kernel's.
+    # After a chroot the process does not see the mount of its root. The numbers are the kernel's.
     mounts = _read(f"{process}/mountinfo") + _read("/proc/self/mountinfo")
     kind = type_of(mounts, mount_of(_read(f"/proc/self/fdinfo/{found}")))
     if not kind or kind in PSEUDO_FILE_SYSTEMS:

@@ -1,11 +1,11 @@
 """Finds the loops around a line of Python source, from its indentation alone.
 
-A scanner of our own: the source belongs to another user, it can crash a parser, and the file
-may not be for this version of Python. By value: text in, line numbers out.
+This is a scanner of our own: the source belongs to another user, it can crash a parser, and the
+file may be written for another version of Python. Pure: text in, line numbers out.
 
-A loop's own header counts as inside of it: a training loop that waits for its next batch waits
-there. The `else` of a loop does not. What it does not see through: an f-string in single quotes
-whose braces go over several lines (Python >= 3.12).
+The header of a loop counts as inside it: a training loop waits for its next batch there. The `else`
+of a loop does not. Limit: an f-string in single quotes whose braces span several lines is not
+understood (Python >= 3.12).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_LOOPS = 8
-"""As many as the wire takes, the innermost ones."""
+"""The innermost loops, as many as the message format allows."""
 
 TAB = 8
-"""A tab goes to the next multiple of eight columns, as the language says."""
+"""A tab continues to the next multiple of eight columns, as in the Python language reference."""
 
 _TOKEN = re.compile(
     r"""
@@ -44,17 +44,18 @@ class _Statement(NamedTuple):
 
     first: int
     last: int
-    """Lines, from 1."""
+    """First and last line, from 1."""
     indent: int
     is_loop: bool
     is_scope: bool
 
 
 def find_loops(source: str, lines: Iterable[int]) -> dict[int, tuple[int, ...] | None]:
-    """Return for each line where the loops around it begin, innermost first, in its function.
+    """Return for each line the first lines of the loops around it, innermost first, in its
+    function.
 
-    None where that cannot be told: the line has no code, or it is that of a `def`, `class` or
-    decorator, which belongs to the function around it and to the one that begins.
+    None if unknown: the line has no code, or it has a `def`, `class` or decorator. Such a line
+    belongs both to the outer function and to the one that begins.
     """
     statements = _split(source.replace("\r\n", "\n").replace("\r", "\n"))
     return {line: _loops_around(statements, line) for line in lines}
@@ -80,9 +81,9 @@ def _loops_around(statements: list[_Statement], line: int) -> tuple[int, ...] | 
 
 
 def _split(source: str) -> list[_Statement]:
-    """Split source into its statements: a line, or several that brackets or strings hold together.
+    """Return the statements: each is one line, or several lines joined by brackets or strings.
 
-    Two statements with a semicolon between them are one here: no loop begins after one.
+    Two statements with a semicolon between them count as one: no loop can begin after a semicolon.
     """
     statements: list[_Statement] = []
     depth = begin = 0

@@ -1,7 +1,7 @@
-"""Reads which process groups a training process made, from the memfd that its client keeps.
+"""Reads which process groups a training process made, from the memfd that its client writes.
 
-The file is only ever appended to, and says in its head how much of it is valid. Another process
-wrote it: nothing in it is trusted.
+The file only grows, and its head contains the length of the valid text. Another process wrote it,
+so its content is not trusted.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from watchtower.wire.bounds import (
 from watchtower.wire.collectives import format_members, parse_members
 
 LINK = f"/memfd:{GROUPS_MEMFD_NAME} (deleted)"
-"""What readlink says about its descriptor under /proc/PID/fd."""
+"""The link of its descriptor under /proc/PID/fd."""
 
 MAX_LISTED_RANKS = 1 << 20
-"""Members of all groups of a process together, equal groups counted once: half a second's work.
-The list ends there; a rank of the largest job has one or two groups as large as it."""
+"""Members of all groups of a process together, equal groups counted once. Reading so many needs
+half a second; the list is cut there. A rank of the largest job has one or two groups with so many
+members.
+"""
 
 _NUMBERS = struct.Struct("=2q")
 """Layout version and bytes of text, in the machine's own byte order."""
@@ -52,22 +54,22 @@ class Membership:
     """One process group of a process."""
 
     name: str
-    """As the library's records name it."""
+    """The name in the library's records."""
     title: str
-    """For people."""
+    """The name for people."""
     members: str
     order: int
     """How many groups of exactly these members were made before it."""
     made: int = 1
-    """How many groups of this name were made, this one included."""
+    """How many groups with this name were made, including this one."""
 
 
 class BadGroups(Exception):
-    """There is no list of groups that this version can read; the words say why."""
+    """The list of groups cannot be read by this version; the message contains the reason."""
 
 
 def read_groups(proc: Proc, pid: int, descriptor: int) -> tuple[Membership, ...]:
-    """Read the groups of a process; BadGroups says why not."""
+    """Return the groups of a process. Raises BadGroups."""
     name = f"fd/{descriptor}"
     if descriptor <= 0 or not leads_to_memfd(proc, pid, str(descriptor), LINK):
         raise BadGroups(f"descriptor {descriptor} is not the list of its groups")
@@ -86,7 +88,9 @@ def read_groups(proc: Proc, pid: int, descriptor: int) -> tuple[Membership, ...]
 
 
 def parse_groups(raw: bytes) -> tuple[Membership, ...]:
-    """Parse the whole file. One bad line spoils it: groups after it may have another order."""
+    """Parse the whole file. One bad line makes it invalid, because later groups may have another
+    order.
+    """
     if raw[: len(GROUPS_MAGIC)] != GROUPS_MAGIC:
         raise BadGroups("the list of its groups does not begin with the magic bytes")
     if len(raw) < GROUPS_TEXT_AT:
@@ -99,7 +103,10 @@ def parse_groups(raw: bytes) -> tuple[Membership, ...]:
 
 
 def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, ...]:
-    """Give each of (name, title, members), in the order they were made, its place among equals."""
+    """Return the groups, each with its number among groups of equal members.
+
+    `groups` are (name, title, members) in the order in which they were made.
+    """
     made: Counter[str] = Counter()
     named: Counter[str] = Counter()
     found: dict[str, Membership] = {}
@@ -108,7 +115,7 @@ def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, .
             break
         order, made[members] = made[members], made[members] + 1
         named[name] += 1
-        # A name that is used again is a new group: its records are about the last of that name.
+        # A name that is used again is a new group: the records belong to the last one.
         found[name] = Membership(
             name=name, title=title, members=members, order=order, made=named[name]
         )
@@ -122,7 +129,9 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         try:
             name, description, members = line.split("\t")
         except ValueError as error:
-            raise BadGroups("a line in the list of its groups has not three fields") from error
+            raise BadGroups(
+                "a line in the list of its groups does not have three fields"
+            ) from error
         if members not in checked:
             ranks += _check_members(members)
             checked.add(members)
@@ -133,7 +142,7 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _check_members(members: str) -> int:
-    """Return how many they are; BadGroups when no client writes them so."""
+    """Return the number of members. Raises BadGroups if the text is not in the client's format."""
     try:
         if len(members) > MAX_MEMBERS_TEXT:
             raise ValueError("too many members")
@@ -141,5 +150,5 @@ def _check_members(members: str) -> int:
     except ValueError as error:
         raise BadGroups(f"a line in the list of its groups is not understood: {error}") from error
     if not ranks or ranks[-1] > MAX_RANK or format_members(ranks) != members:
-        raise BadGroups("a line in the list of its groups has members that no writer writes")
+        raise BadGroups("a line in the list of its groups has invalid members")
     return len(ranks)

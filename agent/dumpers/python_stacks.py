@@ -1,7 +1,7 @@
 """Dumper: Python stacks by py-spy, without stopping the process.
 
-Never blocking and never native: both attach to the process, and on one in state D, T or in a frozen
-cgroup they do not come back.
+py-spy is never used in blocking or native mode. Both attach to the process, and they never return
+if it is in state D or T or in a frozen cgroup.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 
 PY_SPY_DEADLINE_S = 3.0
-"""A dump takes 10 ms; one that takes this long will not come back."""
+"""A dump takes 10 ms. One that takes this long hangs."""
 
 PY_SPY_TRIES = 3
-"""A dump without stopping the process is torn in about 4 of 100 tries on a busy one."""
+"""About 4 % of the dumps of a busy process are torn, because it is not stopped."""
 
 MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
-"""The largest real dump seen has 48 kB."""
+"""Bytes of output. The largest real dump seen has 48 kB."""
 
 log = logging.getLogger(__name__)
 
 MISSING_HELP = (
-    "py-spy is not installed beside the agent nor on its PATH: pip install 'gpu-watchtower[agent]'"
+    "py-spy is not installed beside the agent or on its PATH: pip install 'gpu-watchtower[agent]'"
 )
 REFUSED_HELP = (
     "py-spy may not read this process: run the agent with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, "
-    "or, when Yama alone stands in the way, start the training process with WATCHTOWER_PTRACE=any"
+    "or, if only Yama forbids it, start the training process with WATCHTOWER_PTRACE=any"
 )
 GONE_HELP = "the process ended before it could be dumped"
 UNSUPPORTED_HELP = (
-    "py-spy finds no Python it knows in this process: a newer py-spy may know it, and a program "
-    "that is not Python has no Python stacks"
+    "py-spy finds no supported Python in this process: install a newer py-spy. A program "
+    "without Python has no Python stacks"
 )
 _ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {PY_SPY_DEADLINE_S:g} s and was killed",
     Ended.OUTPUT: f"py-spy printed more than {MAX_PY_SPY_OUTPUT_BYTES >> 20} MB and was killed",
     Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
-    Ended.SIGNAL: "py-spy was ended by a signal, as when there is no memory left",
+    Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
 }
 AGENT = "agent"
-"""The owner of the agent's own processes; owners of jobs have a colon in their names."""
+"""The owner of the agent's own processes. Owners of jobs have a colon in their names."""
 
 TORN_HELP = "the process ran while its stacks were read, so they may be incomplete"
 
@@ -67,21 +67,23 @@ _SIGNS = (
         UNSUPPORTED_HELP,
     ),
 )
-"""py-spy's words ("Error: Failed to find python version from target process") to our kinds."""
+"""Messages of py-spy ("Error: Failed to find python version from target process") and our failure
+kinds for them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDump:
-    """Threads, or why there are none; a torn dump has both."""
+    """Threads, or why there are none. A torn dump has both."""
 
     threads: Threads | None = None
     failure: DumpFailure | None = None
     was_ended: bool = False
-    """The tool did not end by itself: it cost much, and will again."""
+    """True if py-spy had to be ended: it was expensive, and will be again."""
 
 
 def find_py_spy() -> str:
-    """Return the path of py-spy, beside this Python first; empty when there is none."""
+    """Return the path of py-spy: beside this Python, else on PATH; empty if there is none."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
 
@@ -105,7 +107,9 @@ class PythonStacks:
         return self._trouble.sentence()
 
     def dump(self, pid: int, start_time: int = 0, owner: str = "") -> StackDump:
-        """Dump a process of this owner: again while torn, until whole or the same twice."""
+        """Dump a process of this owner. Repeat while torn, until the stack is complete or equal
+        twice.
+        """
         if not self._tool:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         if refused := self.refuse(pid, start_time):
@@ -117,8 +121,11 @@ class PythonStacks:
         return dump
 
     def _dump_own(self) -> DumpFailure | None:
-        """Dump a process of the agent, which no user can make hang or forge; return why that
-        failed. None also if that process was not ready in time: the node is busy."""
+        """Dump a process of the agent, and return why that failed; None if it did not.
+
+        No user can make this process hang or forge it. The result is None also if the process was
+        not ready in time: the node is busy.
+        """
         try:
             with self._start_own() as pid:
                 dump = self._dump_until_whole(pid, AGENT) if pid is not None else StackDump()
@@ -128,7 +135,7 @@ class PythonStacks:
         return dump.failure if dump.threads is None else None
 
     def refuse(self, pid: int, start_time: int) -> StackDump | None:
-        """Return why a process is not dumped now: py-spy had to be ended. None if it may be."""
+        """Return why a process is not dumped now (py-spy had to be ended on it), else None."""
         failure = self._backoff.refuse((pid, start_time), time.monotonic())
         return StackDump(failure=failure) if failure is not None else None
 
@@ -147,7 +154,7 @@ class PythonStacks:
                 if last.was_ended or not is_other:
                     break
                 continue
-            # An embedded interpreter has a root frame of its own; torn stacks differ each time.
+            # An embedded interpreter has another root frame. Torn stacks differ each time.
             twice = torn is not None and torn.main_digest == threads.main_digest != ""
             if threads.whole or twice:
                 return last
@@ -178,15 +185,15 @@ class PythonStacks:
 
 
 def failed(kind: FailureKind, help_text: str) -> StackDump:
-    """Return a dump that could not be had."""
+    """Return a failed dump."""
     return StackDump(failure=DumpFailure(kind=kind, help_text=help_text[:MAX_TEXT]))
 
 
 def explain(outcome: Outcome) -> DumpFailure:
-    """Turn py-spy's complaint into a kind and a sentence of help."""
-    said = outcome.errors.decode("utf-8", "replace").strip()
+    """Return the failure kind and a help sentence for an error message of py-spy."""
+    errors = outcome.errors.decode("utf-8", "replace").strip()
     for signs, kind, help_text in _SIGNS:
-        if any(sign in said.lower() for sign in signs):
+        if any(sign in errors.lower() for sign in signs):
             return DumpFailure(kind=kind, help_text=help_text)
-    first_line = said.partition("\n")[0][:MAX_TEXT] or f"py-spy ended with code {outcome.code}"
+    first_line = errors.partition("\n")[0][:MAX_TEXT] or f"py-spy ended with code {outcome.code}"
     return DumpFailure(kind=FailureKind.OTHER, help_text=first_line)

@@ -1,6 +1,6 @@
-"""A Python process of the agent's own that only waits: what py-spy is tried on.
+"""A Python process of the agent that only waits. py-spy is tried on it.
 
-The agent itself is no such process: its threads run, and a dump without stopping it may fail.
+The agent itself is not usable for this: its threads run, so a dump without stopping it may fail.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections.abc import Iterator
 from agent.dumpers.tool_limits import confine
 
 READY_S = 3.0
-"""It starts in 20 ms."""
+"""Seconds to wait for its start. It starts in 20 ms."""
 
 _WAIT = "print(flush=True); input()"
-"""Ends with its parent, whose end of the pipe is closed then."""
+"""It ends with its parent, because the parent's end of the pipe is closed then."""
 
 
 @contextlib.contextmanager
 def quiet_child() -> Iterator[int | None]:
-    """Start it; yield its process id, None if it is not ready in time. OSError: it cannot start."""
+    """Start it and yield its pid; None if it is not ready in time. Raises OSError if it cannot
+    start.
+    """
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WAIT],
         stdin=subprocess.PIPE,

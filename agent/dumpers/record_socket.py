@@ -1,7 +1,7 @@
-"""Asks one handler of the socket that a training process has for its collective records.
+"""Asks one handler of a training process's socket for its collective log.
 
-The path is untrusted text: the socket must be one on which that very process listens. Nothing waits
-beyond the deadline: a forked worker holds a dead rank's socket open, and nobody answers there.
+The path is untrusted text: exactly that process must listen on the socket. No wait exceeds the
+deadline: a forked worker may hold a dead rank's socket open and never answer.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from agent.procfs import Proc, parse_fields
 from watchtower.access.bounded_reply import bounded_reply, read_body
 
 MAX_ANSWER_BYTES = 4 << 20
-"""A full ring of 2000 entries is 0.95 MB."""
+"""Bytes of an answer. A full ring of 2000 entries has 0.95 MB."""
 
 _CREDENTIALS = struct.Struct("=3i")
 
 
 class SocketRefused(Exception):
-    """What lies at the path is not a socket of this process; the words say what it is."""
+    """The path does not lead to a socket of this process; the message contains the reason."""
 
 
 class NoAnswer(Exception):
-    """The process did not answer as its library does; the words say how."""
+    """The process did not answer as its library does; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSocket:
-    """Where a process says that its library answers."""
+    """The socket on which a process's library answers, according to its page."""
 
     pid: int
     path: str
-    """As the process itself sees it."""
+    """The path as the process itself sees it."""
 
     def ask(self, proc: Proc, handler: str, deadline: float) -> bytes | None:
-        """Return the handler's answer; None when there is no handler of that name.
+        """Return the handler's answer; None if there is no handler with that name.
 
-        Raises SocketRefused, NoAnswer, or OSError when the socket cannot be reached. TimeoutError,
-        an OSError too, when it takes until `deadline`.
+        Raises SocketRefused, NoAnswer, or OSError if the socket cannot be reached. Raises
+        TimeoutError (an OSError) if the answer is not complete by `deadline`.
         """
         found = self._open(proc)
         try:
-            # By descriptor, so that it is what was checked, however long its path is.
+            # By descriptor: this is the socket that was checked, and its path may be of any length.
             connection = _UnixConnection(f"/proc/self/fd/{found}")
             try:
                 connection.connect()
@@ -62,12 +62,13 @@ class RecordSocket:
             os.close(found)
 
     def _open(self, proc: Proc) -> int:
-        # After a chroot it does not see the mount of its root; the numbers are the kernel's.
+        # After a chroot the process does not see the mount of its root. The numbers are the
+        # kernel's.
         mounts = proc.try_read(self.pid, "mountinfo") + Proc().try_read(os.getpid(), "mountinfo")
 
         def check(folder: int) -> None:
             if not is_local_mount(mounts, folder):
-                raise SocketRefused("it lies on a file system that may hang")
+                raise SocketRefused("it is on a file system that may hang")
 
         try:
             found = open_in_root(proc.file(self.pid, "root"), self.path, check)
@@ -77,17 +78,17 @@ class RecordSocket:
         if stat.S_ISSOCK(status.st_mode) and status.st_uid in _users(proc, self.pid):
             return found
         os.close(found)
-        raise SocketRefused("it is no socket of the process's user")
+        raise SocketRefused("it is not a socket of the process's user")
 
     def _check_listener(self, connection: socket.socket) -> None:
-        """Whoever called listen(2) is what the kernel calls the peer of a connection."""
+        """Check that the process itself called listen(2): the kernel names it as the peer."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[0] != self.pid:
             raise SocketRefused("another process listens on it")
 
 
 def _users(proc: Proc, pid: int) -> set[int]:
-    """Return real, effective, saved and file system user of a process."""
+    """Return real, effective, saved and file system user id of a process."""
     words = parse_fields(proc.try_read(pid, "status", 8192)).get("Uid", "").split()
     return {int(word) for word in words if word.isdigit()}
 
@@ -100,7 +101,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect at once: BlockingIOError when the listener's queue is full."""
+        """Connect without waiting. Raises BlockingIOError if the listener's queue is full."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.setblocking(False)
         self.sock.connect(self._path)
@@ -114,7 +115,7 @@ def _ask(connection: _UnixConnection, handler: str, deadline: float) -> bytes | 
         with connection.getresponse() as response:
             return None if response.status == HTTPStatus.NOT_FOUND else _read(response)
     except (http.client.IncompleteRead, ConnectionResetError) as error:
-        raise NoAnswer("it hung up in the middle of its answer") from error
+        raise NoAnswer("it closed the connection in the middle of its answer") from error
     except http.client.HTTPException as error:
         raise NoAnswer("it does not answer in HTTP") from error
 
@@ -123,11 +124,9 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     if response.status != HTTPStatus.OK:
         raise NoAnswer(f"it answers with status {response.status}")
     if response.length is None:
-        raise NoAnswer("it does not say how long its answer is")
+        raise NoAnswer("its answer has no Content-Length")
     if response.length > MAX_ANSWER_BYTES:
-        raise NoAnswer(
-            f"its answer has {response.length} bytes, at most {MAX_ANSWER_BYTES} are read"
-        )
+        raise NoAnswer(f"its answer has {response.length} bytes; the limit is {MAX_ANSWER_BYTES}")
     return read_body(response, MAX_ANSWER_BYTES)
 
 

@@ -1,4 +1,6 @@
-"""Both ends of a TCP connection, or the path of a Unix socket, by its inode, from /proc/PID/net."""
+"""Describes a socket by its inode, from /proc/PID/net: both ends of TCP, or the Unix socket's
+path.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,28 @@ import struct
 from agent.procfs import Proc
 
 MAX_TABLE_BYTES = 8 << 20
-"""About 50,000 connections; who has more gets the inode instead of the address."""
+"""About 50,000 connections. For further ones the inode is shown instead of the address."""
 
 _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
 _LISTEN = "0A"
 
 _UNIX_INODE = 6
-"""Column of /proc/net/unix; a path follows where the socket is bound to one."""
+"""Column of /proc/net/unix. The path follows it if the socket is bound to one."""
 
 
 class SocketTables:
-    """The tables of each network namespace, read once: a node may have 50,000 connections."""
+    """The tables of each network namespace, read once, because a node may have 50,000
+    connections.
+    """
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._tables: dict[tuple[str, str], bytes] = {}
 
     def describe(self, pid: int, inode: int) -> str:
-        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" or "unix socket /run/x", empty for others."""
+        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" or "unix socket /run/x"; empty for other
+        sockets.
+        """
         wanted = str(inode).encode()
         for name in ("net/tcp", "net/tcp6"):
             line = _find_line(self._table(pid, name), wanted)
@@ -45,7 +51,7 @@ class SocketTables:
 
 
 def _find_line(table: bytes, wanted: bytes, column: int = _INODE) -> list[bytes]:
-    """Find the line of an inode; the number may stand elsewhere in other lines."""
+    """Return the fields of an inode's line. Other lines may have the number in other columns."""
     at = table.find(wanted)
     while at >= 0:
         begin, end = table.rfind(b"\n", 0, at) + 1, table.find(b"\n", at)
@@ -70,7 +76,7 @@ def parse_address(text: str) -> str:
     """Parse "0100007F:1F90": the address as 32-bit words in the machine's own byte order."""
     words, colon, port = text.partition(":")
     if not colon or len(words) not in (8, 32):
-        raise ValueError(f"no address: {text}")
+        raise ValueError(f"invalid address: {text}")
     raw = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
     if len(raw) == 4:
         return f"{socket.inet_ntop(socket.AF_INET, raw)}:{int(port, 16)}"

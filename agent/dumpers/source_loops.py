@@ -1,8 +1,8 @@
-"""Dumper: the loops around the lines of the user's own frames, told by the source on the node.
+"""Dumper: the loops around the lines of the user's own frames, from the source on the node.
 
-Two ranks in one function can be compared then: who is ahead when both are in the same loop? Nothing
-of the source leaves the node but line numbers. Files are read by a child process, because one on a
-network file system may never answer.
+With them, two ranks in one function can be compared: which one is ahead if both are in the same
+loop? Only line numbers of the source leave the node. A child process reads the files, because a
+file on a network file system may never answer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from watchtower.wire.bounds import MAX_LOOPS
 from watchtower.wire.stacks import Frame, Stack
 
 SOURCE_DEADLINE_S = 2.0
-"""For all source files of a round; reading some takes 30 ms, and one that hangs never ends."""
+"""Seconds for all source files of a round. Reading some takes 30 ms; one that hangs never ends."""
 
 MAX_SOURCES_PER_ROUND = 64
-"""Files read in one round: a stack has a handful of the user's own, and ranks have the same."""
+"""Files read in one round. A stack has a handful of the user's own files, equal on all ranks."""
 
 MAX_LINES_PER_SOURCE = 256
 """Lines checked in one file at once."""
@@ -38,14 +38,15 @@ MAX_KNOWN_SOURCES = 1024
 """Files of living processes whose lines are remembered, so that the second round reads nothing."""
 
 MAX_KNOWN_LINES = 4096
-"""Of one of them: who is seen in more lines than that makes them up."""
+"""Lines remembered of one file. A process with more lines forges them."""
 
 SOURCE_CHANGED_SLACK_S = 1.0
-"""A file that changed later than this after its process began is not what the process runs; a
-process begins with a hundredth of a second's accuracy, and loads its files after that."""
+"""Seconds after the start of a process. A file that changed later is not what the process runs. The
+start time is accurate to 10 ms, and files are loaded after it.
+"""
 
 MAX_SOURCE_OUTPUT_BYTES = 1 << 20
-"""Line numbers of one round: 64 files of 256 lines with eight loops are 0.9 MB."""
+"""Bytes of line numbers in one round. 64 files of 256 lines with eight loops are 0.9 MB."""
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +55,10 @@ _CHILD = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from agent.dumpers.loop_child import main; main()"
 )
-"""With -I and -S nothing but the standard library is found before our own package."""
+"""Python runs with -I and -S, so that only the standard library comes before our own package."""
 
 _UNNAMED = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-"""Functions whose lines lie within those of another one."""
+"""Functions whose lines are inside those of another function."""
 
 
 class _Answer(msgspec.Struct):
@@ -79,9 +80,9 @@ class _File:
 
 @dataclass(slots=True)
 class _Known:
-    """What a file said of the lines it was asked for; once read it is not read again for them.
+    """The loops of the lines asked for in one file. These lines are not read again.
 
-    The process runs what it loaded, so that this holds as long as the process lives.
+    The process runs what it loaded, so this is valid as long as the process lives.
     """
 
     usable: bool = True
@@ -89,10 +90,10 @@ class _Known:
 
 
 class SourceLoops:
-    """Fills `Frame.loops`, for several dumps at the same time if need be."""
+    """Fills `Frame.loops`, for several dumps at the same time if needed."""
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
-        """`runner` must be one of its own: children that hang here must not stop py-spy."""
+        """`runner` must not be shared: children that hang here must not stop py-spy."""
         self._proc, self._runner = proc, runner
         self._known: OrderedDict[_File, _Known] = OrderedDict()
         self._lock = threading.Lock()
@@ -100,8 +101,10 @@ class SourceLoops:
     def fill(
         self, stacks: Sequence[tuple[Stack, int]], deadline: float, owner: str = ""
     ) -> tuple[Stack, ...]:
-        """Return the stacks with the loops that could be found; each comes with its process. All
-        processes are of this owner."""
+        """Return the stacks with the loops that were found. Each stack comes with its pid.
+
+        All processes belong to this owner.
+        """
         started = {pid: stat.start_time for _, pid in stacks if (stat := self._proc.stat(pid))}
         wanted: dict[_File, set[int]] = {}
         for stack, pid in stacks:
@@ -127,7 +130,7 @@ class SourceLoops:
         return frame if loops is None else replace(frame, loops=loops, has_source=True)
 
     def _learn(self, wanted: dict[_File, set[int]], deadline: float, owner: str) -> None:
-        """Ask for what is not known yet, all files of a round in one child."""
+        """Ask for the lines not known yet: all files of a round in one child."""
         asked: list[tuple[_File, list[int]]] = []
         with self._lock:
             for file, lines in wanted.items():
@@ -141,14 +144,16 @@ class SourceLoops:
         try:
             began, answers = self._ask(asked, left, owner)
         except (OSError, msgspec.MsgspecError) as error:
-            log.warning("no source is read, because the child for it failed: %s", error)
+            log.warning(
+                "cannot read source files, because the child process for it failed: %s", error
+            )
             return
         now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
         with self._lock:
             for (file, asked_lines), answer in zip(asked, answers, strict=False):
                 self._keep(file, asked_lines, answer, now)
             if began and len(answers) < len(asked):
-                # It hung over this file; those after it were not touched, and are asked again.
+                # The child hung in this file. Later files were not opened, and are asked for again.
                 self._known[asked[len(answers)][0]] = _Known(usable=False)
             while len(self._known) > MAX_KNOWN_SOURCES:
                 self._known.popitem(last=False)
@@ -156,7 +161,7 @@ class SourceLoops:
     def _ask(
         self, asked: Iterable[tuple[_File, list[int]]], left_s: float, owner: str
     ) -> tuple[bool, list[_Answer]]:
-        """Return whether the child got as far as the first file, and its answers."""
+        """Return whether the child reached the first file, and its answers."""
         questions = [
             json.dumps(
                 {
@@ -170,8 +175,8 @@ class SourceLoops:
         command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, *questions]
         outcome = self._runner.run(command, left_s, owner)
         if outcome.errors:
-            said = outcome.errors.decode("utf-8", "replace").strip()
-            log.warning("the child that reads source says: %s", said.rpartition("\n")[2])
+            errors = outcome.errors.decode("utf-8", "replace").strip()
+            log.warning("the child that reads source reports: %s", errors.rpartition("\n")[2])
         began, *answers = outcome.output.split(b"\n")
         return began == BEGUN.encode(), [_DECODER.decode(line) for line in answers[:-1]]
 
@@ -192,7 +197,9 @@ class SourceLoops:
 
 
 def has_own_lines(frame: Frame) -> bool:
-    """Say whether the lines around a frame's are those of its function, in a file of the user's."""
+    """Return whether the frame is in a file of the user, and the lines around it are its
+    function's.
+    """
     name = frame.function.rpartition(".")[2]
     return (
         not frame.library and frame.file.startswith("/") and frame.line > 0 and name not in _UNNAMED

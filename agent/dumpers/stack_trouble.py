@@ -1,8 +1,9 @@
-"""Notices a py-spy that gives no stacks at all: blocked, or older than the Python it is to read.
+"""Detects that py-spy does not work on this node: it is blocked, or too old for this Python.
 
-A process can make py-spy fail: it can stop it, hold its own memory, or forge its program. So
-failures are counted by owner, and an owner's processes are never evidence about the node. The agent
-dumps a process of its own instead. Only if that fails, too, py-spy does not work on this node.
+A process can make py-spy fail: it can stop py-spy, lock its own memory, or forge its program.
+Therefore failures are counted by owner, and an owner's processes are not evidence about the node.
+The agent dumps a process of its own instead. Only if that fails too, py-spy does not work on this
+node.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from watchtower.wire.dumps import DumpFailure, FailureKind
 log = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW = 4
-"""Of one owner. After two rounds over two processes without one stack py-spy is checked."""
+"""Failures in a row of one owner: two rounds over two processes without a stack. Then py-spy is
+checked.
+"""
 
 CHECK_EVERY_S = 60.0
-"""While failures go on, py-spy is tried this often on a process of the agent's own. One check takes
-6 s if py-spy hangs."""
+"""Seconds between two checks on a process of the agent while failures continue. One check takes 6 s
+if py-spy hangs.
+"""
 
 MAX_OWNERS = 1024
-"""Owners whose failures are counted, the newest ones."""
+"""Owners whose failures are counted; the oldest are dropped."""
 
 _NO_SIGN = (FailureKind.GONE, FailureKind.TORN)
-"""The process ended, or was read, but ran on meanwhile: nothing follows for py-spy."""
+"""The process ended, or was read but continued to run: this shows nothing about py-spy."""
 
 
 def start_thread(step: Callable[[], None]) -> None:
@@ -37,16 +41,17 @@ def start_thread(step: Callable[[], None]) -> None:
 
 
 class StackTrouble:
-    """Counts the failures in a row of each owner; logs when they begin to mean something and when
-    they are over. For several threads."""
+    """Counts the failures in a row of each owner, and logs when they begin and end. Thread-safe."""
 
     def __init__(
         self,
         dump_own: Callable[[], DumpFailure | None],
         start: Callable[[Callable[[], None]], None] = start_thread,
     ) -> None:
-        """`dump_own` dumps a process of the agent's own and returns why that failed. `start` runs
-        this beside the dumps, as it may take long."""
+        """`dump_own` dumps a process of the agent and returns why that failed.
+
+        `start` runs this check in parallel to the dumps, because it may take long.
+        """
         self._dump_own, self._start = dump_own, start
         self._lock = threading.Lock()
         self._in_a_row: OrderedDict[str, int] = OrderedDict()
@@ -54,7 +59,7 @@ class StackTrouble:
         self._on_node: DumpFailure | None = None
 
     def note(self, owner: str, failure: DumpFailure | None, now: float) -> None:
-        """Take in how the dump of a process of this owner ended at `now`; None: with stacks."""
+        """Record how the dump of a process of this owner ended at `now`; None: it has stacks."""
         if failure is None:
             self._note_success(owner)
         elif failure.kind not in _NO_SIGN:
@@ -65,11 +70,11 @@ class StackTrouble:
         failure = self._on_node
         if failure is None:
             return ""
-        said = (
+        text = (
             f"no Python stacks: py-spy fails on a process of the agent too ({_kind(failure)}): "
             f"{failure.help_text}; try it by hand: `py-spy dump --pid PID`"
         )
-        return said[:MAX_TEXT]
+        return text[:MAX_TEXT]
 
     def _note_success(self, owner: str) -> None:
         with self._lock:
@@ -101,7 +106,7 @@ class StackTrouble:
             )
 
     def _check(self) -> None:
-        failure = self._dump_own() and self._dump_own()  # once is chance: the node may be busy
+        failure = self._dump_own() and self._dump_own()  # twice: the node may have been busy
         with self._lock:
             before, self._on_node = self._on_node, failure
         if failure is not None and before is None:

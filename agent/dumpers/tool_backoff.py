@@ -1,4 +1,4 @@
-"""Which processes are dumped less often, because the tool that dumped them had to be ended."""
+"""Delays further dumps of processes on which py-spy had to be ended."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure
 
 FIRST_PAUSE_S = 5.0
-"""After the second time in a row: a node that was busy for a moment costs no rank the second round
-of its dump."""
+"""Pause after the second failure in a row. After the first there is none: a node that was busy for
+a moment does not cost a rank the second round of its dump.
+"""
 
 LONGEST_PAUSE_S = 320.0
 """The pause doubles each time, up to this."""
 
 MAX_KNOWN = 4096
-"""Processes remembered, the newest ones: four times the ranks of a node."""
+"""Processes remembered: four times the ranks of a node. The oldest are dropped."""
 
 ProcessId = tuple[int, int]
 """Process id and start time."""
@@ -30,32 +31,32 @@ class _Trouble(NamedTuple):
 
 
 class ToolBackoff:
-    """Counts for each process how often in a row its tool had to be ended. For several threads."""
+    """Counts for each process how often in a row the tool had to be ended. Thread-safe."""
 
     def __init__(self) -> None:
         self._troubles: OrderedDict[ProcessId, _Trouble] = OrderedDict()
         self._lock = threading.Lock()
 
     def times(self, process: ProcessId) -> int:
-        """Return how often in a row the tool had to be ended, 0 when its last dump went well."""
+        """Return how often in a row the tool had to be ended; 0 if the last dump succeeded."""
         with self._lock:
             trouble = self._troubles.get(process)
         return trouble.times if trouble is not None else 0
 
     def refuse(self, process: ProcessId, now: float) -> DumpFailure | None:
-        """Return why the process is not dumped now; None when it may be."""
+        """Return why the process is not dumped now; None if it may be."""
         with self._lock:
             trouble = self._troubles.get(process)
         if trouble is None or now >= trouble.until:
             return None
-        said = (
+        text = (
             f"not dumped again for {trouble.until - now:.0f} s, because the tool had to be ended "
             f"{trouble.times} times in a row: {trouble.failure.help_text}"
         )
-        return DumpFailure(kind=trouble.failure.kind, help_text=said[:MAX_TEXT])
+        return DumpFailure(kind=trouble.failure.kind, help_text=text[:MAX_TEXT])
 
     def note(self, process: ProcessId, failure: DumpFailure | None, now: float) -> None:
-        """Take in a dump that ended at `now`: why the tool had to be ended, None if it had not."""
+        """Record a dump that ended at `now`. `failure`: why the tool had to be ended, else None."""
         with self._lock:
             before = self._troubles.pop(process, None)
             if failure is None:

@@ -1,4 +1,4 @@
-"""What a tool that the agent starts may take from the node.
+"""Limits for the tools that the agent starts.
 
 A tool works on a process that may be hostile: py-spy copies as much memory as the headers of a
 forged program name. The limits are set from outside on the running tool, because in a process with
@@ -12,9 +12,10 @@ import resource
 from functools import cache
 
 MAX_TOOL_MEMORY_BYTES = 128 << 20
-"""Memory of its own that a tool may have. py-spy takes 3 MB, 17 MB for 300 threads of 100 frames
-(more it cannot read before its deadline), the child that reads source 9 MB. Three py-spy at this
-limit and the agent fit into the MemoryMax of its unit."""
+"""Private memory of one tool. py-spy needs 3 MB, or 17 MB for 300 threads of 100 frames (it cannot
+read more before its deadline). The child that reads source needs 9 MB. Three py-spy at this limit
+and the agent fit into the MemoryMax of its unit.
+"""
 
 
 log = logging.getLogger(__name__)
@@ -23,9 +24,9 @@ OOM_SCORE = 1000
 """oom_score_adj: if the node or the control group has no memory left, the tool is killed first."""
 
 _LIMITS = (
-    # Memory that only the tool has: the heap, and no files that are only mapped.
+    # Private memory: the heap, but not mapped files.
     (resource.RLIMIT_DATA, MAX_TOOL_MEMORY_BYTES),
-    # A tool that aborts at that limit leaves no file behind.
+    # A tool that aborts at that limit leaves no core file.
     (resource.RLIMIT_CORE, 0),
 )
 
@@ -33,8 +34,8 @@ _LIMITS = (
 def confine(pid: int) -> None:
     """Limit a child that was just started and not reaped yet.
 
-    What it has allocated by then counts, so it gains nothing from the moment before. If a limit
-    cannot be set, that is logged once and the tool runs without it.
+    Memory that it has allocated before counts too. If a limit cannot be set, that is logged once
+    and the tool runs without it.
     """
     try:
         for what, limit in _LIMITS:
@@ -49,4 +50,4 @@ def confine(pid: int) -> None:
 
 @cache
 def _warn_once(error: str) -> None:
-    log.warning("tools run without a limit of memory: %s", error)
+    log.warning("cannot limit the memory of tools: %s", error)

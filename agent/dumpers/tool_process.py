@@ -1,7 +1,6 @@
 """Runs a tool in its own process group, under a deadline, with bounded output and memory.
 
-Nothing here waits without a deadline: a tool that hangs in the kernel cannot be killed, and is left
-behind then.
+Every wait here has a deadline. A tool that hangs in the kernel cannot be killed, and is abandoned.
 """
 
 from __future__ import annotations
@@ -22,17 +21,18 @@ from agent.dumpers.tool_limits import confine
 from watchtower.fair_places import has_share
 
 REAP_S = 0.5
-"""A killed child is gone in milliseconds, unless the kernel holds it."""
+"""Seconds to wait for a killed child. It ends in milliseconds, unless it hangs in the kernel."""
 
 CHUNK_BYTES = 65536
 
 MAX_LEFT_BEHIND = 8
-"""Killed tools that the kernel still holds. Owners share this number: an owner that has used its
-share gets no further tool, the others do."""
+"""Killed tools that still hang in the kernel. Owners share this number: an owner that has used its
+share gets no further tool; other owners do.
+"""
 
 
 class ToolsHang(OSError):
-    """Earlier tools on an owner's processes were killed and are not gone: no further one starts."""
+    """Too many killed tools on an owner's processes still hang, so no further tool starts."""
 
 
 class Ended(Enum):
@@ -42,18 +42,20 @@ class Ended(Enum):
     OUTPUT = "output"
     """It printed too much."""
     MEMORY = "memory"
-    """It wanted more than `MAX_TOOL_MEMORY_BYTES`."""
+    """It needed more than `MAX_TOOL_MEMORY_BYTES`."""
     SIGNAL = "signal"
-    """A signal that is not ours ended it, as when the kernel has no memory left."""
+    """A signal of another process or of the kernel ended it, for example without free memory."""
 
 
 _NO_MEMORY = (b"memory allocation of", b"MemoryError")
-"""The last words of a Rust and of a Python program at the limit."""
+"""The last error message of a Rust and of a Python program at the memory limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a tool printed; `code` is None when it did not end by itself, and `ended` says why."""
+    """The output of a tool. If the agent or a signal ended it, `code` is None and `ended` is the
+    reason.
+    """
 
     code: int | None
     output: bytes
@@ -68,13 +70,15 @@ class ChildRunner:
         self._max_output_bytes = max_output_bytes
         self._running: set[subprocess.Popen[bytes]] = set()
         self._left_behind: dict[subprocess.Popen[bytes], str] = {}
-        """With the owner of the process that each one worked on."""
+        """The owner of the process that each tool worked on."""
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(self, command: Sequence[str], deadline_s: float, owner: str = "") -> Outcome:
         """Run a tool on a process of this owner; kill the tool and its children at the deadline.
-        OSError: it cannot be started."""
+
+        Raises OSError if it cannot be started.
+        """
         self._check_left_behind(owner)
         deadline = time.monotonic() + deadline_s
         child = subprocess.Popen(
@@ -108,7 +112,7 @@ class ChildRunner:
                     pipe.close()
 
     def stop(self) -> None:
-        """Kill everything that runs, and whatever is started from now on."""
+        """Kill all running tools, and every tool that is started from now on."""
         with self._lock:
             self._stopped = True
             for child in self._running:
@@ -120,10 +124,10 @@ class ChildRunner:
             self._left_behind = hanging
             held = Counter(hanging.values())
             if not has_share(held, owner, MAX_LEFT_BEHIND):
-                raise ToolsHang(f"{held.total()} earlier ones hang and cannot be killed")
+                raise ToolsHang(f"{held.total()} earlier tools hang and cannot be killed")
 
     def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
-        """Read both pipes until they end, the deadline passes or there is too much."""
+        """Read both pipes until they end, the deadline passes or the output is too long."""
         assert child.stdout is not None
         assert child.stderr is not None
         output, errors = bytearray(), bytearray()
@@ -155,7 +159,7 @@ def _reap(child: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, 
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    # Reaped children are left out: their group's number may belong to somebody else by now.
+    # Reaped children are skipped: the number of their group may belong to another process by now.
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

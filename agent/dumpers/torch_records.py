@@ -1,25 +1,25 @@
-"""What torch's flight recorder says: every assumption about its JSON format is in this file.
+"""Reads the output of torch's flight recorder. All assumptions about its JSON format are here.
 
-The recorder that gloo writes (`fr_trace_json`) was exercised with torch 2.13, format 2.10: what is
-said of it here was seen. The one that NCCL writes (`dump_nccl_trace_json`) was not: what is said of
-it is from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2.5).
+The recorder for gloo (`fr_trace_json`) was tried with torch 2.13, format 2.10: the facts about it
+were observed. The recorder for NCCL (`dump_nccl_trace_json`) was not tried: the facts about it come
+from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2.5).
 
-* `entries` is a ring, 2000 long by default, for all groups of a process; `record_id` counts from 0,
-  so that the oldest one tells whether something was overwritten.
-* An entry's `process_group` is [name, description], its `pg_id` a number of this process only. The
-  default group is ["0", "default_pg"]; a group made without a description says "undefined".
-  A process that leaves all its groups and joins anew uses names again, with another `pg_id`; the
-  ring keeps what the old ones called.
+* `entries` is a ring, by default with 2000 entries, for all groups of a process. `record_id` counts
+  from 0, so the oldest one shows whether entries were overwritten.
+* An entry's `process_group` is [name, description]. Its `pg_id` is valid in this process only. The
+  default group is ["0", "default_pg"]; a group made without a description has "undefined".
+* A process that leaves all its groups and joins again uses the same names with another `pg_id`. The
+  ring still has the calls of the old groups.
 * `collective_seq_id` counts the collectives of a group from 1, and is equal on all its members.
-* gloo: `state` stays "scheduled" for ever, `retired` becomes true when the call is over. A call is
-  recorded where the caller's thread hands it in, and begins at once. Sends and receives have no
-  entries. `pg_config` has one key, "", that names nothing; with TORCH_FR_BUFFER_SIZE=0 it has none.
-* NCCL: `state` is "scheduled", "started" or "completed"; the start is known only with timing on
-  (TORCH_NCCL_ENABLE_TIMING). A scheduled call waits behind other work of the GPU, perhaps for ever.
+* gloo: `state` is always "scheduled"; `retired` becomes true when the call is over. A call is
+  recorded in the caller's thread, and starts at once. Sends and receives have no entries.
+  `pg_config` has one key, "", without meaning; with TORCH_FR_BUFFER_SIZE=0 it is empty.
+* NCCL: `state` is "scheduled", "started" or "completed". The start is known only with timing on
+  (TORCH_NCCL_ENABLE_TIMING). A scheduled call waits for other work of the GPU, perhaps forever.
   Sends and receives have entries with `is_p2p`. `pg_config` maps a group's name to its `ranks`, the
   text "[0, 1]".
 * `pg_status` has an entry for each group that was ever used, by `pg_id`. Its counts are not used:
-  gloo's count sends and receives too.
+  gloo's include sends and receives.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ MAX_ENTRIES = 20_000
 """Entries read of one recorder: ten times the default ring, and 10 MB of JSON."""
 
 MAX_OBJECTS = 2 * MAX_ENTRIES + 1000
-"""Objects in a reply: entries, and two small ones for each group. It bounds their memory before
-they are decoded."""
+"""Objects in a reply: entries, and two small ones for each group. Checked before decoding, to bound
+the memory.
+"""
 
 MAX_LISTS = 200_000
-"""Lists in a reply: the sizes of one tensor are a list. It bounds their memory, too."""
+"""Lists in a reply: the sizes of one tensor are a list. This bounds the memory too."""
 
 MAX_VALUES = 300_000
-"""Values in a reply, told by its commas; the 9,000 entries of 4 MB have 225,000."""
+"""Values in a reply, counted by commas. The 9,000 entries of 4 MB have 225,000."""
 
 NO_DESCRIPTIONS = ("", "undefined")
 
@@ -65,7 +66,7 @@ _TYPES = {
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
 }
-"""Names of c10::ScalarType, as torch/csrc writes them, to those that Python code uses."""
+"""Names of c10::ScalarType, as torch/csrc writes them, and the names that Python code uses."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 
@@ -100,23 +101,23 @@ _RANKS = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=MAX_RANK
 
 
 class BadRecords(Exception):
-    """The reply is not what torch's flight recorder is known to say."""
+    """The reply is not in the known format of torch's flight recorder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCalls:
-    """What one process called in one group, ascending by number."""
+    """The calls of one process in one group, ascending by number."""
 
     name: str
     description: str
     calls: tuple[TorchCall, ...]
     seen: int
-    """How many groups of this name the ring has calls of; these are the newest one's."""
+    """How many groups with this name have calls in the ring. `calls` belong to the newest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchCall:
-    """One number of a group: one collective, or several that were handed in as one."""
+    """One number of a group: one collective, or several that were submitted as one."""
 
     number: int
     started: bool
@@ -124,7 +125,7 @@ class TorchCall:
     entry: _Entry
 
     def as_record(self) -> CollectiveRecord:
-        """Return it as it crosses the network."""
+        """Return the record for the message to the tower."""
         name = self.entry.profiling_name
         return CollectiveRecord(
             number=self.number,
@@ -139,16 +140,18 @@ class TorchRecords:
 
     groups: tuple[GroupCalls, ...]
     members: dict[str, tuple[int, ...]]
-    """Of groups by name, where the recorder knows them: ascending global ranks."""
+    """Ascending global ranks by group name, if the recorder knows them."""
     forgot_groups: bool
-    """A group was used, and the ring has none of its calls any more."""
+    """True if a group was used and the ring has none of its calls any more."""
     is_blank: bool = False
-    """It is switched off, or no group is its library's: that nothing was called, it cannot say."""
+    """True if the recorder is off, or no group uses its library. It does not mean that no call was
+    made.
+    """
 
 
 def parse_records(raw: bytes) -> TorchRecords:
-    """Parse what a recorder's handler answers. BadRecords says why not."""
-    # Counting marks is quick and says too much at worst: a text may hold some.
+    """Parse the answer of a recorder's handler. Raises BadRecords."""
+    # Counting these characters is fast. The count may be too high, because texts may contain them.
     bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b",", MAX_VALUES))
     if any(raw.count(mark) > limit for mark, limit in bounds):
         raise BadRecords("it is larger than a flight recorder's reply can be")
@@ -157,7 +160,7 @@ def parse_records(raw: bytes) -> TorchRecords:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise BadRecords(str(error)) from error
     if len(reply.entries) > MAX_ENTRIES:
-        raise BadRecords(f"it has {len(reply.entries)} entries, at most {MAX_ENTRIES} are read")
+        raise BadRecords(f"it has {len(reply.entries)} entries; the limit is {MAX_ENTRIES}")
     entries = [entry for entry in reply.entries if not entry.is_p2p]
     return TorchRecords(
         groups=tuple(_calls_by_group(entries)),
@@ -179,7 +182,9 @@ def _calls_by_group(entries: list[_Entry]) -> list[GroupCalls]:
 
 
 def _as_calls(name: str, entries: list[_Entry]) -> GroupCalls:
-    """Take the newest group of this name: the ring still has the calls of those before it."""
+    """Return the calls of the newest group with this name. The ring may have those of older ones
+    too.
+    """
     newest = max(reversed(entries), key=lambda entry: entry.record_id)
     numbers: dict[int, list[_Entry]] = defaultdict(list)
     for entry in entries:
@@ -201,7 +206,7 @@ def _as_call(number: int, entries: list[_Entry]) -> TorchCall:
 
 
 def _forgot_groups(reply: _Reply) -> bool:
-    """Say whether a group has been used of which no entry is left."""
+    """Return whether a group was used of which no entry is left."""
     if not reply.entries or min(entry.record_id for entry in reply.entries) == 0:
         return False
     seen = {str(entry.pg_id) for entry in reply.entries}
@@ -217,7 +222,9 @@ def _parse_ranks(text: str) -> tuple[int, ...]:
 
 
 def _signature(entry: _Entry) -> str:
-    """Write "float32[256] -> float32[256]"; one too long ends in a hash, so that it stays exact."""
+    """Return "float32[256] -> float32[256]". A longer one ends in a hash, so that it stays
+    exact.
+    """
     given = _tensors(entry.input_sizes, entry.input_dtypes)
     taken = _tensors(entry.output_sizes, entry.output_dtypes)
     text = f"{given} -> {taken}" if given or taken else ""
@@ -246,6 +253,8 @@ def _shape(sizes: list[int]) -> str:
 
 
 def order_of_name(name: str) -> tuple[int, int, str]:
-    """Order names of groups as they were made: torch numbers them, and names few by a hash."""
+    """Return a sort key: the order in which the groups were made. Torch numbers most names; a few
+    are hashes.
+    """
     made = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else -1
     return (0, made, "") if made >= 0 else (1, 0, name)

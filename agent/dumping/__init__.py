@@ -1,1 +1,3 @@
-"""A dump of this node: when, in which rounds, and of whom. What is dumped is in `dumpers/`."""
+"""Dumps of this node: when, in which rounds, and of which processes. `dumpers/` reads the
+content.
+"""

@@ -1,4 +1,6 @@
-"""One dump: two rounds over all of a node's ranks of a job, each shipped as soon as it is whole."""
+"""One dump: two rounds over all ranks of a job on this node. Each round is sent when it is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,16 @@ from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 
 ROUND_DEADLINE_S = 10.0
-"""What a round has not reached by then is sent as a timeout: evidence now beats evidence later."""
+"""Processes not dumped by then are sent as a timeout: evidence now is better than evidence later.
+"""
 
 ROUND_GAP_S = 1.0
-"""Between the two rounds of a dump: equal stacks a second apart mean stuck, not slow."""
+"""Seconds between the two rounds. Equal stacks one second apart mean stuck, not slow."""
 
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[DumpBatch, Moment], None]
-"""Takes a batch and when it was taken."""
+"""Receives a batch and the moment of the dump."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +38,11 @@ class DumpRequest:
     reason: str
     targets: tuple[Target, ...]
     sample: bool = False
-    """One round, and no child processes."""
+    """One round only, without child processes."""
 
 
 class Dumping:
-    """Runs dumps in threads of their own, so that watching goes on meanwhile."""
+    """Runs each dump in a thread of its own, so that watching continues meanwhile."""
 
     def __init__(
         self,
@@ -53,14 +56,14 @@ class Dumping:
         self._stopping = threading.Event()
 
     def start(self, request: DumpRequest) -> None:
-        """Begin a dump; `ended(request)` is called when it is over."""
+        """Start a dump. `ended(request)` is called when it is over."""
         thread = threading.Thread(
             target=self._run, args=(request,), name=f"dump {request.job.name}", daemon=True
         )
         thread.start()
 
     def stop(self) -> None:
-        """Begin no further round; whoever is in one is not waited for."""
+        """Start no further round. The current rounds are not waited for."""
         self._stopping.set()
 
     def _run(self, request: DumpRequest) -> None:

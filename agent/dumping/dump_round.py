@@ -1,4 +1,4 @@
-"""One round of a dump: the kernel's words of every rank and child first, then Python stacks."""
+"""One round of a dump: first the kernel state of every rank and child, then Python stacks."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
 CHILD_STACKS_PER_RANK = 16
-"""Children of one rank dumped by py-spy; of the others the kernel's words must do."""
+"""Children of one rank that py-spy dumps. For the others there is only the kernel state."""
 
 RECORDS_AT_ONCE = 4
-"""Processes asked at the same time. Who does not answer costs a second, but no CPU."""
+"""Processes asked at the same time. A process that does not answer costs one second, but no CPU."""
 
 ROUND_GRACE_S = 5.0
-"""After the deadline of a round a py-spy that runs may end. Then the round is sent as it is."""
+"""Seconds after the deadline of a round in which a running py-spy may end. Then the round is sent
+as it is.
+"""
 
 MAX_ROUNDS_LEFT_BEHIND = 8
-"""Rounds that were sent although they were not over, as something in /proc hangs. An owner that has
-its share of them gets no further one, the others do."""
+"""Rounds that were sent incomplete because a read in /proc hangs. An owner that has used up its
+share of them gets no further round; other owners do.
+"""
 
 log = logging.getLogger(__name__)
 
 LATE_HELP = "the round of dumps had no time left for this process"
 STUCK_HELP = (
-    "its command line cannot be read in time, so that its stacks were not tried: it, or another "
-    "one of this node, holds its memory map, as while it maps a file on a mount that hangs"
+    "its stacks were not read, because its command line could not be read in time: the memory map "
+    "of this process, or of another one on this node, is locked. This happens when a process maps "
+    "a file on a mount that hangs"
 )
 DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
 
@@ -70,7 +74,7 @@ def no_page() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What a round took."""
+    """The result of a round."""
 
     ranks: tuple[RankDump, ...]
     stacks: tuple[Stack, ...]
@@ -80,7 +84,7 @@ class Round:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Process:
-    """What one process gave so far."""
+    """One process, with everything read of it so far."""
 
     pid: int
     start_time: int = 0
@@ -101,8 +105,9 @@ class _Tree:
 
 
 class RoundTaker:
-    """Takes rounds, of several jobs at once if need be. Their owners share what is scarce: turns
-    at py-spy, and what may hang."""
+    """Dumps rounds, of several jobs at once if needed. Owners share the turns at py-spy and the
+    number of rounds that may hang.
+    """
 
     def __init__(
         self,
@@ -111,7 +116,7 @@ class RoundTaker:
         count: Callable[[str], None],
         loops: SourceLoops | None = None,
     ) -> None:
-        """Without `loops` no source is read."""
+        """Without `loops`, no source is read."""
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops = loops
         self._turns = ToolTurns()
@@ -128,8 +133,10 @@ class RoundTaker:
         owner: str = "",
         children: bool = True,
     ) -> Round:
-        """Dump all targets, which are of one owner, with their child processes; what is not reached
-        by the deadline is a timeout."""
+        """Dump all targets of one owner, with their child processes.
+
+        Processes not reached by the deadline are recorded as timeouts.
+        """
         trees: list[_Tree] = []
         self._fill_in_time(trees, targets, owner, deadline, children)
         trees += [_unreached(target, owner) for target in targets[len(trees) :]]
@@ -157,7 +164,9 @@ class RoundTaker:
         deadline: float,
         children: bool,
     ) -> None:
-        """Fill in what is found until the deadline; a thread that hangs in /proc is left behind."""
+        """Add to `into` what is found until the deadline. A thread that hangs in /proc is
+        abandoned.
+        """
         trees: list[_Tree] = []
         thread = threading.Thread(
             target=self._fill,
@@ -169,13 +178,13 @@ class RoundTaker:
             thread.start()
             thread.join(max(0.0, deadline - time.monotonic()) + ROUND_GRACE_S)
             if thread.is_alive():
-                log.warning("a round of dumps hangs in /proc: what there is of it is sent")
+                log.warning("a round of dumps hangs in /proc: sending it incomplete")
                 with self._lock:
                     self._left_behind[thread] = owner
         into.extend(trees[: len(targets)])
 
     def _may_begin(self, owner: str) -> bool:
-        """Return whether an owner may begin a round, although others of its rounds may hang."""
+        """Return whether an owner may start a round, given its rounds that hang."""
         with self._lock:
             hanging = {each: of for each, of in self._left_behind.items() if each.is_alive()}
             self._left_behind = hanging
@@ -229,7 +238,7 @@ class RoundTaker:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
             return _Tree(target=target, view=target.read_page(), process=process, children=[])
         process.kernel = read_kernel_wait(self._proc, target.pid, tables)
-        process.command = ["python"]  # a rank is always tried
+        process.command = ["python"]  # py-spy is always tried for a rank
         if process.kernel.state in DEAD:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
         pids = descendants(target.pid, children, without=ranks)
@@ -249,7 +258,7 @@ class RoundTaker:
                 kernel=kernel,
                 command=parse_command(started.command),
             )
-        stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang where we did
+        stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang in the same read
         return _Process(
             pid=pid,
             owner=owner,
@@ -267,13 +276,14 @@ class RoundTaker:
             )
 
     def _order(self, process: _Process) -> tuple[int, bool]:
-        """Return when it is a process's turn: after those on which py-spy had to be ended less
-        often, and a child after the ranks."""
+        """Return the sort key of a process: how often py-spy was ended on it, then ranks before
+        children.
+        """
         ended = self._python_stacks.times_ended(process.pid, process.start_time)
         return ended, process.is_child
 
     def _dump(self, process: _Process, deadline: float) -> None:
-        # Without a turn: what is not dumped now does not hold up the others.
+        # Refused without waiting for a turn, so that the other processes are not delayed.
         refused = self._python_stacks.refuse(process.pid, process.start_time)
         process.stacks = refused or self._dump_in_turn(process, deadline)
 
@@ -291,7 +301,7 @@ def _unreached(target: Target, owner: str) -> _Tree:
 
 
 def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list[threading.Thread]:
-    """Do all steps in the order given, some of them at the same time."""
+    """Run all steps in the order given, up to `at_once` at the same time."""
     waiting = deque(steps)
 
     def work() -> None:
@@ -303,7 +313,7 @@ def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list
             try:
                 step()
             except Exception:
-                log.exception("a part of a dump failed; the others go on")
+                log.exception("a part of a dump failed; the other parts continue")
 
     threads = [
         threading.Thread(target=work, name=name, daemon=True)
@@ -315,7 +325,7 @@ def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list
 
 
 def is_dumpable(process: _Process) -> bool:
-    """Say whether py-spy has a chance: a living Python process that has no failure yet."""
+    """Return whether py-spy can work: a living Python process without a failure so far."""
     return (
         is_python(process.command)
         and process.kernel.state not in DEAD
@@ -324,7 +334,7 @@ def is_dumpable(process: _Process) -> bool:
 
 
 def children_by_parent(proc: Proc) -> dict[int, list[int]]:
-    """Read every process once: what it costs is paid only when something hangs."""
+    """Return the child pids by parent pid. Reads every process, so it runs only for a dump."""
     children: dict[int, list[int]] = defaultdict(list)
     for pid in sorted(proc.pids()):
         if stat := proc.stat(pid):
@@ -333,7 +343,7 @@ def children_by_parent(proc: Proc) -> dict[int, list[int]]:
 
 
 def descendants(pid: int, children: dict[int, list[int]], *, without: set[int]) -> list[int]:
-    """Return children, theirs and so on, nearest first; other ranks and theirs are left out."""
+    """Return all descendants, nearest first, without other ranks and their descendants."""
     found: list[int] = []
     level = [pid]
     while level and len(found) <= MAX_CHILDREN:
@@ -344,7 +354,7 @@ def descendants(pid: int, children: dict[int, list[int]], *, without: set[int]) 
 
 
 def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
-    found = tree.process.stacks  # once: a round that was left behind may still put something here
+    found = tree.process.stacks  # read once: an abandoned round may still change it
     dump = RankDump(
         rank=tree.target.rank,
         pid=tree.target.pid,

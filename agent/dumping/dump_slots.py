@@ -1,4 +1,4 @@
-"""Which jobs are dumped at the same time: owners share the slots. Decided by value."""
+"""Which jobs are dumped at the same time. Owners share the slots. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from watchtower.fair_order import by_turns
 from watchtower.fair_places import has_share
 
 DUMPS_AT_ONCE = 8
-"""Jobs dumped at the same time on one node. One owner has four at most."""
+"""Jobs dumped at the same time on one node. One owner has at most four."""
 
 _T = TypeVar("_T")
 
 
 class DumpSlots:
-    """The slots at one moment, given the owners of the dumps that run."""
+    """The slots at one moment, given the owners of the running dumps."""
 
     def __init__(self, running: Iterable[str]) -> None:
         self._held = Counter(running)
 
     def has_room(self, owner: str) -> bool:
-        """Return whether one more dump of this owner may begin."""
+        """Return whether one more dump of this owner may start."""
         return has_share(self._held, owner, DUMPS_AT_ONCE)
 
     def choose(self, wanted: Iterable[tuple[str, _T]]) -> list[_T]:
-        """Return the dumps that may begin, of pairs of owner and dump; their slots are taken.
+        """Return the dumps that may start, and occupy their slots. `wanted` has pairs of owner and
+        dump.
 
-        Owners with the fewest dumps come first, each owner's dumps in the order given.
+        Owners with the fewest dumps come first. The dumps of one owner keep the order given.
         """
         pairs = [(owner, (owner, each)) for owner, each in wanted]
         chosen = []

@@ -1,4 +1,6 @@
-"""When to dump unasked, and which orders to carry out. Decided by value, `now` is an argument."""
+"""Decides when to dump without an order, and which orders to carry out. Pure: `now` is an
+argument.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +14,38 @@ from watchtower.fair_places import has_share
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 DUMP_EXPIRES_S = 60.0
-"""A dump that has not said by then that it is over is over: two rounds take half of it."""
+"""A dump without a reported end counts as over after this time. Two rounds take half of it."""
 
 SATISFIED_BY_S = 3.0
-"""An order is satisfied by a dump of that job that ended less than this ago."""
+"""An order is satisfied by a dump of its job that ended less than this ago."""
 
 REPEAT_DUMP_S = 30.0
-"""The earliest a rank that stays overdue makes the agent dump again; doubles each time."""
+"""Seconds until a rank that stays overdue makes the agent dump again. They double each time."""
 
 MAX_REPEAT_DUMP_S = 480.0
 
 MAX_DUMPS_PER_MINUTE = 6
-"""Of one job, whoever asks: a hang needs two or three, and a deadline of 0 s must not cost more."""
+"""Dumps of one job per minute, for all reasons together. A hang needs two or three, and a deadline
+of 0 s must not cause more.
+"""
 
 MAX_JITTER_S = 10.0
-"""An agent delays a dump by no more than this, whatever jitter the tower asks for."""
+"""The longest delay of a dump, whatever jitter the tower asks for."""
 
 MAX_SAMPLES_PER_MINUTE = 60
-"""Of one job; a tower asks for two, and for one a second where its settings say so."""
+"""Stack samples of one job per minute. A tower asks for two; with some settings, for one a
+second.
+"""
 
 REMEMBERED_ORDERS = 1024
-"""Ids of orders already carried out."""
+"""Ids of received orders that are remembered."""
 
 UNKNOWN_RANKS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBeat:
-    """The last beat of one living process; times are monotonic seconds."""
+    """The last heartbeat of one living process. Times are monotonic seconds."""
 
     key: tuple[int, int]
     job: JobKey
@@ -50,7 +56,7 @@ class RankBeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fired:
-    """A dump was asked for by this rank since that beat."""
+    """A dump that this rank caused after that heartbeat."""
 
     beaten_at: float
     again_at: float
@@ -58,21 +64,24 @@ class _Fired:
 
 
 class DeadlineWatch:
-    """Knows each rank's deadline and whether it was acted on already: once per stall."""
+    """Holds each rank's deadline and whether it already caused a dump: once per stall."""
 
     def __init__(self, jitter_share: float = 0.0) -> None:
-        """Of the jitter that the tower asks for, this agent waits `jitter_share`, between 0
-        and 1."""
+        """This agent waits the share `jitter_share` (0 to 1) of the jitter that the tower asks
+        for.
+        """
         self._jitter_share = jitter_share
         self._deadlines: dict[tuple[JobKey, int], Deadline] = {}
         self._fired: dict[tuple[int, int], _Fired] = {}
 
     def replace(self, deadlines: Iterable[Deadline]) -> None:
-        """Take over the tower's newest deadlines; they hold while the tower is away too."""
+        """Replace the deadlines by the tower's newest ones. They stay valid while the tower is
+        away.
+        """
         self._deadlines = {(JobKey(each.job, each.owner), each.rank): each for each in deadlines}
 
     def due_at(self, beat: RankBeat) -> float | None:
-        """Return when this rank is overdue; None without a deadline for the phase it is in."""
+        """Return when this rank is overdue. None without a deadline for its current phase."""
         deadline = self._deadlines.get((beat.job, beat.rank))
         deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
         if deadline is None or deadline.phase != beat.phase:
@@ -84,15 +93,15 @@ class DeadlineWatch:
         return due
 
     def next_due(self, beats: Iterable[RankBeat]) -> float | None:
-        """Return when the first of them is overdue."""
+        """Return when the first of these ranks is overdue; None if none will be."""
         return min((due for beat in beats if (due := self.due_at(beat)) is not None), default=None)
 
     def fire(
         self, beats: Iterable[RankBeat], now: float, slots: DumpSlots
     ) -> dict[JobKey, RankBeat]:
-        """Return the jobs to dump now, each with a rank that is the reason.
+        """Return the jobs to dump now, each with the rank that is the reason.
 
-        Jobs without a slot stay due: a node whose jobs all lose one file system dumps them by
+        Jobs without a slot stay due. If all jobs of a node lose one file system, they are dumped in
         turns.
         """
         overdue = [beat for beat in beats if (due := self.due_at(beat)) is not None and due <= now]
@@ -106,7 +115,7 @@ class DeadlineWatch:
         return fired
 
     def keep_only(self, keys: set[tuple[int, int]]) -> None:
-        """Forget processes that are gone."""
+        """Forget all processes but those of `keys`."""
         self._fired = {key: fired for key, fired in self._fired.items() if key in keys}
 
     def _note(self, beat: RankBeat, now: float) -> _Fired:
@@ -117,9 +126,10 @@ class DeadlineWatch:
 
 
 class DumpLedger:
-    """Which jobs are being dumped, and when they last were: who asks again meanwhile is served.
+    """Records which jobs are dumped now and when each last dump ended.
 
-    Nobody, not even the tower, has a job dumped without end.
+    A second request during or shortly after a dump is satisfied by it. The number of dumps of a job
+    per minute is limited, also for orders of the tower.
     """
 
     def __init__(self, per_minute: int = MAX_DUMPS_PER_MINUTE) -> None:
@@ -129,18 +139,18 @@ class DumpLedger:
         self._began_at: dict[JobKey, list[float]] = {}
 
     def begin(self, job: JobKey, now: float) -> None:
-        """Note that a dump of the job began."""
+        """Record that a dump of the job started."""
         self._running[job] = now
         recent = {name: _within_a_minute(times, now) for name, times in self._began_at.items()}
         self._began_at = {name: times for name, times in recent.items() if times}
         self._began_at.setdefault(job, []).append(now)
 
     def is_exhausted(self, job: JobKey, now: float) -> bool:
-        """Say whether the job was dumped as often in the last minute as it ever may be."""
+        """Return whether the job has reached its limit of dumps per minute."""
         return len(_within_a_minute(self._began_at.get(job, []), now)) >= self._per_minute
 
     def end(self, job: JobKey, now: float) -> None:
-        """Note that it ended."""
+        """Record that a dump of the job ended."""
         self._running.pop(job, None)
         recent = {job: at for job, at in self._ended_at.items() if now - at < SATISFIED_BY_S}
         self._ended_at = {**recent, job: now}
@@ -150,19 +160,22 @@ class DumpLedger:
         return [job for job in self._running if self.is_running(job, now)]
 
     def satisfies(self, job: JobKey, now: float) -> bool:
-        """Say whether a dump of the job is under way or just ended."""
+        """Return whether a dump of the job is running or has just ended."""
         ended_at = self._ended_at.get(job)
         just_ended = ended_at is not None and now - ended_at < SATISFIED_BY_S
         return just_ended or self.is_running(job, now)
 
     def is_running(self, job: JobKey, now: float) -> bool:
-        """One that hangs for ever is over too, so that the job can be dumped again."""
+        """Return whether a dump of the job is running.
+
+        A dump that hangs counts as over after DUMP_EXPIRES_S, so that the job can be dumped again.
+        """
         return now - self._running.get(job, float("-inf")) < DUMP_EXPIRES_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An order and the times between which it is carried out."""
+    """An order, and the times between which it is carried out."""
 
     order: Order
     from_at: float
@@ -170,18 +183,20 @@ class _Waiting:
 
 
 class OrderInbox:
-    """Orders that wait to be carried out; each id once, none after its expiry. Owners share the
-    room."""
+    """Orders that wait to be carried out: each id once, and none after its expiry. Owners share the
+    MAX_ORDERS places.
+    """
 
     def __init__(self, jitter_share: float = 0.0) -> None:
-        """Of the jitter that the tower asks for, this agent waits `jitter_share`, between 0
-        and 1."""
+        """This agent waits the share `jitter_share` (0 to 1) of the jitter that the tower asks
+        for.
+        """
         self._jitter_share = jitter_share
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._waiting: list[_Waiting] = []
 
     def receive(self, orders: Iterable[Order], now: float) -> list[Order]:
-        """Take in orders that came with a reply; return those for which there is no room."""
+        """Add the orders of a reply; return those that were refused because the inbox is full."""
         refused = []
         for order in orders:
             if order.id in self._seen:
@@ -209,13 +224,15 @@ class OrderInbox:
         return chosen, expired
 
     def next_due(self, slots: DumpSlots) -> float | None:
-        """Return when the first of those may be carried out for which there is room."""
+        """Return when the next order may be carried out, of those with a free slot."""
         waiting = [each.from_at for each in self._waiting if slots.has_room(each.order.owner)]
         return min(waiting, default=None)
 
 
 def jitter_of(asked: Deadline | Order, share: float) -> float:
-    """Return the seconds that an agent waits, so that not all nodes of a job dump at once."""
+    """Return the seconds that an agent waits, so that the nodes of a job do not all dump at
+    once.
+    """
     return share * min(asked.jitter_s, MAX_JITTER_S)
 
 
@@ -224,14 +241,16 @@ def _within_a_minute(times: list[float], now: float) -> list[float]:
 
 
 def jobs_meant(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> list[JobKey]:
-    """Return the jobs that an order is about: one, or all of a name if no owner is given."""
+    """Return the jobs that an order refers to: one job, or all with that name if no owner is
+    given.
+    """
     return [job for job in known_ranks if job.is_meant_by(order.job, order.owner)]
 
 
 def refuse(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> str:
-    """Return why an order may not be carried out; empty when it may.
+    """Return why an order may not be carried out; empty if it may.
 
-    The agent only ever dumps processes that it found to be ranks itself.
+    The agent dumps only processes that it found to be ranks itself.
     """
     jobs = jobs_meant(order, known_ranks)
     if not jobs:

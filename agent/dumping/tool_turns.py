@@ -1,4 +1,4 @@
-"""Turns at py-spy, for threads: owners share them, see `watchtower/fair_places.py`."""
+"""Turns at py-spy, for threads. Owners share them, see `watchtower/fair_places.py`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from watchtower.fair_places import FairPlaces
 
 PY_SPY_AT_ONCE = 3
-"""Two at once take two thirds of the time of one by one, more give nothing. One owner has two at
-most, and the third is for the others: py-spy may hang on each process of an owner."""
+"""Two at once need two thirds of the time of one by one; more than two are not faster. One owner
+has at most two. The third is for other owners, because py-spy may hang on each process of an owner.
+"""
 
 
 class ToolTurns:
-    """Hands on the places from owner to owner. The last one is for an owner that holds none."""
+    """Gives the places to owners in turn. The last one is for an owner that has none."""
 
     def __init__(self) -> None:
         self._places = FairPlaces(PY_SPY_AT_ONCE)
@@ -25,9 +26,9 @@ class ToolTurns:
     def take(self, owner: str, order: tuple[int, ...], deadline: float) -> Iterator[bool]:
         """Wait for a place and hold it during the block. Yield False if the deadline came first.
 
-        Of one owner's requests, that with the lowest `order` is first. The first number of `order`
-        is how often in a row the tool had to be ended on the process. If it is above 0, the request
-        waits for those of all other processes, and never takes the last place.
+        Of one owner's requests, the one with the lowest `order` is first. The first number of
+        `order` is how often in a row py-spy had to be ended on the process. If it is above 0, the
+        request waits for the requests of all other processes, and never gets the last place.
         """
         with self._changed:
             ticket = self._places.ask(owner, order=order, leaves_last=order[0] > 0)

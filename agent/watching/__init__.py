@@ -1,1 +1,1 @@
-"""The ranks under watch: their heartbeats, how they are and how they ended."""
+"""The watched ranks: their heartbeats, their state and how they ended."""

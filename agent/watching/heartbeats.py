@@ -1,4 +1,4 @@
-"""One rank's heartbeat page over time: ages, steps since the last report, last words."""
+"""One rank's heartbeat page over time: ages, steps since the last report, last exception."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NS_PER_S = 1e9
 
 
 class Heartbeat:
-    """Remembers what it read last: the page of a dead process still says how it ended.
+    """Stores the last view of the page: the page of a dead process still shows how it ended.
 
-    The process may write any time. What it writes counts as a moment between its start and now.
+    The process can write any time on the page. Times before its start count as its start.
     """
 
     def __init__(self, page: PageFile, started_ns: int) -> None:
-        """Take a page and when its process started (CLOCK_MONOTONIC)."""
+        """`started_ns`: when the process started (CLOCK_MONOTONIC)."""
         self.page = page
         self.view: PageView | None = None
         self.problem = ""
@@ -31,7 +31,7 @@ class Heartbeat:
             self._note_reported(view, time.monotonic_ns())
 
     def read(self) -> PageView | None:
-        """Read the page again; when it cannot be read the last words stay."""
+        """Read the page again. If it cannot be read, the last view stays."""
         try:
             self.view = self.page.read()
             self.problem = ""
@@ -40,19 +40,23 @@ class Heartbeat:
         return self.view
 
     def view_now(self) -> PageView | None:
-        """Read the page without touching anything: for a dump in another thread."""
+        """Return the page without changing any state. For a dump in another thread."""
         try:
             return self.page.read()
         except PageError:
             return None
 
     def beat(self, now_ns: int) -> Beat | None:
-        """Return the beat for a report made at `now_ns`, counting steps since the previous one."""
+        """Return the heartbeat for a report at `now_ns`, with the steps since the previous
+        report.
+        """
         view = self.view
         if view is None:
             return None
         advanced, interval_s = self._advance(view, now_ns)
-        raised = view.ended_ns >= view.beat_ns  # one that beats again has survived its exception
+        raised = (
+            view.ended_ns >= view.beat_ns
+        )  # a later heartbeat means that the process survived the exception
         return Beat(
             step=max(view.step, -1),
             age_s=_age_s(now_ns, self.beaten_ns()),
@@ -66,15 +70,15 @@ class Heartbeat:
         )
 
     def beaten_ns(self) -> int:
-        """Return when the last beat was, or when the page was made while there is none."""
+        """Return when the last heartbeat was; without one, when the page was made."""
         view = self.view
         if view is None or view.step < 0:
             return self._made_ns
         return self._moment(view.beat_ns)
 
-    def _moment(self, said_ns: int) -> int:
-        """Return a time on the page, not before the process started."""
-        return max(said_ns, self._started_ns)
+    def _moment(self, written_ns: int) -> int:
+        """Return a time on the page, but not before the start of the process."""
+        return max(written_ns, self._started_ns)
 
     def _note_reported(self, view: PageView, now_ns: int) -> None:
         self._reported_step, self._reported_ns = view.step, view.beat_ns
@@ -86,9 +90,10 @@ class Heartbeat:
         self._note_reported(view, now_ns)
         if view.step < 0 or view.beat_ns <= max(0, before_ns):
             return 0, 0.0
-        if before < 0:  # the first beat of all; a resumed job may begin at any step
+        if before < 0:  # the first heartbeat; a resumed job may begin at any step
             return 1, 0.0
-        # A loop that counts from zero in each epoch goes back: one beat at least was made then.
+        # A loop that counts from zero in each epoch goes back. At least one heartbeat was made
+        # then.
         advanced = view.step - before if view.step > before else 1
         return advanced, _age_s(self._reported_at_ns, before_at_ns) / advanced
 

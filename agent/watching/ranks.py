@@ -1,4 +1,4 @@
-"""One rank under watch, from the moment it was found until the agent forgets it."""
+"""One watched rank, from its discovery until the agent forgets it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, R
 NS_PER_S = 10**9
 
 MAX_EXIT_CODE = 255
-"""A parent sees eight bits; what else a page says cannot be true."""
+"""A parent gets eight bits. A larger code on a page cannot be true."""
 
 
 class WatchedRank:
-    """Holds what is open for one rank: its page, its /proc files, its pidfd."""
+    """The open files of one rank: its page, its /proc files, its pidfd."""
 
     def __init__(
         self, proc: Proc, found: FoundRank, now: float, tcp: TcpBytes, interval_s: float
@@ -44,14 +44,14 @@ class WatchedRank:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells this process from any other, ever."""
+        """Pid and start time, which together identify a process for ever."""
         return self.found.process.pid, self.found.process.start_time
 
     def __str__(self) -> str:
         return f"rank {self.found.claim.rank} of {self.found.job} (pid {self.found.process.pid})"
 
     def update(self, found: FoundRank) -> None:
-        """Take over what discovery learned since: a page, a job name."""
+        """Replace what discovery found: a page or a job name may be new."""
         self.found = found
         known = self.heartbeat.page if self.heartbeat is not None else None
         if found.page is not None and found.page is not known:
@@ -62,7 +62,7 @@ class WatchedRank:
         return self.heartbeat.read() if self.heartbeat is not None else None
 
     def notice_end(self, now: float) -> bool:
-        """Check whether the process ended, and how; True once, when it just did."""
+        """Check whether the process ended, and how. Return True only if it has just ended."""
         just_ended = self.ended_at is None and self.end_watch.has_ended()
         if just_ended:
             self.ended_at = now
@@ -72,7 +72,7 @@ class WatchedRank:
         return just_ended
 
     def vitals(self, now: float, budget: TickBudget) -> RankVitals:
-        """Say how the rank is, for a report made now."""
+        """Return the state of the rank for a report at `now`."""
         process, claim = self.found.process, self.found.claim
         state, wchan, movement = ProcessState.GONE, "", Movement()
         if self.ended_at is None:
@@ -85,7 +85,7 @@ class WatchedRank:
             self.heartbeat.read()
             beat = self.heartbeat.beat(time.monotonic_ns())
         if self.ended_at is None:
-            # Nobody knows whether a rank without a page is late: what it moves is always counted.
+            # Lateness of a rank without a page is unknown, so its traffic is always measured.
             moved = self._traffic.measure(math.inf if beat is None else beat.age_s)
             movement = replace(movement, socket_bytes_per_s=moved)
         return RankVitals(
@@ -114,18 +114,18 @@ class WatchedRank:
 
 
 def started_ns(start_time: int) -> int:
-    """Return when a process started, on the clock of heartbeat pages (CLOCK_MONOTONIC).
+    """Return when a process started, in CLOCK_MONOTONIC nanoseconds, as on heartbeat pages.
 
-    The kernel counts `start_time` in ticks since boot, with the time that the machine slept.
+    The kernel counts `start_time` in ticks since boot and includes suspend.
     """
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start_time * NS_PER_S // CLOCK_TICKS_PER_S
     return time.monotonic_ns() - age_ns
 
 
 def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> Ending:
-    """Join what the kernel says with the last words on the page; the kernel knows better."""
+    """Combine the kernel's status with the last exception on the page. The kernel has priority."""
     kind, code = status.kind, status.code
-    if view is None or view.ended_ns < view.beat_ns:  # it beat again: it survived that exception
+    if view is None or view.ended_ns < view.beat_ns:  # it survived that exception
         return Ending(kind=kind, code=code, age_s=age_s)
     if kind is EndingKind.UNKNOWN and view.ended in ("finished", "exception", "exit"):
         kind = EndingKind.EXIT
@@ -140,7 +140,7 @@ def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> E
 
 
 def _code_on_page(view: PageView) -> int | None:
-    """Return the exit code: an orderly shutdown is the same after `sys.exit(3)`."""
+    """Return the exit code on the page. A normal shutdown also has one after `sys.exit(3)`."""
     if view.ended == "exit" and 0 <= view.exit_code <= MAX_EXIT_CODE:
         return view.exit_code
     return 1 if view.ended == "exception" else None

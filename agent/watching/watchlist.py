@@ -1,4 +1,4 @@
-"""The ranks under watch: the living, and those that ended a while ago."""
+"""The watched ranks: living ones, and those that ended recently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import RankVitals
 
 ENDED_KEPT_S = 3600.0
-"""An ended rank stays in the reports this long, so that a tower that starts late learns of it."""
+"""Seconds that an ended rank stays in the reports, so that a tower that starts later receives
+it.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,9 @@ _T = TypeVar("_T")
 
 
 class Watchlist:
-    """Takes what discovery found; one bad process never stops the check of the others."""
+    """Watches the ranks that discovery found. One failing process never stops the check of the
+    others.
+    """
 
     def __init__(self, proc: Proc, interval_s: float) -> None:
         self._proc, self._interval_s = proc, interval_s
@@ -40,19 +44,19 @@ class Watchlist:
         self._tcp = TcpBytes()
 
     def update(self, found: Iterable[FoundRank], now: float) -> None:
-        """Begin to watch new ranks, and forget those that are none or ended long ago."""
+        """Watch new ranks, and forget processes that are not ranks any more or ended long ago."""
         current = {(each.process.pid, each.process.start_time): each for each in found}
         for key, each in current.items():
             self._guard(key, "found", partial(self._take_over, key, each, now))
         self.notice_ends(now)
         for key, rank in list(self._ranks.items()):
             if rank.ended_at is None and key not in current:
-                log.info("%s is no rank any more", rank)
+                log.info("%s is not a rank any more", rank)
                 del self._ranks[key]
         self._forget_old(now)
 
     def notice_ends(self, now: float) -> bool:
-        """Check which processes ended; True when one just did."""
+        """Check which processes ended. Return True if one has just ended."""
         any_ended = False
         for key, rank in self._ranks.items():
             if self._guard(key, "watched", partial(rank.notice_end, now)):
@@ -65,18 +69,18 @@ class Watchlist:
         return [rank for rank in self._ranks.values() if rank.ended_at is None]
 
     def known_ranks(self) -> dict[JobKey, set[int]]:
-        """Return the ranks found on this node by job, the ended ones included."""
+        """Return the ranks found on this node by job, including ended ones."""
         ranks: dict[JobKey, set[int]] = {}
         for rank in self._ranks.values():
             ranks.setdefault(rank.found.job, set()).add(rank.found.claim.rank)
         return ranks
 
     def keys(self) -> set[Key]:
-        """Return (pid, start time) of all ranks under watch."""
+        """Return (pid, start time) of all watched ranks."""
         return set(self._ranks)
 
     def vitals(self, now: float) -> tuple[RankVitals, ...]:
-        """Return how all ranks are; one that cannot be checked is left out, and that is said."""
+        """Return the state of all ranks. A rank that cannot be checked is skipped and logged."""
         self._budget.refill()
         living_first = sorted(self._ranks.items(), key=lambda item: item[1].ended_at is not None)
         every = [
@@ -86,7 +90,7 @@ class Watchlist:
         return tuple(each for each in every if each is not None)[:MAX_RANKS_PER_NODE]
 
     def beats(self) -> list[RankBeat]:
-        """Return the last known beat of every living rank that has a page."""
+        """Return the last known heartbeat of every living rank with a page."""
         return [
             RankBeat(
                 key=rank.key,
@@ -118,24 +122,26 @@ class Watchlist:
             if rank.ended_at is not None
         ]
         ended.sort(reverse=True)
-        # The newest of each job first: one that restarts in a loop takes no room from the others.
-        # Nor does an owner with many jobs.
+        # The newest of each job first: a job that restarts in a loop does not displace other jobs.
+        # An owner with many jobs does not displace other owners.
         turns = by_turns((each[2], each) for each in ended)
         turns = by_turns((each[2].owner, each) for each in turns)
         for count, (ended_at, key, _) in enumerate(turns):
             if count >= MAX_ENDED or now - ended_at > ENDED_KEPT_S:
                 del self._ranks[key]
-        self._troubles = {at: said for at, said in self._troubles.items() if at[0] in self._ranks}
+        self._troubles = {at: text for at, text in self._troubles.items() if at[0] in self._ranks}
 
     def _guard(self, key: Key, what: str, check: Callable[[], _T]) -> _T | None:
-        """Check one process; trouble with it is logged when it changes, and stays its own."""
+        """Run one check of one process. Its exceptions are logged when they change, and go no
+        further.
+        """
         try:
             result = check()
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            if self._troubles.get((key, what)) != said:
-                self._troubles[key, what] = said
-                log.warning("pid %d cannot be %s: %s", key[0], what, said, exc_info=True)
+            text = f"{type(error).__name__}: {error}"
+            if self._troubles.get((key, what)) != text:
+                self._troubles[key, what] = text
+                log.warning("pid %d cannot be %s: %s", key[0], what, text, exc_info=True)
             return None
         self._troubles.pop((key, what), None)
         return result

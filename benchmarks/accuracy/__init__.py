@@ -1,1 +1,3 @@
-"""How often watchtower is right about real hung jobs: run the drills, keep results, report."""
+"""Measures how often watchtower is right about real hung jobs: run the drills, store results,
+report.
+"""

@@ -1,4 +1,4 @@
-"""Asks every peer about one hung job, and writes down the answers for the results file."""
+"""Runs every peer on one hung job, and returns the answers for the results file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = dict[str, object]
 
 
 def ask_peers(evidence: Evidence | None, peers: Iterable[Peer] = PEERS) -> dict[str, Answer]:
-    """Give what each peer says, by its name."""
+    """Return each peer's answer, by its name."""
     return {peer.name: _ask(peer, evidence) for peer in peers}
 
 
@@ -33,7 +33,7 @@ def _ask(peer: Peer, evidence: Evidence | None) -> Answer:
 
 
 def _judge(peer: Peer, evidence: Evidence) -> Opinion:
-    """Let it judge; that it breaks or takes too long is a result like any other."""
+    """Run a peer. A failure or a timeout is a result too."""
     try:
         return peer.judge(evidence)
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""What a run was made with: commit of the product, versions, machine, settings."""
+"""The circumstances of a run: commit of the product, versions, machine, settings."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PRODUCT = ("watchtower", "agent", "heartbeat")
-"""Only these decide a verdict: a commit to documents or results makes no run outdated."""
+"""Only these folders decide a verdict. A commit to documents or results leaves runs valid."""
 DRILLS = ("watchtower/drills",)
-"""Of it only these decide what a tool of somebody else says."""
+"""Only this part of the product decides the answers of other tools."""
 GIT_DEADLINE_S = 10.0
 
 
 def read_commit(paths: Sequence[str] = PRODUCT) -> str:
-    """Give the last commit that changed these, with `-dirty` when they are changed since."""
+    """Return the last commit that changed these paths, with `-dirty` for uncommitted changes."""
     commit = _git("log", "-1", "--format=%H", "--", *paths)
     return commit + ("-dirty" if _git("status", "--porcelain", "--", *paths) else "")
 
 
 def name_settings(config: str | None) -> str:
-    """Name the settings: `default`, or the file and a digest of what it holds."""
+    """Return `default`, or the file of settings and a digest of its content."""
     if config is None:
         return "default"
     digest = hashlib.sha256(Path(config).read_bytes()).hexdigest()[:12]
@@ -32,7 +32,7 @@ def name_settings(config: str | None) -> str:
 
 
 def read_versions() -> dict[str, str]:
-    """Give the versions that decide how a job hangs and what is read from it."""
+    """Return the versions that decide how a job hangs and what is read from it."""
     return {
         "python": platform.python_version(),
         "torch": read_version("torch"),
@@ -42,7 +42,7 @@ def read_versions() -> dict[str, str]:
 
 
 def read_version(package: str) -> str:
-    """Give the version of an installed package, or say that it is not installed."""
+    """Return the version of an installed package, or that it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

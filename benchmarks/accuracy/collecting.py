@@ -1,4 +1,4 @@
-"""Takes the evidence of a drilled job while it hangs: after the verdict, before the job ends."""
+"""Collects the evidence of a drilled job while it hangs: after the verdict, before the job ends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import parse_members
 
 HANDLER = "fr_trace_json"
-"""What gloo records. A CPU build of torch has no handler for the pickle; its values are the same,
-but for the call stacks, which nothing here reads."""
+"""Handler for the records of gloo. A CPU build of torch has no handler for the pickle. Both have
+equal values, except for the call stacks, which are not used here.
+"""
 
 RANK_DEADLINE_S = 3.0
-"""A rank that lives answers in a millisecond; a stopped or dead one never does."""
+"""Seconds for an answer. A living rank answers in 1 ms; a stopped or dead one never does."""
 
 
 def collect(run: DrillRun, folder: Path) -> None:
-    """Write down the incident and, of a torch job, every rank's flight recorder.
+    """Write the incident and, for a torch job, every rank's flight recorder.
 
     Without an incident (a slow job, a status) nothing is written: there is nothing to judge.
     """
@@ -51,7 +52,7 @@ def _collect_records(run: DrillRun, folder: Path) -> None:
 
 
 def ask_rank(pid: int | None, rank: int, folder: Path) -> str:
-    """Write a rank's dump; return why not, else ""."""
+    """Write a rank's dump; return why that failed, else ""."""
     proc = Proc()
     stat = proc.stat(pid) if pid is not None else None
     if pid is None or stat is None:

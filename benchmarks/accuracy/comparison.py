@@ -1,4 +1,4 @@
-"""The tables that set every tool beside watchtower: one row a fault, one column a tool."""
+"""The tables that compare every tool with watchtower: one row per fault, one column per tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.accuracy.peers import PEERS
 from benchmarks.accuracy.score import WATCHTOWER, Answer, answers_of, quantile, score_answers
 
 ENOUGH_RUNS = 5
-"""A row with fewer runs says so: it is an impression, not a score."""
+"""Rows with fewer runs are marked: they are an impression, not a score."""
 
 NOTHING = "·"
 
@@ -38,7 +38,7 @@ Cells = dict[str, list[Answer]]
 
 
 def render_comparison(rows: list[Row]) -> str:
-    """Render one table for each backend, and what each tool is."""
+    """Render one table for each backend, and the description of each tool."""
     parts = ["## Beside other tools", LEGEND]
     for backend in sorted({row["backend"] for row in rows}, reverse=True):
         parts.append(f"### {backend}")
@@ -47,7 +47,7 @@ def render_comparison(rows: list[Row]) -> str:
 
 
 def name_fault(row: Row) -> str:
-    """Name the row of a table that a run belongs to: the drill, and what is unusual about it."""
+    """Return the row of a table for a run: the drill, and its unusual settings."""
     is_usual = row["settings"] == "default" or "tool" in row
     unusual = [] if is_usual else [row["settings"]]
     unusual += [f"{row['ranks']} ranks"] if row["ranks"] != 8 else []
@@ -55,14 +55,14 @@ def name_fault(row: Row) -> str:
 
 
 def mark_few(name: str, runs: int) -> str:
-    """Make it seen that a row has few runs."""
+    """Mark the name if the row has few runs."""
     if runs >= ENOUGH_RUNS:
         return name
     return f"{name} **({count(runs)} only)**"
 
 
 def count(runs: int) -> str:
-    """Write "1 run" or "5 runs"."""
+    """Return "1 run" or "5 runs"."""
     return f"{runs} run{'' if runs == 1 else 's'}"
 
 
@@ -87,7 +87,7 @@ def _all(faults: dict[str, Cells], tool: str) -> list[Answer]:
 
 
 def _all_beside(faults: dict[str, Cells], tool: str) -> list[Answer]:
-    """Give watchtower's answers to the faults that this tool has answers to."""
+    """Return watchtower's answers to the faults for which this tool has answers."""
     return [answer for cells in faults.values() if tool in cells for answer in cells[WATCHTOWER]]
 
 
@@ -107,7 +107,7 @@ def _order_tools(tools: Iterable[str]) -> list[str]:
 
 
 def _abouts(rows: list[Row]) -> str:
-    """Say what each tool is, what it was given and where it does not apply."""
+    """Return the description, the input and the limits of each tool."""
     lines = [_item(f"**{peer.name}**: {peer.about}") for peer in PEERS]
     live = {row["tool"]: row["settings"] for row in rows if "tool" in row}
     for tool in sorted(live):
@@ -140,12 +140,12 @@ def _why_not(rows: list[Row]) -> Iterable[str]:
 
 
 def _told(row: Row) -> dict[str, Row]:
-    """Give what each tool but watchtower said, or why not, by its name."""
+    """Return the answer of each tool but watchtower, or why it has none, by name."""
     return {row["tool"]: {"why_not": None, **row}} if "tool" in row else row.get("peers", {})
 
 
 def _failures(rows: list[Row]) -> str:
-    """Say what a tool that failed said most often, whichever numbers were in it."""
+    """Return the most frequent error message of a tool that failed, ignoring numbers in it."""
     told: dict[str, Counter[str]] = defaultdict(Counter)
     asked: Counter[str] = Counter()
     for row in rows:

@@ -1,9 +1,9 @@
-"""The evidence of one hung job, in a folder: what watchtower had, and raw flight recorder dumps.
+"""The evidence of one hung job, in a folder: watchtower's input, and raw flight recorder dumps.
 
-incident.json       the incident as `watchtower export` writes it, its case among it
-records_3.json      what rank 3's torch answers to `fr_trace_json`
-groups_3.json       rank 3's process groups: [name in the records, global ranks]
-missing.json        {"3": why there is no dump of rank 3}
+* incident.json: the incident as `watchtower export` writes it, with its case
+* records_3.json: the answer of rank 3's torch to `fr_trace_json`
+* groups_3.json: rank 3's process groups: [name in the records, global ranks]
+* missing.json: {"3": why there is no dump of rank 3}
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ INCIDENT = "incident.json"
 MISSING = "missing.json"
 
 NO_SOCKET = "it has no record socket"
-"""Nobody outside can ask it: its program lacks the client, or is not that far yet."""
+"""The rank cannot be asked from outside: its program lacks the client, or has not loaded it yet."""
 
 Groups = list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What every peer is given. It was taken while the job hung, after the verdict was final."""
+    """The input of every peer, collected while the job hung, after the verdict was final."""
 
     backend: str
     case: Case
-    """What watchtower had: stacks and collective records of every rank, process states, nodes."""
+    """Watchtower's input: stacks and collective logs of every rank, process states, nodes."""
     recorders: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The flight recorder of each rank that answered, as torch writes it."""
     groups: dict[int, Groups] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Evidence:
 
 
 def read_evidence(folder: Path, backend: str) -> Evidence | None:
-    """Read a folder; None when there was no incident whose evidence could have been judged."""
+    """Read a folder; None without an incident."""
     incident = folder / INCIDENT
     if not incident.exists():
         return None
@@ -51,7 +51,7 @@ def read_evidence(folder: Path, backend: str) -> Evidence | None:
     return Evidence(
         backend=backend,
         case=msgspec.convert(case, Case, strict=True),
-        # The pickle has the key also when there is no entry, the JSON has not.
+        # The pickle always has this key, the JSON only with entries.
         recorders={
             rank: {"entries": [], **recorder}
             for rank, recorder in _read_ranks(folder, "records").items()

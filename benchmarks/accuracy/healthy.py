@@ -1,7 +1,7 @@
-"""Healthy drills mixed, default settings: how many incidents in two hours? Wanted: none.
+"""Healthy drills mixed, with default settings: how many incidents in two hours? The goal is none.
 
-Backend and ranks are drawn by lot, and the drill among those with the fewest runs. Minutes already
-in the results file for the commit and the settings count. Exits 1 when a run was wrong.
+Backend and ranks are random; the drill is one of those with the fewest runs. Minutes that are
+already in the results file for the commit and the settings count. Exits 1 if a run was wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watchtower.drills.drill import Drill
 HEALTHY = Path("benchmarks/results/healthy.jsonl")
 RANKS = (4, 8)
 FAILURES_IN_A_ROW = 5
-"""So many drills that could not run are the machine's fault: more of them measure nothing."""
+"""After this many drills that could not run, the machine is the problem: more runs are useless."""
 
 
 def main() -> int:
@@ -53,19 +53,19 @@ def main() -> int:
 
 
 def is_of(row: Row, commit: str, settings: str) -> bool:
-    """Tell whether a run is of this commit with these settings."""
+    """Return whether a run is of this commit with these settings."""
     return (row["commit"], row["settings"]) == (commit, settings)
 
 
 def choose_drill(runs: Counter[str], lot: random.Random) -> Drill:
-    """Draw one of the healthy drills that have the fewest runs."""
+    """Return one of the healthy drills with the fewest runs."""
     healthy = [drill for drill in DRILLS if not drill.is_fault]
     fewest = min(runs[drill.name] for drill in healthy)
     return lot.choice([drill for drill in healthy if runs[drill.name] == fewest])
 
 
 def draw_ranks(drill: Drill, lot: random.Random) -> int:
-    """Draw a number of ranks that the drill allows."""
+    """Return a number of ranks that the drill allows."""
     low, high = RANKS
     step = 2 if drill.whole_pairs else 1
     return lot.randrange(max(low, drill.least_ranks), high + 1, step)

@@ -1,4 +1,4 @@
-"""The section of the report about jobs with nothing wrong. Pure."""
+"""The section of the report about healthy jobs. Pure."""
 
 from __future__ import annotations
 

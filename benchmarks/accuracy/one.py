@@ -1,6 +1,6 @@
-"""Runs one drill as `watchtower drill --json` does, and keeps the evidence of its hung job.
+"""Runs one drill as `watchtower drill --json` does, and stores the evidence of its hung job.
 
-The object that is printed last has `incidents` besides, the summaries of all that were opened.
+The printed object has the additional field `incidents`: the summaries of all opened incidents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
         try:
             if args.evidence:
                 collect(run, args.evidence)
-        except Exception:  # the run counts all the same: the row says that peers had nothing
+        except Exception:  # the run counts anyway; the row records that peers had no evidence
             traceback.print_exc()
 
     try:

@@ -1,7 +1,7 @@
 """Write docs/accuracy.md, from the results files alone.
 
-Shows the runs of the newest commit of watchtower, and of each other tool the runs of the newest
-commit that it was run at; older runs stay in the file and are not mixed in.
+Shows the runs of the newest commit of watchtower. For each other tool it shows the runs of the
+newest commit at which the tool was run. Older runs stay in the file and are not used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def render(rows: list[Row], healthy: list[Row]) -> str:
 
 
 def choose_rows(rows: list[Row]) -> list[Row]:
-    """Of each tool, watchtower among them, the rows of the commit it was last run at."""
+    """Return the rows of each tool, including watchtower, for the commit at which it was last
+    run.
+    """
     newest: dict[str, Row] = {}
     for row in rows:
         tool = row.get("tool", WATCHTOWER)
@@ -51,7 +53,7 @@ def choose_rows(rows: list[Row]) -> list[Row]:
 
 
 def _place(row: Row) -> tuple[int, str, str, str]:
-    """Order rows as the catalogue does, whatever order they were run in."""
+    """Return a sort key: the order of the catalogue, whatever the order of the runs."""
     names = [drill.name for drill in DRILLS]
     known = row["drill"] in names
     at = names.index(row["drill"]) if known else len(names)
@@ -79,7 +81,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _say_missing(rows: list[Row]) -> str:
-    """Name the faults of the catalogue that have no run, so that none is left out unseen."""
+    """Return the faults of the catalogue that have no run, so that none is missing unnoticed."""
     run = {(row["drill"], row["backend"]) for row in rows}
     faults = [(drill.name, name) for drill in DRILLS if drill.is_fault for name in drill.backends]
     missing = [f"{name} ({backend})" for name, backend in faults if (name, backend) not in run]

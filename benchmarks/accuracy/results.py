@@ -1,8 +1,8 @@
-"""The results file: one JSON line a run, only ever appended to.
+"""The results file: one JSON line per run. Lines are only appended.
 
-A row without `tool` is a run judged by watchtower, with what the peers said of the same hung job
-in `peers`. A row with `tool` is a run of a tool that has to live inside the job: whom it accused,
-or in `why_not` why there is none. Its `settings` are the tool's own.
+A row without `tool` is a run judged by watchtower; `peers` has the peers' answers about the same
+hung job. A row with `tool` is a run of a tool inside the job: the accused ranks, or in `why_not`
+the reason why there are none. Its `settings` are the tool's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = tuple[str, str, int, str, str]
 
 
 def key_of(row: Row) -> Key:
-    """Give what makes two runs runs of the same thing: a run already there is not repeated."""
+    """Return the key of a run. A run whose key is in the file is not repeated."""
     drill, backend, ranks = row["drill"], row["backend"], row["ranks"]
     return str(drill), str(backend), int(str(ranks)), str(row["settings"]), str(row["commit"])
 
@@ -31,9 +31,9 @@ def count_runs(rows: Iterable[Row]) -> Counter[Key]:
 
 
 def read_rows(path: Path = RESULTS) -> list[Row]:
-    """Read every run; none when there is no file. A last line cut by a kill is left out.
+    """Return every run; none without a file. A last line cut by a kill is skipped.
 
-    Raises ValueError naming the line when any other line is not JSON.
+    Raises ValueError with the line number if another line is not JSON.
     """
     if not path.exists():
         return []
@@ -43,7 +43,7 @@ def read_rows(path: Path = RESULTS) -> list[Row]:
 
 
 def append_row(row: Row, path: Path = RESULTS) -> None:
-    """Append one run as a whole line, after ending a line that a kill cut short."""
+    """Append one run as a whole line. A last line cut by a kill is ended first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_cut_line(path)
     with path.open("a", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
-"""Run every fault drill several times, random ranks, and append each result; resumes.
+"""Run every fault drill several times with random ranks, and append each result; resumes.
 
-Each hung job is also judged by the peers, from evidence taken while it hung. A run already in the
+The peers judge each hung job too, from evidence collected while it hung. A run already in the
 results file for the same drill, backend, settings and commit is not repeated.
 """
 
@@ -54,22 +54,22 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How drills are run, whichever they are."""
+    """Options for all drills of this run."""
 
     config: str | None
     beside: int
-    """Drills at the same time: each is then slower, and the row says so."""
+    """Drills at the same time. Each is slower then, and the row records it."""
     keep: Path | None
-    """Where evidence stays; else it goes when it has been judged."""
+    """Folder for the evidence. Without it, the evidence is removed after it was judged."""
 
 
 _APPENDING = Lock()
 
 
 def choose_drills(backend: str, only: str) -> list[str]:
-    """Drills with a fault that exist on this backend, in the order of the catalogue.
+    """Return the drills with a fault that support this backend, in the order of the catalogue.
 
-    Raises SystemExit when `only` (names with commas, all when empty) has an unknown name.
+    Raises SystemExit if `only` (names with commas, all if empty) has an unknown name.
     """
     faults = {drill.name for drill in DRILLS if drill.is_fault}
     wanted = set(only.split(",")) if only else faults
@@ -79,7 +79,7 @@ def choose_drills(backend: str, only: str) -> list[str]:
 
 
 def plan(rows: list[Key], there: Counter[Key], runs: int) -> list[Key]:
-    """List the runs still to make, a row's runs together."""
+    """Return the runs still to make, all runs of a row together."""
     return [key for key in rows for _ in range(runs - there[key])]
 
 

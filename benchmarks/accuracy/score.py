@@ -1,4 +1,4 @@
-"""Scores of runs: pure, from the rows of the results file."""
+"""Scores of runs, from the rows of the results file. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 BUCKETS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01))
-"""Of confidence: from, and below. The last takes 1.0."""
+"""Ranges of confidence: from, and below. The last one includes 1.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How watchtower did on the runs of one fault and backend."""
+    """The scores of watchtower on the runs of one fault and backend."""
 
     runs: int
     rank_right: int
     cause_right: int
     accused: float
-    """Mean size of the accused set over the runs that accused somebody; 0.0 when none did."""
+    """Mean number of accused ranks over the runs with an accused rank; 0.0 without such runs."""
     abstained: int
-    """Runs that named nobody though a rank was injected."""
+    """Runs without an accused rank although a rank was injected."""
     p50_s: float | None
     p95_s: float | None
 
 
 def score(rows: list[dict[str, Any]]) -> Score:
-    """Score the runs of one fault."""
+    """Return the scores of the runs of one fault."""
     sizes = [len(accused(row)) for row in rows]
     times = [row["fault_to_verdict_s"] for row in rows if row["fault_to_verdict_s"] is not None]
     accusing = [size for size in sizes if size]
@@ -43,19 +43,21 @@ def score(rows: list[dict[str, Any]]) -> Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScore:
-    """How any tool did on the runs of one fault that it could judge."""
+    """The scores of a tool on the runs of one fault that it could judge."""
 
     runs: int
     rank_right: int
     accused: float
-    """Mean size of the accused set over the runs that accused somebody; 0.0 when none did."""
+    """Mean number of accused ranks over the runs with an accused rank; 0.0 without such runs."""
     abstained: int
-    """Runs that named nobody though a rank was injected, or that the tool failed in."""
+    """Runs without an accused rank although a rank was injected, and runs in which the tool
+    failed.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Whom one tool accused in one run."""
+    """The ranks that one tool accused in one run."""
 
     accused: frozenset[int]
     injected: frozenset[int]
@@ -63,7 +65,9 @@ class Answer:
 
     @property
     def is_right(self) -> bool:
-        """Exactly the injected ranks; a tool that broke is not right where nobody is to blame."""
+        """Return whether exactly the injected ranks are accused. A tool that failed is never
+        right.
+        """
         return not self.failed and self.accused == self.injected
 
 
@@ -71,7 +75,7 @@ WATCHTOWER = "watchtower"
 
 
 def answers_of(row: dict[str, Any]) -> dict[str, Answer]:
-    """Give the answer of each tool that could judge this run, by its name."""
+    """Return the answer of each tool that could judge this run, by its name."""
     injected = frozenset(row["injected"]["ranks"])
     if "tool" in row:
         return {} if row.get("why_not") else {row["tool"]: _as_answer(row, injected)}
@@ -87,7 +91,7 @@ def _as_answer(told: dict[str, Any], injected: frozenset[int]) -> Answer:
 
 
 def score_answers(answers: list[Answer]) -> ToolScore:
-    """Score one tool's answers."""
+    """Return the scores of one tool's answers."""
     sizes = [len(answer.accused) for answer in answers if answer.accused]
     return ToolScore(
         runs=len(answers),
@@ -100,19 +104,19 @@ def score_answers(answers: list[Answer]) -> ToolScore:
 
 
 def accused(row: dict[str, Any]) -> set[int]:
-    """Give the ranks that the final verdict names."""
+    """Return the ranks in the final verdict."""
     return {suspect["rank"] for suspect in (row["verdict"] or {}).get("suspects", ())}
 
 
 def quantile(values: list[float], share: float) -> float | None:
-    """Give the smallest value that `share` of the values do not exceed; None of none."""
+    """Return the smallest value that `share` of the values do not exceed; None without values."""
     if not values:
         return None
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def calibrate(rows: list[dict[str, Any]]) -> list[tuple[float, float, int, int]]:
-    """For each bucket of confidence: from, below, runs, runs with rank and cause right."""
+    """Return for each range of confidence: from, below, runs, runs with rank and cause right."""
     points = _points(rows)
     return [
         (low, high, len(inside), sum(inside))
@@ -122,7 +126,10 @@ def calibrate(rows: list[dict[str, Any]]) -> list[tuple[float, float, int, int]]
 
 
 def brier(rows: list[dict[str, Any]]) -> float | None:
-    """Mean square of confidence minus rightness: 0 is perfect, 0.25 a coin; None of no runs."""
+    """Return the mean square of confidence minus rightness; None without runs.
+
+    0 is perfect, 0.25 is a coin toss.
+    """
     points = _points(rows)
     if not points:
         return None
@@ -130,7 +137,7 @@ def brier(rows: list[dict[str, Any]]) -> float | None:
 
 
 def _points(rows: list[dict[str, Any]]) -> list[tuple[float, bool]]:
-    """Confidence and rightness of runs that ended in a diagnosis."""
+    """Return confidence and rightness of the runs with a diagnosis."""
     return [
         (row["verdict"]["confidence"], bool(row["right_rank"] and row["right_cause"]))
         for row in rows

@@ -1,7 +1,7 @@
-"""The heartbeat of a training process: `beat(step)` once per step, and watchtower sees it.
+"""The heartbeat of a training process: call `beat(step)` once per step, and watchtower sees it.
 
-It stores a few words into shared memory that an agent reads from outside. There is nothing to
-connect to, so it costs the same with or without an agent. It never blocks and never raises.
+It stores a few words in shared memory, which an agent reads from outside. It does not connect to
+anything, so it costs the same with or without an agent. It never blocks and never raises.
 """
 
 import os
@@ -13,6 +13,6 @@ from watchtower_heartbeat.layout import UNKNOWN
 __all__ = ["Heartbeat", "beat", "phase"]
 __version__ = "0.1.0"
 
-# A rank shows itself before its first step, so that one which never gets there can be named.
+# Make the page before the first step, so that a rank that hangs before it can be named.
 if read_identity(os.environ)["rank"] != UNKNOWN:
     open_page()

@@ -1,14 +1,14 @@
-"""What training code calls: `beat`, `phase`, `Heartbeat`. Nothing here raises or waits.
+"""The functions that training code calls: `beat`, `phase`, `Heartbeat`. They never raise or wait.
 
-`beat` is a plain function over module globals because that is the fastest thing Python has: a
-clock read and three stores. It is one function for the life of the process; what changes is `hot`.
+`beat` is a plain function over module globals because nothing in Python is faster: one clock read
+and three stores. It is never replaced; only `hot` changes.
 """
 
 from __future__ import annotations
 
 from time import monotonic_ns
 
-from watchtower_heartbeat.notice import say_once
+from watchtower_heartbeat.notice import warn_once
 from watchtower_heartbeat.own_page import NO_PAGE, OwnPage
 
 TYPE_CHECKING = False
@@ -19,12 +19,12 @@ hot = NO_PAGE  # words: 0 step, 1 time in ns, 2 step begun
 
 
 def beat(step: int, loss: object = None) -> None:
-    """Say that this rank has reached `step`; call it once per step, from one thread.
+    """Report that this rank has reached `step`. Call it once per step, from one thread.
 
-    Give it a plain `int`: for the value of a tensor on a device Python waits for that device.
+    Pass a plain `int`: to read a tensor on a device, Python waits for that device.
 
-    A `loss` that is NaN or infinite is counted and becomes evidence. It is only checked when
-    that costs nothing: a number, or a tensor on the CPU.
+    A `loss` that is NaN or infinite is counted and becomes evidence. It is checked only if that
+    costs nothing: a number, or a tensor on the CPU.
     """
     try:
         hot[2] = step
@@ -45,7 +45,7 @@ _page = OwnPage(_bind)
 
 
 def _beat_slowly(step: object) -> None:
-    """Make the page at the first beat, or take a step that is no `int`."""
+    """Make the page at the first heartbeat, or convert a step that is not an `int`."""
     try:
         if hot is NO_PAGE:
             _page.open()
@@ -54,42 +54,42 @@ def _beat_slowly(step: object) -> None:
         hot[1] = monotonic_ns()
         hot[0] = number
     except Exception as error:
-        say_once("step", f"beat() wants a whole number of at most 63 bits: {error}")
+        warn_once("step", f"beat() needs a whole number of at most 63 bits: {error}")
 
 
 def check_loss(step: int, loss: object) -> None:
-    """Count a loss that is NaN or infinite; never waits for a device, never raises."""
+    """Count a loss that is NaN or infinite. Never waits for a device and never raises."""
     try:
         if is_on_device(loss):
-            say_once("loss", "the loss is not on the CPU and is not checked; pass a float")
+            warn_once("loss", "the loss is not checked, because it is not on the CPU; pass a float")
             return
         value = float(loss)  # type: ignore[arg-type]
-        if value - value != 0.0:  # true for NaN and both infinities only
+        if value - value != 0.0:  # true only for NaN and both infinities
             _page.note_nonfinite_loss(int(step))
     except Exception as error:
-        say_once("loss", f"beat() cannot read the loss: {error}")
+        warn_once("loss", f"beat() cannot read the loss: {error}")
 
 
 def is_on_device(loss: object) -> bool:
-    """Say whether reading it would wait for a device, and for ever on a device that hangs."""
+    """Return whether reading the value would wait for a device, perhaps forever."""
     return type(loss) is not float and str(getattr(loss, "device", "cpu")) != "cpu"
 
 
 class Phase:
-    """A stretch of work that takes longer than a step; made by `phase`."""
+    """Work that takes longer than a step; made by `phase`."""
 
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        """Name it: a short word such as "checkpoint" or "eval"."""
+        """`name`: a short word such as "checkpoint" or "eval"."""
         self._name = name
 
     def __enter__(self) -> None:
-        """Begin the phase, inside whatever phase there is."""
+        """Begin the phase, inside the current phase."""
         try:
             _page.enter_phase(self, str(self._name))
         except Exception as error:
-            say_once("phase", f"phase() could not be noted: {error}")
+            warn_once("phase", f"phase() could not be noted: {error}")
 
     def __exit__(
         self,
@@ -97,23 +97,23 @@ class Phase:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it, also by an exception, and go back to the phase around it."""
+        """End the phase, also after an exception, and return to the outer phase."""
         try:
             _page.leave_phase(self)
         except Exception as error:
-            say_once("phase", f"phase() could not be noted: {error}")
+            warn_once("phase", f"phase() could not be noted: {error}")
 
 
 def phase(name: str) -> Phase:
-    """Return a context manager that shows `name` as what this rank is doing.
+    """Return a context manager that shows `name` as the activity of this rank.
 
-    Known words bring more patience: "checkpoint", "eval". They nest; the innermost is shown.
+    "checkpoint" and "eval" have longer deadlines. Phases nest; the innermost one is shown.
     """
     return Phase(name)
 
 
 class Heartbeat:
-    """The heartbeat of this process, for when the environment does not say which rank it is.
+    """The heartbeat of this process, for environments that do not contain the rank.
 
     A process has one page: `beat` and `phase` of every instance are the module's own.
     """
@@ -128,18 +128,18 @@ class Heartbeat:
         world_size: int | None = None,
         local_rank: int | None = None,
     ) -> None:
-        """Make the page now; what is given wins over the environment, the rest is found there."""
+        """Make the page now. Arguments have priority over the environment."""
         try:
             numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
             if job is not None:
                 _page.name(job=str(job))
             _page.name(**{name: int(it) for name, it in numbers.items() if it is not None})
         except Exception as error:
-            say_once("name", f"Heartbeat() cannot take that: {error}")
+            warn_once("name", f"invalid argument of Heartbeat(): {error}")
         open_page()
 
 
 def open_page() -> None:
-    """Make the page now instead of at the first beat; says so once when it cannot."""
+    """Make the page now instead of at the first heartbeat. Prints one line if that fails."""
     if hot is NO_PAGE:
         _page.open()

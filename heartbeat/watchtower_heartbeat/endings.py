@@ -1,8 +1,8 @@
-"""Notes how this process ends, as far as Python's hooks can tell.
+"""Records how this process ends, as far as Python's hooks can detect it.
 
-`sys.excepthook` hears of an exception as it happens. `atexit` comes later and hears of nothing, so
-it reads what the interpreter left behind: a program that replaced the hook is noted then. What
-no hook hears (`os._exit`, signals) leaves no note, and the agent has the exit status.
+`sys.excepthook` is called when an exception ends the program. `atexit` runs later without the
+exception, so it reads what the interpreter stored: this also works if the program replaced the
+hook. Other ends (`os._exit`, signals) call no hook; for them the agent has the exit status.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Ending(Protocol):
-        """Where the note goes."""
+        """The page on which the end is recorded."""
 
         def note_end(self, **fields: int | str) -> None:
-            """Write down how the process ends; the last note stays."""
+            """Record how the process ends. The last call counts."""
 
         def has_note(self) -> bool:
-            """Say whether an end was noted already."""
+            """Return whether an end was recorded."""
 
         def close(self) -> None:
-            """Remove what would stay behind in a directory."""
+            """Remove the page's file, if it has one."""
 
 
-# Enough for the first line of any message that is meant to be read.
-MESSAGE_LOOKED_AT = 4096
+# Enough for the first line of any readable message.
+MAX_MESSAGE = 4096
 
 _watching = False
 
 
 def watch(page: Ending) -> None:
-    """Install the hooks, once per process; the hook that was there is still called."""
+    """Install the hooks, once per process. The previous hook is still called."""
     global _watching
     if _watching:
         return
@@ -51,7 +51,7 @@ def watch(page: Ending) -> None:
         previous(kind, value, trace)
 
     sys.excepthook = note_and_pass_on
-    atexit.register(_say_last_words, page)
+    atexit.register(_record_end, page)
 
 
 def _note(page: Ending, value: BaseException) -> None:
@@ -62,7 +62,7 @@ def _note(page: Ending, value: BaseException) -> None:
 
 
 def describe(value: BaseException) -> dict[str, int | str]:
-    """Return the page's fields for a process that ends by this exception."""
+    """Return the page's fields for a process that this exception ends."""
     if isinstance(value, SystemExit):
         return {"ended": layout.ENDED_EXIT, "exit_code": exit_code_of(value.code)}
     return {
@@ -73,29 +73,29 @@ def describe(value: BaseException) -> dict[str, int | str]:
 
 
 def exit_code_of(code: object) -> int:
-    """Return what the shell will see for `sys.exit(code)`."""
+    """Return the exit code that the shell gets for `sys.exit(code)`."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
 def type_name(kind: type[BaseException]) -> str:
-    """Return `ValueError` or `torch.OutOfMemoryError`: the module, unless Python's own."""
+    """Return `ValueError` or `torch.OutOfMemoryError`: without the module for built-in types."""
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def first_line(value: BaseException) -> str:
-    """Return the first line of the message that says something; "" if it has none."""
+    """Return the first line of the message that is not blank; "" if there is none."""
     try:
-        lines = str(value)[:MESSAGE_LOOKED_AT].strip().splitlines()
-    except Exception:  # the author's __str__ is not ours to trust
+        lines = str(value)[:MAX_MESSAGE].strip().splitlines()
+    except Exception:  # a __str__ of the program may fail
         return ""
     return lines[0] if lines else ""
 
 
-def _say_last_words(page: Ending) -> None:
+def _record_end(page: Ending) -> None:
     left_behind = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     try:
         if page.has_note():
@@ -105,11 +105,11 @@ def _say_last_words(page: Ending) -> None:
         elif not _is_multiprocessing_child():
             page.note_end(ended=layout.ENDED_FINISHED)
         page.close()
-    except Exception:  # nobody could do anything about it any more
+    except Exception:  # the process ends; no error can be handled any more
         return
 
 
 def _is_multiprocessing_child() -> bool:
-    # Its exceptions are caught and printed by multiprocessing: they seem to be an orderly shutdown.
+    # multiprocessing catches and prints its exceptions, so its end always seems normal.
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

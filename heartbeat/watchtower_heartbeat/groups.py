@@ -1,8 +1,8 @@
-"""The process groups of this process: noted as they are made, listed in a memfd for an agent.
+"""The process groups of this process, written to a memfd for an agent as they are made.
 
-torch keeps the global ranks of every group in one plain dict, and whatever makes a group
-(init_process_group, new_group, split_group, device meshes) puts it there. In its place we put a
-dict that also tells us. That is private to torch: where it is gone, there is no list.
+torch stores the global ranks of every group in one plain dict. Everything that makes a group
+(init_process_group, new_group, split_group, device meshes) adds it there. We replace the dict by
+one that also calls us. The dict is private to torch: if it is missing, there is no list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from _thread import RLock
 
 from watchtower_heartbeat import layout
 from watchtower_heartbeat.memfd import create_memfd
-from watchtower_heartbeat.notice import say_once
+from watchtower_heartbeat.notice import warn_once
 from watchtower_heartbeat.writer import LOCK_PATIENCE_S
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ RANKS = "_pg_group_ranks"
 """Name of torch's dict: group to {global rank: rank in the group}."""
 
 MAX_NAME = 512
-"""Characters of a group's name or description; torch's own have at most a hundred."""
+"""Characters of a group's name or description. Torch's own have at most a hundred."""
 
 _WORD = struct.Struct("=q")
 
@@ -34,10 +34,10 @@ class GroupList:
     """The memfd: one line per group, in the order in which they were made."""
 
     def __init__(self) -> None:
-        """Make it, with no group in it. Raises OSError."""
+        """Make an empty list. Raises OSError."""
         self.descriptor = create_memfd(layout.GROUPS_MEMFD_NAME)
         if self.descriptor < 3:
-            # The next thing this program prints would land in the list.
+            # Descriptors 0 to 2 are standard streams: the program would print into the list.
             os.close(self.descriptor)
             raise OSError("a standard stream is closed")
         self._file = _identify(self.descriptor)
@@ -48,7 +48,7 @@ class GroupList:
         os.pwrite(self.descriptor, head.ljust(layout.GROUPS_TEXT_AT, b"\0"), 0)
 
     def add(self, name: str, description: str, members: Iterable[int]) -> None:
-        """Append a line. When one does not fit, none follows: their order has a meaning."""
+        """Append a line. If one does not fit, none follows, because their order has a meaning."""
         line = f"{_clean(name)}\t{_clean(description)}\t{format_members(members)}\n"
         raw = line.encode("utf-8", "replace")
         if not self._lock.acquire(True, LOCK_PATIENCE_S):
@@ -63,19 +63,21 @@ class GroupList:
             if os.pwrite(self.descriptor, raw, end) != len(raw):
                 return
             self._length += len(raw)
-            # After the text: who reads the length finds all of it.
+            # After the text, so that a reader of the length finds all of it.
             os.pwrite(self.descriptor, _WORD.pack(self._length), layout.GROUPS_LENGTH_AT)
             self._whole = True
         finally:
             self._lock.release()
 
     def close(self) -> None:
-        """Let go of the memory; raises OSError when somebody has closed it already."""
+        """Close the memfd. Raises OSError if the program has closed it already."""
         if self._is_open():
             os.close(self.descriptor)
 
     def _is_open(self) -> bool:
-        """Say whether the number is still ours: a program may close all it finds, and open more."""
+        """Return whether the descriptor is still ours. A program may close all descriptors and open
+        others.
+        """
         return _identify(self.descriptor) == self._file
 
 
@@ -89,7 +91,7 @@ def _clean(text: str) -> str:
 
 
 def format_members(members: Iterable[int]) -> str:
-    """Write global ranks in ascending order: "0-3,8", and even strides as "0-56/8"."""
+    """Return global ranks in ascending order: "0-3,8", and even strides as "0-56/8"."""
     ranks = sorted(set(members))
     spans: list[str] = []
     at = 0
@@ -106,7 +108,9 @@ def format_members(members: Iterable[int]) -> str:
 
 
 def _length_of_stride(ranks: list[int], at: int) -> int:
-    """Return how many ranks, from there on, are equally far apart; two far ones are not."""
+    """Return how many ranks from `at` on have equal distances. Two ranks with a gap do not
+    count.
+    """
     if at + 1 == len(ranks):
         return 1
     stride, end = ranks[at + 1] - ranks[at], at + 2
@@ -119,32 +123,32 @@ _note: Callable[[str, str, list[int]], None] | None = None
 
 
 class NotedGroups(dict):  # type: ignore[type-arg]  # as plain as torch's own
-    """Torch's dict of groups, which tells of each new one after it is in."""
+    """Torch's dict of groups, which reports each new one after it was added."""
 
     def __setitem__(self, group: object, ranks: object) -> None:
-        """Put it in, then tell; what goes wrong with the telling stays here."""
+        """Add the group, then report it. Exceptions of the report are caught."""
         is_new = group not in self
         super().__setitem__(group, ranks)
         if is_new:
-            _tell(group, ranks)
+            _report(group, ranks)
 
 
-def _tell(group: object, ranks: object) -> None:
+def _report(group: object, ranks: object) -> None:
     try:
         name = getattr(group, "group_name", None)
-        # A rank outside of a new group finds a marker there instead of the group.
+        # For a rank outside of a new group, the key is a marker instead of the group.
         if _note is None or not isinstance(name, str) or not isinstance(ranks, dict):
             return
         description = getattr(group, "group_desc", "")
         _note(name, str(description), [int(rank) for rank in ranks])
     except Exception as error:
-        say_once("groups", f"a process group could not be noted: {error}")
+        warn_once("groups", f"a process group could not be recorded: {error}")
 
 
 def watch(module: ModuleType, note: Callable[[str, str, list[int]], None]) -> bool:
-    """Call `note` with name, description and members of each group, those there are first.
+    """Call `note` with name, description and members of each group, existing ones first.
 
-    False when this torch keeps its groups elsewhere.
+    Returns False if this torch stores its groups elsewhere.
     """
     global _note
     _note = note
@@ -155,5 +159,5 @@ def watch(module: ModuleType, note: Callable[[str, str, list[int]], None]) -> bo
     if not isinstance(known, NotedGroups):
         return False
     for group, ranks in list(known.items()):
-        _tell(group, ranks)
+        _report(group, ranks)
     return True

@@ -1,4 +1,4 @@
-"""What the hooks into frameworks share: who may beat, one phase at a time, and harm to nobody."""
+"""Shared by the hooks into frameworks: one source of heartbeats, one phase, and no exceptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from _thread import allocate_lock
 
 from watchtower_heartbeat import beating
-from watchtower_heartbeat.notice import say_once
+from watchtower_heartbeat.notice import warn_once
 from watchtower_heartbeat.own_page import NO_PAGE
 
 TYPE_CHECKING = False
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     Method = TypeVar("Method", bound=Callable[..., None])
 
 OPTIMIZER = 1
-"""What torch's optimizers say: a count of our own."""
+"""Torch's optimizers: the step is a count of our own."""
 
 FRAMEWORK = 2
-"""What a framework's callback says: the step as its users know it, so the optimizers are silent."""
+"""A framework's callback: the step is the framework's own. The optimizers are silent then."""
 
 
 class HookBeats:
-    """Beats for the hooks for as long as nobody else does.
+    """Heartbeats of the hooks, until the program itself calls `beat`.
 
-    Whoever calls `beat` knows best. Such a beat is seen by its time on the page, which is then not
-    the one stored from here: that costs `beat` nothing.
+    A direct call of `beat` has priority. It is detected by the time on the page, which then differs
+    from the time stored here. This costs `beat` nothing.
     """
 
     def __init__(self) -> None:
-        """Nobody has beaten yet; a forked child begins like this again, as its page does."""
+        """Start without a source. A forked child starts again like this, as its page does."""
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
@@ -41,14 +41,14 @@ class HookBeats:
         self._source = OPTIMIZER
 
     def beat(self, source: int, step: int) -> None:
-        """Beat, unless the program itself or a better source does."""
-        # Optimizers may step in several threads; one that comes second has nothing to add.
+        """Call `beat`, unless the program itself or a better source does."""
+        # Optimizers may step in several threads; a second one at the same time adds nothing.
         if not self._lock.acquire(False):
             return
         try:
             words = beating.hot
-            somebody_else_beat = words is not NO_PAGE and words[1] != self._written_ns
-            if somebody_else_beat or source < self._source:
+            program_beats = words is not NO_PAGE and words[1] != self._written_ns
+            if program_beats or source < self._source:
                 return
             beating.beat(step)
             self._written_ns, self._source = beating.hot[1], source
@@ -56,7 +56,7 @@ class HookBeats:
             self._lock.release()
 
     def release(self) -> None:
-        """Say that the framework's training is over: what comes now may be a plain loop."""
+        """Report that the framework's training is over. A plain loop may follow."""
         self._source = OPTIMIZER
 
 
@@ -64,15 +64,15 @@ beats = HookBeats()
 
 
 class HookPhase:
-    """The one phase that a framework's callback is in; "" outside of all."""
+    """The phase of a framework's callback; "" outside of all phases."""
 
     def __init__(self) -> None:
-        """Begin outside of all phases."""
+        """Start outside of all phases."""
         self._name = ""
         self._phase = beating.phase("")
 
     def show(self, name: str) -> None:
-        """Leave the phase there is and be in `name`; nothing happens if that is the one."""
+        """Leave the current phase and enter `name`. Does nothing if it is the current one."""
         if name == self._name:
             return
         if self._name:
@@ -84,13 +84,13 @@ class HookPhase:
 
 
 def harmless(method: Method) -> Method:
-    """Return the method of a callback such that it never raises into the framework's loop."""
+    """Return a callback method that never raises into the framework's loop."""
 
     def guarded(*args: object, **kwargs: object) -> None:
         try:
             method(*args, **kwargs)
         except Exception as error:
-            say_once("hook", f"{method.__qualname__} failed and is left out: {error!r}")
+            warn_once("hook", f"{method.__qualname__} failed and is skipped: {error!r}")
 
     guarded.__name__, guarded.__qualname__ = method.__name__, method.__qualname__
     guarded.__doc__ = method.__doc__

@@ -1,4 +1,4 @@
-"""Which rank is this? Every launcher says it in the environment, each in its own words."""
+"""Finds the rank of this process in the environment, where each launcher has its own variables."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# (rank, local rank, world size), the first one that names a rank wins. What starts the process
-# itself comes before what only gave it a machine: torchrun and mpirun run inside Slurm jobs.
+# (rank, local rank, world size). The first one with a rank wins. Launchers of the process come
+# before launchers of the machine: torchrun and mpirun run inside Slurm jobs.
 LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun, Accelerate, DeepSpeed
     ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_SIZE"),
@@ -26,7 +26,7 @@ LAUNCHERS = (
 def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
     """Return `rank`, `local_rank` and `world_size`; -1 for each that the environment lacks.
 
-    All three come from one launcher, so that a world size never belongs to another rank.
+    All three come from one launcher, so that the world size belongs to the rank.
     """
     for names in LAUNCHERS:
         rank, local_rank, world_size = (_read_number(environment, name) for name in names)
@@ -37,5 +37,5 @@ def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
 
 def _read_number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "")
-    # isdigit() alone also likes digits of other scripts; nine of them are plenty of ranks.
+    # isdigit() alone also accepts digits of other scripts. Nine digits are enough for a rank.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else UNKNOWN

@@ -1,38 +1,39 @@
-"""The bytes of the heartbeat page: where every field lies, for the writer and for the reader.
+"""The layout of the heartbeat page: the place of every field, for the writer and for the reader.
 
-This is the one definition; docs/heartbeat-page.md shows it to people who write the page from
-another language. Import nothing here: this runs inside training processes.
+This is the one definition. docs/heartbeat-page.md describes it for programs in other languages.
+Import nothing here: this runs inside training processes.
 
-Every integer is a signed 64-bit word in the machine's own byte order, on an 8-byte boundary.
-Every text is UTF-8, padded with NUL bytes, and ends in at least one.
+Every integer is a signed 64-bit word in the machine's own byte order, on an 8-byte boundary. Every
+text is UTF-8, padded with NUL bytes, and ends in at least one.
 """
 
 MEMFD_NAME = "watchtower-heartbeat"
 """Name of the memfd, and the first part of a page's file name in a directory."""
 
 MEMFD_LINK = f"/memfd:{MEMFD_NAME} (deleted)"
-"""What readlink says about a page's descriptor under /proc/PID/fd."""
+"""The link of a page's descriptor under /proc/PID/fd."""
 
 PAGE_SIZE = 4096
-"""Bytes; the smallest amount of memory the kernel maps."""
+"""Bytes: the smallest amount of memory that the kernel maps."""
 
 MAGIC = b"WTHBEAT\0"
 VERSION = 1
-"""Raised when a field moves or changes its meaning; a new field in unused bytes keeps it."""
+"""Increased if a field moves or changes its meaning, but not for a new field in unused bytes."""
 
-# The head, written before anybody can see the page and never again.
+# The head, written once, before any reader can see the page.
 MAGIC_AT = 0
 VERSION_AT = 8
 SIZE_AT = 16
 
-# The hot line: one cache line of its own, three words stored by every beat. They are stored back
-# to front, and a reader copies front to back: when the two steps agree, the time is theirs.
+# The hot line: one cache line of its own, three words stored by every heartbeat. They are stored
+# back to front, and a reader copies front to back. If the two steps are equal, the time belongs to
+# them.
 STEP_AT = 64
 TIME_NS_AT = 72
 STEP_BEGUN_AT = 80
 
-# The cold fields follow the same rule: the count at the far end is stored first, the one in front
-# last, and between the two the fields in any order.
+# The cold fields follow the same rule: the count at the end is stored first, the one in front last,
+# and the fields in between in any order.
 COLD_DONE_AT = 128
 COLD_BEGUN_AT = 4088
 
@@ -60,10 +61,10 @@ COLD_TEXTS = {
     "exception_message": (1024, 512),
     "record_socket": (1536, 128),
 }
-"""Field name to (offset, size in bytes, the closing NUL included)."""
+"""Field name to (offset, size in bytes including the closing NUL)."""
 
 # Point-to-point transfers: a row per peer, outside of the cold writes. Each word is stored alone
-# and only counts up; a row is there when its `peer`, stored last, is not zero.
+# and only counts up. A row is valid if its `peer`, stored last, is not zero.
 TRANSFERS_AT = 1792
 TRANSFER_ROWS = 32
 TRANSFER_WORDS = (
@@ -75,10 +76,10 @@ TRANSFER_WORDS = (
     "receives_done",
 )
 TRANSFERS_LEFT_OUT_AT = 3328
-"""Calls with peers for whom there was no row left."""
+"""Calls with peers for which no row was left."""
 
 ANY_PEER = -1
-"""In the word `peer`: receives that take from whoever sends first. A rank is shown plus one."""
+"""In the word `peer`: receives from any sender. A rank is stored plus one."""
 
 # The process groups: a memfd of its own, append-only, whose descriptor is `groups_descriptor`.
 GROUPS_MEMFD_NAME = "watchtower-groups"
@@ -88,10 +89,10 @@ GROUPS_VERSION_AT = 8
 GROUPS_LENGTH_AT = 16
 GROUPS_TEXT_AT = 64
 GROUPS_MAX_SIZE = 1 << 20
-"""Bytes, head included; a job has tens of groups, and a line has tens of bytes."""
+"""Bytes, including the head. A job has tens of groups, and a line has tens of bytes."""
 
 UNKNOWN = -1
-"""Said by every word that has no value yet; a step of -1 means: no beat yet."""
+"""Value of every word without a value yet. A step of -1 means: no heartbeat yet."""
 
 STARTS_UNKNOWN = (
     "pid",
@@ -103,7 +104,7 @@ STARTS_UNKNOWN = (
     "last_nonfinite_step",
     "exit_code",
 )
-"""Words of a fresh page that are not zero."""
+"""Words of a new page that are not zero."""
 
 ENDED_NOT = 0
 ENDED_FINISHED = 1

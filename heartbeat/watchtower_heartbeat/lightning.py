@@ -1,6 +1,6 @@
-"""Beats for Lightning: `Trainer(..., callbacks=[HeartbeatCallback()])`.
+"""Heartbeats for Lightning: `Trainer(..., callbacks=[HeartbeatCallback()])`.
 
-Works with `lightning` and with `pytorch_lightning`, whichever the program has imported.
+Works with `lightning` and `pytorch_lightning`, depending on which one the program has imported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-# The same framework under two names, with a class `Callback` each.
+# The same framework under two names, each with a class `Callback`.
 NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def find_callback_classes() -> tuple[type, ...]:
-    """Return `Callback` of every Lightning that is imported, else of the first that can be.
+    """Return `Callback` of every imported Lightning, else of the first one that can be imported.
 
-    Raises ImportError when there is none.
+    Raises ImportError if none is installed.
     """
     loaded = [name for name in NAMES if name in sys.modules]
     return tuple(_import_callback(name) for name in loaded) or (_import_any_callback(),)
@@ -44,19 +44,20 @@ def _import_callback(name: str) -> type:
 
 
 class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # known at run time only
-    """Beats at the end of each batch with the Trainer's `global_step`; marks eval and checkpoint.
+    """Sends a heartbeat after each batch with the Trainer's `global_step`; marks eval and
+    checkpoint.
 
-    While gradients are accumulated several beats carry the same step.
+    While gradients are accumulated, several heartbeats have the same step.
     """
 
     def __init__(self) -> None:
-        """Begin outside of all phases."""
+        """Start outside of all phases."""
         super().__init__()
         self._phase = HookPhase()
 
     @harmless
     def setup(self, trainer: Trainer, *_: object, **__: object) -> None:
-        """Name the rank: Lightning's own launcher leaves it out of the environment."""
+        """Set the rank: Lightning's own launcher does not put it in the environment."""
         if trainer.world_size > 1 and read_identity(os.environ)["rank"] == UNKNOWN:
             Heartbeat(
                 rank=trainer.global_rank,
@@ -66,14 +67,14 @@ class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # know
 
     @harmless
     def on_train_batch_start(self, *_: object, **__: object) -> None:
-        """Be back in plain training: this is the first that is heard after a checkpoint."""
+        """Return to plain training. This is the first event after a checkpoint."""
         self._phase.show("")
 
     @harmless
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: object, outputs: object, *_: object, **__: object
     ) -> None:
-        """Beat, and check the loss where that waits for no device."""
+        """Send a heartbeat, and check the loss if that does not wait for a device."""
         self._phase.show("")
         beats.beat(FRAMEWORK, trainer.global_step)
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -94,15 +95,15 @@ class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # know
 
     @harmless
     def on_save_checkpoint(self, trainer: Trainer, *_: object, **__: object) -> None:
-        """Begin a checkpoint; nothing tells its end, so the next event of the training does.
+        """Begin a checkpoint. No event marks its end, so the next event of the training ends it.
 
-        Outside of a run there is no next event, and the save is not marked.
+        Outside of a run there is no next event, so the save is not marked.
         """
         if trainer.state.stage is not None:
             self._phase.show("checkpoint")
 
     @harmless
     def on_fit_end(self, *_: object, **__: object) -> None:
-        """Leave the word to whatever trains after this."""
+        """Release the heartbeat for other training code after this."""
         self._phase.show("")
         beats.release()

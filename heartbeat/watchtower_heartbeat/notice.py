@@ -1,34 +1,34 @@
-"""One line on stderr when something cannot work, and never the same one twice."""
+"""Prints one line on stderr if something cannot work, and never the same line twice."""
 
 import select
 import sys
 
 MAX_BYTES = 4096
-"""What a pipe that can be written to takes without waiting (PIPE_BUF of Linux, pipe(7))."""
+"""The bytes that a writable pipe accepts without waiting (PIPE_BUF of Linux, pipe(7))."""
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
-def say_once(topic: str, text: str) -> None:
-    """Print `text` unless this topic was talked about before; never raises.
+def warn_once(topic: str, text: str) -> None:
+    """Print `text`, but only once per topic. Never raises.
 
-    Says nothing where stderr is full: a training process does not wait for who reads its log.
+    Prints nothing if stderr is full: a training process must not wait for the reader of its log.
     """
-    if topic in _said:
+    if topic in _warned:
         return
-    _said.add(topic)
+    _warned.add(topic)
     try:
-        if _takes_more():
+        if _is_writable():
             line = f"watchtower-heartbeat: {text}"
             print(line[: MAX_BYTES // 4 - 1], file=sys.stderr, flush=True)
-    except Exception:  # stderr may be closed; there is nobody left to tell
+    except Exception:  # stderr may be closed
         return
 
 
-def _takes_more() -> bool:
+def _is_writable() -> bool:
     try:
         descriptor = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # not a file: a notebook's, or a test's
+    except (AttributeError, OSError, ValueError):  # not a file: in a notebook or a test
         return True
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)

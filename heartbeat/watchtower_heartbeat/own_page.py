@@ -1,4 +1,4 @@
-"""The page of this process: made once, dropped in a forked child, silent when it cannot work."""
+"""The page of this process: made once, dropped in a forked child, silent if it cannot work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic_ns
 from watchtower_heartbeat import endings, layout
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.memfd import open_memfd
-from watchtower_heartbeat.notice import say_once
+from watchtower_heartbeat.notice import warn_once
 from watchtower_heartbeat.writer import LOCK_PATIENCE_S, PageWriter, blank_image
 
 TYPE_CHECKING = False
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NO_PAGE = memoryview(b"")
-"""What beats are bound to before there is a page: the first store fails and asks for one."""
+"""The value of `hot` before there is a page: the first store fails and makes the page."""
 
 
 class OwnPage:
-    """Owns the mapping, and remembers what has to be said on it.
+    """Owns the mapping, and stores what must be written on it.
 
-    Only `open` makes a page; the notes are kept until then. Methods may raise: who calls them from
-    training code guards them.
+    Only `open` makes a page; values are stored until then. Methods may raise: callers in training
+    code catch the exceptions.
     """
 
     def __init__(self, bind: Callable[[memoryview], None]) -> None:
-        """`bind` is handed the words that beats go to, whenever they change."""
+        """`bind` is called with the words for heartbeats whenever they change."""
         self._bind = bind
         self._named: dict[str, int | str] = {}
         self._hooked = False
@@ -45,14 +45,16 @@ class OwnPage:
         self._noted = False
 
     def open(self) -> None:
-        """Make the page unless there is one, or say once why not and swallow all later beats."""
+        """Make the page if there is none. If it fails, print that once and ignore all later
+        heartbeats.
+        """
         if not self._lock.acquire(True, LOCK_PATIENCE_S):
             return
         try:
             if self._writer is None:
                 self._make()
         except Exception as error:
-            say_once("page", f"no page: {error}; training goes on without heartbeats")
+            warn_once("page", f"no page: {error}; training continues without heartbeats")
             self._swallow()
         finally:
             self._lock.release()
@@ -99,22 +101,24 @@ class OwnPage:
             self._writer.write(**fields)
 
     def name(self, **fields: int | str) -> None:
-        """Say job, rank, world_size or local_rank, in place of what the environment says."""
+        """Set job, rank, world_size or local_rank, with priority over the environment."""
         self._named.update(fields)
         self._write(**fields)
 
     def enter_phase(self, token: object, name: str) -> None:
-        """Begin a phase; `token` is what ends it."""
+        """Begin a phase. `token` identifies it for `leave_phase`."""
         self._phases[token] = (name, monotonic_ns())
         self._show_phase()
 
     def leave_phase(self, token: object) -> None:
-        """End that phase. Threads may end theirs in any order: the youngest left is shown."""
+        """End a phase. Threads may end their phases in any order; the youngest open one is
+        shown.
+        """
         self._phases.pop(token, None)
         self._show_phase()
 
     def _show_phase(self) -> None:
-        # Read under the lock: of two threads the last to write then knows both changes.
+        # Read under the lock, so that the last of two threads writes both changes.
         if self._lock.acquire(True, LOCK_PATIENCE_S):
             try:
                 self._write(**self._phase())
@@ -126,36 +130,36 @@ class OwnPage:
         return {"phase": name, "phase_since_ns": since_ns}
 
     def note_nonfinite_loss(self, step: int) -> None:
-        """Count a loss that is NaN or infinite, and remember the first and the last step."""
+        """Count a loss that is NaN or infinite, and record the first and the last step."""
         self._losses += 1
         first = {"first_nonfinite_step": step} if self._losses == 1 else {}
         self._write(nonfinite_losses=self._losses, last_nonfinite_step=step, **first)
 
     def note_records(self, **fields: int | str) -> None:
-        """Say where the collective records of this process are."""
+        """Record where the collective log of this process is."""
         self._write(**fields)
 
     def transfer_words(self) -> memoryview | None:
-        """Return the words that transfers are counted in; None without a page."""
+        """Return the words for the counts of transfers; None without a page."""
         return None if self._writer is None else self._writer.transfers
 
     def note_end(self, **fields: int | str) -> None:
-        """Write down how the process ends; the last note stays."""
+        """Record how the process ends. The last call counts."""
         self._noted = True
         self._write(ended_ns=monotonic_ns(), **fields)
 
     def has_note(self) -> bool:
-        """Say whether an end was noted already."""
+        """Return whether an end was recorded."""
         return self._noted
 
     def close(self) -> None:
-        """Remove the page's file, if it is one. The memory stays: a reader may hold it."""
+        """Remove the page's file, if it has one. The memory stays, because a reader may use it."""
         path, self._path = self._path, ""
         if path:
             os.unlink(path)
 
     def drop(self) -> None:
-        """In a forked child: let go of the parent's page, so that only the parent writes it."""
+        """In a forked child: drop the parent's page, so that only the parent writes it."""
         memory, writer = self._mapping, self._writer
         self._forget()
         self._bind(NO_PAGE)
@@ -163,12 +167,12 @@ class OwnPage:
             if writer is not None and memory is not None:
                 writer.release()
                 memory.close()
-        except Exception:  # somebody interrupted in the middle of a beat still holds a view
+        except Exception:  # the fork interrupted a heartbeat, which still holds a view
             return
 
 
 def _start_records(page: OwnPage) -> None:
-    """Let an agent see the collectives, too; a page without them is still a page."""
+    """Start the collective log. The page works without it."""
     if os.environ.get("WATCHTOWER_RECORDS", "").lower() in ("off", "0"):
         return
     try:
@@ -176,15 +180,15 @@ def _start_records(page: OwnPage) -> None:
 
         records.start(page)
     except Exception as error:
-        say_once("records", f"no collective records: {error}; WATCHTOWER_RECORDS=off is silent")
+        warn_once("records", f"no collective log: {error}; WATCHTOWER_RECORDS=off suppresses this")
 
 
 def read_start_time() -> int:
-    """Return when this process started, in clock ticks since boot; -1 where /proc is missing."""
+    """Return when this process started, in clock ticks since boot; -1 without /proc."""
     try:
         with open("/proc/self/stat", "rb") as stat:
-            # 4711 (python) S 1 ...: the name may hold anything, so count from behind it. It is
-            # field 2, and the start time is field 22.
+            # 4711 (python) S 1 ...: the name may contain anything, so count from its end. The name
+            # is field 2, the start time is field 22.
             return int(stat.read().rpartition(b")")[2].split()[22 - 3])
     except (OSError, ValueError, IndexError):
         return layout.UNKNOWN

@@ -1,7 +1,7 @@
-"""Reads a heartbeat page: bytes of another process in, a `PageView` out.
+"""Reads a heartbeat page: from the bytes of another process to a `PageView`.
 
-The bytes are not trusted: whoever owns the process may have written anything. Nothing is mapped
-here, because a mapping dies of SIGBUS when its file is cut short and a read does not.
+The bytes are not trusted: the owner of the process may have written anything. The page is read and
+not mapped: if the file is shortened, a mapping causes a SIGBUS and a read does not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ __all__ = [
 ]
 
 READ_TRIES = 4
-"""A store takes nanoseconds and a read a microsecond: who is torn four times was stopped there."""
+"""A store takes nanoseconds and a read a microsecond. A page torn four times has a stopped
+writer.
+"""
 
 Ended = Literal["none", "finished", "exception", "exit", "other"]
 
@@ -86,24 +88,25 @@ _ROW = struct.Struct(f"={len(TRANSFER_WORDS)}q")
 
 
 class PageError(Exception):
-    """These bytes are not a page that this version can read; `reason` says why."""
+    """This version cannot read the bytes as a page; `reason` contains the cause."""
 
     def __init__(self, reason: str) -> None:
-        """Keep the reason, a phrase for a log line."""
+        """`reason`: a phrase for a log line."""
         super().__init__(reason)
         self.reason = reason
 
 
 class TornPage(PageError):
-    """The page was being written while it was read: read it again."""
+    """The page was written while it was read. Read it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
     """Blocking sends and receives with one peer since the process started.
 
-    `peer` is a global rank, or `ANY_PEER` for receives from whoever sends first. More begun than
-    done: it is inside such a call now. `opened_by_send`: its first call with this peer was a send.
+    `peer` is a global rank, or `ANY_PEER` for receives from any sender. If more calls have begun
+    than are done, the process is inside such a call. `opened_by_send`: the first call with this
+    peer was a send.
     """
 
     peer: int
@@ -116,13 +119,15 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """What one process says about itself. Times are CLOCK_MONOTONIC, in ns; unknown is -1.
+    """The content of one process's page. Times are CLOCK_MONOTONIC in ns; unknown is -1.
 
     `record_socket` (a path) and `groups_descriptor` (a number) are as the process itself sees them;
-    "" and 0 when it has none.
-    `ended` is what the process could still say: "none" until then and for ever after `_exit` or a
-    signal; "finished" for an orderly shutdown, which `sys.exit(3)` looks like too. Compare
-    `ended_ns` with `beat_ns`: a process that beats later has survived its exception.
+    "" and 0 if it has none.
+
+    `ended` is "none" while the process runs, and also after `_exit` or a signal. It is "finished"
+    after a normal shutdown; `sys.exit(3)` is recorded like this too. If `beat_ns` is later than
+    `ended_ns`, the process has survived its exception.
+
     `torn`: the writer was stopped in the middle of a write, so values may belong to two moments.
     """
 
@@ -152,10 +157,10 @@ class PageView:
 
 
 def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
-    """Return what the page says.
+    """Return the content of the page.
 
-    Raises TornPage when it was read in the middle of a write, unless `allow_torn`: then the last
-    whole step is taken and the view is marked. Raises PageError for anything that is no page.
+    Raises TornPage if the bytes were read in the middle of a write. With `allow_torn`, the last
+    complete step is returned instead, and the view is marked. Raises PageError for an invalid page.
     """
     _check_head(data)
     torn = _is_torn(data)
@@ -191,10 +196,10 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
 
 
 def read_page(descriptor: int) -> PageView:
-    """Read the page behind an open descriptor, again when torn; about 10 us, never waits.
+    """Return the page behind an open descriptor. Takes about 10 us and never waits.
 
-    A writer that was stopped in the middle of a write still gives a view, marked `torn`.
-    Raises PageError when there is no page or it cannot be read.
+    A torn page is read again. If the writer was stopped in the middle of a write, the view is
+    marked `torn`. Raises PageError if there is no page or it cannot be read.
     """
     data = _pread(descriptor)
     for _ in range(READ_TRIES - 1):
@@ -218,9 +223,9 @@ def _check_head(data: bytes) -> None:
     if data[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
         raise PageError("does not begin with the magic bytes")
     if _word(data, VERSION_AT) != VERSION:
-        raise PageError(f"layout version {_word(data, VERSION_AT)}, this reader knows {VERSION}")
+        raise PageError(f"layout version {_word(data, VERSION_AT)}, this reader supports {VERSION}")
     if _word(data, SIZE_AT) != PAGE_SIZE:
-        raise PageError(f"says that it has {_word(data, SIZE_AT)} bytes, not {PAGE_SIZE}")
+        raise PageError(f"size field is {_word(data, SIZE_AT)} bytes, not {PAGE_SIZE}")
 
 
 def _is_torn(data: bytes) -> bool:
@@ -241,12 +246,12 @@ def _transfers(data: bytes) -> tuple[Transfers, ...]:
 
 
 def _transfers_of_row(peer: int, opened_by_send: int, *counts: int) -> Transfers | None:
-    """Return None for a row that is not used, and for one that no writer would write."""
+    """Return None for an unused row and for an invalid one."""
     if peer < -1 or peer == 0 or opened_by_send not in (0, 1) or min(counts) < 0:
         return None
     sends_begun, sends_done, receives_begun, receives_done = counts
-    # Read front to back while the writer may go on: done is read later, so it may be ahead by what
-    # was done meanwhile. That is at rest, as far as one read can tell.
+    # The row is read front to back while the writer continues. `done` is read later, so it may be
+    # ahead of `begun`. Such a peer counts as idle.
     return Transfers(
         peer=ANY_PEER if peer == -1 else peer - 1,
         opened_by_send=bool(opened_by_send),
@@ -259,7 +264,7 @@ def _transfers_of_row(peer: int, opened_by_send: int, *counts: int) -> Transfers
 
 def _text(data: bytes, offset: int, size: int) -> str:
     raw = data[offset : offset + size].partition(b"\0")[0]
-    # What cannot be printed (escape sequences, line breaks, text that runs backwards) must not
-    # reach a terminal or a log by way of us.
+    # Characters that cannot be printed (escape sequences, line breaks, text that runs backwards)
+    # must not reach a terminal or a log.
     text = raw.decode("utf-8", "replace")
     return "".join(char if char.isprintable() else " " for char in text).strip()

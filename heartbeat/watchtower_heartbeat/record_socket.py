@@ -1,10 +1,10 @@
 """Opens torch's own record server on a Unix socket, for an agent on this node.
 
-The server is C++ and needs no Python: it answers while the GIL is held and while the rank hangs in
-a collective. Its class is private to torch: where it is gone, there is no socket.
+The server is C++ and does not need Python: it answers while the GIL is held and while the rank
+hangs in a collective. Its class is private to torch: if it is missing, there is no socket.
 
-It must never be destroyed. Its destructor shuts the listening socket down; run by a forked child
-that exits, that ends the listening of the parent's server, which then aborts its process.
+The server must never be destroyed. Its destructor shuts down the listening socket. If a forked
+child runs it on exit, the parent's server stops listening too and aborts the parent.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_PATH = 99
-"""Bytes. The kernel takes 107, and a longer path raises in torch."""
+"""Bytes. The kernel allows 107, and torch raises for a longer path."""
 
 FOLDER_MODE = 0o711
-"""Who knows a name may pass, nobody else may list the names."""
+"""Users can open a known name in the folder. Only the owner can list the names."""
 
 FAMILY_BYTES, NAME_BYTES = 2, 128
-"""Of a sockaddr: its family; all of it (sockaddr_storage, in bits/socket.h of the C library)."""
+"""Bytes of a sockaddr: its family, and all of it (sockaddr_storage, in bits/socket.h of the C
+library).
+"""
 
 SOCKET_MODE = 0o666
-"""A rank's agent is often another user. What it gets is JSON, and nothing is to be changed here."""
+"""A rank's agent often runs as another user. It only gets JSON and can change nothing here."""
 
 SWEEP_MOST = 256
-"""Old names checked: more than a node has ranks, and a few milliseconds."""
+"""Old names checked: more than the ranks of a node, in a few milliseconds."""
 
 SWEEP_AGE_S = 60.0
-"""A younger socket may be one that is bound and does not listen yet."""
+"""A younger socket may be bound without listening yet."""
 
 SPARE_THREADS = 8
-"""There must be room for more than the server's: the program itself goes on to start some."""
+"""Threads that must be possible beyond the server's, because the program itself starts some."""
 
 _path = ""
 _bound_to = ""
@@ -49,9 +51,9 @@ _descriptor = -1
 
 
 def open_socket() -> str:
-    """Open the server, once per process; return the path of its socket, "" where torch has none.
+    """Open the server, once per process; return the path of its socket, "" if torch has none.
 
-    Raises OSError when there is no place for a socket, or no room for the server's threads.
+    Raises OSError if there is no folder for a socket, or if too few threads can be started.
     """
     global _path, _bound_to, _descriptor
     server_class = _find_server()
@@ -65,7 +67,7 @@ def open_socket() -> str:
     keep(server_class(bound_to))
     _path, _bound_to, _descriptor = bound_to, bound_to, _find_listener(bound_to)
     atexit.register(_remove)
-    # /proc/net/unix shows everybody what a socket was bound to, and not what it is called since.
+    # /proc/net/unix shows all users the name at bind, but not a later name.
     os.rename(bound_to, path)
     _path = path
     os.chmod(path, SOCKET_MODE)
@@ -78,9 +80,9 @@ def _find_server() -> Callable[[str], object] | None:
 
 
 def _find_keeper() -> Callable[[object], None] | None:
-    """Return what makes an object live as long as the process, also while Python shuts down."""
+    """Return a function that keeps an object alive until the process ends, also during shutdown."""
     try:
-        import ctypes  # slow to import, but torch has done so
+        import ctypes  # slow to import, but torch has imported it already
 
         add_reference, wrap = ctypes.pythonapi.Py_IncRef, ctypes.py_object
     except (ImportError, AttributeError):
@@ -89,11 +91,11 @@ def _find_keeper() -> Callable[[object], None] | None:
 
 
 def _check_threads() -> None:
-    """Raise OSError unless as many threads can be started as the server will start.
+    """Raise OSError if fewer threads can be started than the server needs.
 
-    It starts them where nobody can catch what goes wrong: the process would be aborted.
+    The server cannot handle this failure: the process would be aborted.
     """
-    # One to listen; the pool of its HTTP library has as many as there are cores, eight or more.
+    # One to listen. The pool of its HTTP library has one per core, at least eight.
     wanted = 1 + max(8, (os.cpu_count() or 1) - 1) + SPARE_THREADS
     go_on = _thread.allocate_lock()
     go_on.acquire()
@@ -101,7 +103,9 @@ def _check_threads() -> None:
         for _ in range(wanted):
             _thread.start_new_thread(_wait_for, (go_on,))
     except RuntimeError as error:
-        raise OSError(f"no room for {wanted} more threads, and its server starts some") from error
+        raise OSError(
+            f"cannot start {wanted} more threads, and torch's server needs some"
+        ) from error
     finally:
         go_on.release()
 
@@ -112,7 +116,7 @@ def _wait_for(lock: _thread.LockType) -> None:
 
 
 def _make_folder() -> str:
-    """Return a folder of this user for names that nobody else can list. Raises OSError."""
+    """Return a folder of this user in which other users cannot list names. Raises OSError."""
     name = f"watchtower-{os.geteuid()}"
     problem: OSError = OSError("no folder")
     for parent in (os.environ.get("TMPDIR", ""), "/tmp"):
@@ -130,12 +134,12 @@ def _make_folder() -> str:
 def _make_or_check(folder: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(folder, FOLDER_MODE)
-    # Opened, so that what is checked is what is changed; a link is refused here.
+    # Opened, so that the checked folder is the changed one. A link is refused here.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{folder} is not this user's alone; remove it")
+            raise PermissionError(f"another user owns {folder} or can write to it; remove it")
         if stat.S_IMODE(found.st_mode) != FOLDER_MODE:
             os.fchmod(descriptor, FOLDER_MODE)
     finally:
@@ -143,13 +147,13 @@ def _make_or_check(folder: str) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what processes left behind that could not clean up."""
+    """Remove the sockets of processes that ended without cleaning up."""
     with os.scandir(folder) as entries:
         for entry, _ in zip(entries, range(SWEEP_MOST), strict=False):
             try:
                 if _is_stale(entry):
                     os.unlink(entry.path)
-            except OSError:  # somebody else sweeps, too
+            except OSError:  # another process removes old sockets too
                 continue
 
 
@@ -174,7 +178,7 @@ def _find_listener(path: str) -> int:
         try:
             if _listens(int(name), path):
                 return int(name)
-        except OSError:  # closed by another thread, or the one that listed these
+        except OSError:  # closed by another thread, or the descriptor of this listing
             continue
     return -1
 
@@ -184,10 +188,10 @@ def _listens(descriptor: int, path: str) -> bool:
 
 
 def _read_name(descriptor: int) -> bytes:
-    """Return the path that a Unix socket was bound to, empty for any other.
+    """Return the path to which a Unix socket was bound; empty for other sockets.
 
-    The C library is asked, because a `socket.socket` made of a descriptor changes it: with
-    `socket.setdefaulttimeout` it stops blocking, and so does whoever else uses the connection.
+    This uses the C library, because making a `socket.socket` of a descriptor changes it. With
+    `socket.setdefaulttimeout` the descriptor becomes non-blocking for all its users.
     """
     import ctypes
 
@@ -205,12 +209,12 @@ def _remove() -> None:
     try:
         if path:
             os.unlink(path)
-    except OSError:  # swept already
+    except OSError:  # another process has removed it
         return
 
 
 def drop() -> None:
-    """In a forked child: let go of the parent's socket, which would outlive the parent."""
+    """In a forked child: close the parent's socket, which would otherwise outlive the parent."""
     global _path, _bound_to, _descriptor
     bound_to, descriptor = _bound_to, _descriptor
     _path, _bound_to, _descriptor = "", "", -1

@@ -1,9 +1,12 @@
-"""Collective records: shows an agent what torch.distributed has been asked to do in this process.
+"""Collective log: shows an agent the calls of torch.distributed in this process.
 
-Three parts, each of which can be missing: the library's own flight recorder behind a Unix socket, a
-list of the process groups, and counts of the blocking sends and receives, which no recorder keeps.
-Nothing here imports torch: it waits until the program does. All of it stays away with
-WATCHTOWER_RECORDS=off.
+It has three parts, and each may be missing:
+
+* the library's own flight recorder behind a Unix socket,
+* a list of the process groups,
+* counts of blocking sends and receives, which no recorder has.
+
+Nothing here imports torch: it waits until the program does. WATCHTOWER_RECORDS=off disables it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 
-from watchtower_heartbeat.notice import say_once
+from watchtower_heartbeat.notice import warn_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,28 +25,28 @@ if TYPE_CHECKING:
     from watchtower_heartbeat.groups import GroupList
 
     class Page(Protocol):
-        """The page of this process, as far as records are on it."""
+        """The page of this process, as far as the collective log needs it."""
 
         def note_records(self, **fields: int | str) -> None:
-            """Say where the records are."""
+            """Record where the collective log is."""
 
         def transfer_words(self) -> memoryview | None:
-            """Return the words that transfers are counted in; None without a page."""
+            """Return the words for the counts of transfers; None without a page."""
 
 
 C10D = "torch.distributed.distributed_c10d"
-"""The module that is waited for."""
+"""The module to wait for."""
 
 _page: Page | None = None
 _groups: GroupList | None = None
 _begun = False
-_socket_asked_for = False
+_socket_requested = False
 _watching_imports = False
 _fork_hooked = False
 
 
 def start(page: Page) -> None:
-    """Keep records for this page now if torch.distributed is there, else as soon as it is."""
+    """Start the log for this page: now, or as soon as torch.distributed is imported."""
     global _page, _watching_imports, _fork_hooked
     _page = page
     if not _fork_hooked:
@@ -57,13 +60,15 @@ def start(page: Page) -> None:
 
 
 def begin() -> bool:
-    """Begin with what there is; False while torch.distributed is not (quite) there."""
+    """Start the parts that are possible; False while torch.distributed is not completely
+    imported.
+    """
     global _begun, _watching_imports
     module = sys.modules.get(C10D)
     if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
         return False
     _watching_imports = False
-    # Before anything else: the imports below ask the import watch, and that asks here.
+    # First, because the imports below call the import watch, which calls this function.
     if _begun or _page is None:
         return True
     _begun = True
@@ -76,7 +81,7 @@ def _guarded(topic: str, part: Callable[[ModuleType], None], module: ModuleType)
     try:
         part(module)
     except Exception as error:
-        say_once(f"records {topic}", f"no {topic} in the collective records: {error}")
+        warn_once(f"records {topic}", f"no {topic} in the collective log: {error}")
 
 
 def _count_transfers(module: ModuleType) -> None:
@@ -92,11 +97,11 @@ def _watch_groups(module: ModuleType) -> None:
     from watchtower_heartbeat import groups
 
     if not groups.watch(module, _note_group):
-        _open_socket()  # nothing will tell when there is something to serve
+        _open_socket()  # nothing will report the first group
 
 
 def _note_group(name: str, description: str, members: list[int]) -> None:
-    """Write down a group. The first one opens the socket: before it, there is nothing to serve."""
+    """Record a group. The first one opens the socket: before it there is nothing to serve."""
     global _groups
     if _page is None:
         return
@@ -110,26 +115,26 @@ def _note_group(name: str, description: str, members: list[int]) -> None:
 
 
 def _open_socket() -> None:
-    global _socket_asked_for
-    if _socket_asked_for or _page is None:
+    global _socket_requested
+    if _socket_requested or _page is None:
         return
-    _socket_asked_for = True
+    _socket_requested = True
     from watchtower_heartbeat import record_socket
 
     try:
         path = record_socket.open_socket()
     except OSError as error:
-        say_once("record socket", f"no socket for collective records: {error}")
+        warn_once("record socket", f"no socket for the collective log: {error}")
         return
     if path:
         _page.note_records(record_socket=path)
 
 
 def _drop() -> None:
-    """In a forked child: let go of what is the parent's. With a page of its own it begins anew."""
-    global _page, _groups, _begun, _socket_asked_for
+    """In a forked child: drop the parent's log. With a page of its own the child starts again."""
+    global _page, _groups, _begun, _socket_requested
     groups = _groups
-    _page, _groups, _begun, _socket_asked_for = None, None, False, False
+    _page, _groups, _begun, _socket_requested = None, None, False, False
     try:
         if groups is not None:
             groups.close()
@@ -137,5 +142,5 @@ def _drop() -> None:
             module = sys.modules.get(f"watchtower_heartbeat.{name}")
             if module is not None:
                 module.drop()
-    except Exception:  # a child must be born
+    except Exception:  # the fork must not fail
         return

@@ -1,9 +1,9 @@
-"""Counts blocking sends and receives, peer by peer, on the heartbeat page.
+"""Counts blocking sends and receives by peer, on the heartbeat page.
 
-`torch.distributed.send` and `recv` are functions around an inner one (torch logs their exceptions).
-The counting goes in between, so that everybody holds the same function as before: what was imported
-earlier is counted, compares equal and can be pickled. `isend` and `irecv` are not counted: nothing
-tells when the transfer they begin is over, unless what they return is replaced.
+`torch.distributed.send` and `recv` are wrappers of an inner function (torch logs their exceptions).
+The counting is inserted between the two, so the outer function stays the same object: earlier
+imports are counted, it compares equal, and it can be pickled. `isend` and `irecv` are not counted:
+the end of their transfer can be detected only by replacing what they return.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Rows:
     """The rows of one page."""
 
     def __init__(self, words: memoryview) -> None:
-        """Take the words from the first row to `transfers_left_out`, all zero."""
+        """`words`: from the first row to `transfers_left_out`, all zero."""
         self._words = words
         self._places: dict[int, int] = {}
-        # Threads may send at once, and a signal handler may interrupt a count.
+        # Several threads may send at once, and a signal handler may interrupt a count.
         self._lock = RLock()
 
     def begin(self, peer: int, column: int) -> int:
-        """Count a call as begun; return what `end` wants, or NOT_COUNTED."""
+        """Count a call as begun; return the argument for `end`, or NOT_COUNTED."""
         place = NOT_COUNTED
         if self._lock.acquire(True, LOCK_PATIENCE_S):
             try:
@@ -81,15 +81,15 @@ def count_on(words: memoryview) -> None:
 
 
 def drop() -> None:
-    """In a forked child: count nothing on the parent's page."""
+    """In a forked child: stop counting on the parent's page."""
     global _rows
     _rows = None
 
 
 def install(module: ModuleType) -> None:
-    """Count the calls of this module's `send` and `recv`; more calls change nothing.
+    """Count the calls of this module's `send` and `recv`. More calls change nothing.
 
-    Nothing is counted where they are not made as they are in torch today.
+    If a later torch makes them differently, nothing is counted.
     """
     for name, column, find_peer in (
         ("send", SENDS, _peer_of_send),
@@ -105,12 +105,13 @@ def install(module: ModuleType) -> None:
 def _counting(
     inner: Callable[..., object], column: int, find_peer: Callable[..., int]
 ) -> Callable[..., object]:
-    torch = sys.modules["torch"]  # half imported, perhaps: nothing is taken out of it here
+    torch = sys.modules["torch"]  # perhaps not completely imported, so no attribute is read here
 
     @functools.wraps(inner)
     def counted(*args: object, **kwargs: object) -> object:
         compiler = getattr(torch, "compiler", None)
-        if compiler is not None and compiler.is_compiling():  # it sees what it would without us
+        # The compiler must see torch's own function.
+        if compiler is not None and compiler.is_compiling():
             return inner(*args, **kwargs)
         place = _begin(column, find_peer, args, kwargs)
         try:
@@ -131,7 +132,7 @@ def _begin(
     try:
         peer = find_peer(*args, **kwargs)
         return rows.begin(peer, column)
-    except Exception:  # arguments that are wrong; torch says so, better than we could
+    except Exception:  # wrong arguments: torch reports them better
         return NOT_COUNTED
 
 
@@ -140,7 +141,7 @@ def _end(place: int) -> None:
     try:
         if rows is not None:
             rows.end(place)
-    except Exception:  # the page is gone, as in a child that was forked inside of the call
+    except Exception:  # the page was dropped, as in a child that was forked during the call
         return
 
 
@@ -152,7 +153,7 @@ def _peer_of_send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> int:
-    """Return the global rank; takes the arguments of `send`."""
+    """Return the global rank of the peer. The arguments are those of `send`."""
     return _global_rank(module, dst, group, group_dst)
 
 
@@ -164,7 +165,7 @@ def _peer_of_recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Return the global rank, or ANY_PEER; takes the arguments of `recv`."""
+    """Return the global rank of the peer, or ANY_PEER. The arguments are those of `recv`."""
     if src is None and group_src is None:
         return layout.ANY_PEER
     return _global_rank(module, src, group, group_src)
@@ -177,5 +178,5 @@ def _global_rank(
         rank = module.get_global_rank(group, rank_in_group)
     number = int(rank_in_group if rank is None else rank)  # type: ignore[arg-type]
     if number < 0:
-        raise ValueError("no rank")
+        raise ValueError("invalid rank")
     return number

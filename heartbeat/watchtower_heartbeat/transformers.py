@@ -1,7 +1,7 @@
-"""Beats for Hugging Face's Trainer: `Trainer(..., callbacks=[HeartbeatCallback()])`.
+"""Heartbeats for Hugging Face's Trainer: `Trainer(..., callbacks=[HeartbeatCallback()])`.
 
-The events of transformers.TrainerCallback tell when an evaluation or a save is over, not when it
-begins. What is about to begin is read from `control`, whose flags are set by the end of a step.
+transformers.TrainerCallback has events for the end of an evaluation or a save, not for the begin.
+The begin is detected by the flags of `control`, which are set at the end of a step.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ if TYPE_CHECKING:
 
 
 class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it is not installed
-    """Beats at the end of each step with the Trainer's `global_step`; marks eval and checkpoint."""
+    """Sends a heartbeat after each step with the Trainer's `global_step`; marks eval and
+    checkpoint.
+    """
 
     def __init__(self) -> None:
-        """Begin outside of all phases."""
+        """Start outside of all phases."""
         self._phase = HookPhase()
 
     @harmless
     def on_step_begin(self, args: object, state: object, control: object, **_: object) -> None:
-        """Be back in plain training, also after an evaluation that failed and was caught."""
+        """Return to plain training, also after an evaluation that failed."""
         self._phase.show("")
 
     @harmless
     def on_step_end(
         self, args: object, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Beat, and say what comes next."""
+        """Send a heartbeat, and show the phase that begins next."""
         beats.beat(FRAMEWORK, state.global_step)
-        self._show_what_comes(control)
+        self._show_next_phase(control)
 
     @harmless
     def on_epoch_end(
         self, args: object, state: object, control: TrainerControl, **_: object
     ) -> None:
-        """Say what comes next, when evaluation and saves go by epochs."""
-        self._show_what_comes(control)
+        """Show the phase that begins next, if evaluation and saves happen per epoch."""
+        self._show_next_phase(control)
 
-    def _show_what_comes(self, control: TrainerControl) -> None:
+    def _show_next_phase(self, control: TrainerControl) -> None:
         if control.should_evaluate:
             self._phase.show("eval")
         else:
@@ -53,14 +55,14 @@ class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it 
 
     @harmless
     def on_prediction_step(self, args: object, state: object, control: object, **_: object) -> None:
-        """Be in an evaluation that nobody announced: `evaluate()` or `predict()` was called."""
+        """Enter an evaluation without an earlier event: `evaluate()` or `predict()` was called."""
         self._phase.show("eval")
 
     @harmless
     def on_evaluate(
         self, args: object, state: object, control: TrainerControl, **_: object
     ) -> None:
-        """End the evaluation; a save comes after it, never before."""
+        """End the evaluation. A save comes after it, never before."""
         self._phase.show("checkpoint" if control.should_save else "")
 
     @harmless
@@ -82,12 +84,12 @@ class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it 
         logs: Mapping[str, object] | None = None,
         **_: object,
     ) -> None:
-        """Check the loss that is logged, a float by then."""
+        """Check the logged loss, which is a float here."""
         if logs and (loss := logs.get("loss")) is not None:
             check_loss(state.global_step, loss)
 
     @harmless
     def on_train_end(self, args: object, state: object, control: object, **_: object) -> None:
-        """Leave the word to whatever trains after this."""
+        """Release the heartbeat for other training code after this."""
         self._phase.show("")
         beats.release()

@@ -1,4 +1,4 @@
-"""Puts values into a page that somebody else mapped; knows the store order and nothing else."""
+"""Writes values into a mapped page. This module only knows the order of the stores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 WORD = 8
 
-# A cold write takes a microsecond. Whoever cannot get the lock for this long has met a thread that
-# will not come back, and losing one note is better than holding up training.
+# A cold write takes a microsecond. If the lock is not free for this long, its owner hangs. Then a
+# lost value is better than a delay of the training.
 LOCK_PATIENCE_S = 0.1
 
 
 def blank_image() -> bytearray:
-    """Return the bytes of a page on which nothing has happened yet."""
+    """Return the bytes of a new page."""
     image = bytearray(layout.PAGE_SIZE)
     image[: len(layout.MAGIC)] = layout.MAGIC
     with memoryview(image) as data, data.cast("q") as words:
@@ -32,20 +32,22 @@ def blank_image() -> bytearray:
 
 
 def pad_text(text: str, size: int) -> bytes:
-    """Return `text` as exactly `size` bytes: cut between characters, at least one NUL behind it."""
-    # One character is at least one byte, so the cut before encoding loses nothing that would fit.
+    """Return `text` as exactly `size` bytes: cut between characters, with at least one NUL at the
+    end.
+    """
+    # Each character has at least one byte, so cutting before encoding loses nothing that fits.
     raw = text[:size].replace("\0", " ").encode("utf-8", "replace")[: size - 1]
     return raw.decode("utf-8", "ignore").encode("utf-8").ljust(size, b"\0")
 
 
 class PageWriter:
-    """Writes one page; `hot` is the three words of a beat: step, time, step begun.
+    """Writes one page. `hot` has the three words of a heartbeat: step, time, step begun.
 
-    `transfers` is the words from the first row of transfers to `transfers_left_out`.
+    `transfers` has the words from the first row of transfers to `transfers_left_out`.
     """
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
-        """Take a page of `layout.PAGE_SIZE` bytes that starts as `blank_image()`."""
+        """`memory`: a page of `layout.PAGE_SIZE` bytes with the content of `blank_image()`."""
         self._bytes = memoryview(memory)
         self._words = self._bytes.cast("q")
         self.hot = self._words[layout.STEP_AT // WORD : layout.STEP_BEGUN_AT // WORD + 1]
@@ -56,10 +58,10 @@ class PageWriter:
         self._lock = RLock()
 
     def write(self, **fields: int | str) -> None:
-        """Store cold fields by name, all of them or, to a reader, none.
+        """Store cold fields by name. A reader sees all of them or none.
 
-        Raises KeyError for a name that is not in the layout, TypeError or ValueError for a value
-        that does not fit; the page stays readable then.
+        Raises KeyError for an unknown name, TypeError or ValueError for a value that does not fit.
+        The page stays readable then.
         """
         if not self._lock.acquire(True, LOCK_PATIENCE_S):
             return
@@ -69,7 +71,7 @@ class PageWriter:
             for name, value in fields.items():
                 self._store(name, value)
         finally:
-            # Not counted on from before: after an interrupted write this one makes it whole again.
+            # Copied, not incremented: after an interrupted write, this makes the page valid again.
             words[layout.COLD_DONE_AT // WORD] = words[layout.COLD_BEGUN_AT // WORD]
             self._lock.release()
 
@@ -81,6 +83,6 @@ class PageWriter:
             self._words[layout.COLD_WORDS[name] // WORD] = value
 
     def release(self) -> None:
-        """Let go of the memory, so that it can be unmapped; writing afterwards is an error."""
+        """Release the memory, so that it can be unmapped. Later writes raise."""
         for view in (self.hot, self.transfers, self._words, self._bytes):
             view.release()

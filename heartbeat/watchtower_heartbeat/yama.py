@@ -1,4 +1,4 @@
-"""Lets an agent of the same user read our stacks where Yama would forbid it, when asked to."""
+"""Allows an agent of the same user to read our stacks although Yama forbids it, on request."""
 
 import os
 
@@ -7,7 +7,7 @@ PR_SET_PTRACER_ANY = 2**64 - 1
 
 
 def allow_any_tracer() -> None:
-    """Permit this process and its forks to be traced by the same user; silent where refused."""
+    """Allow the same user to trace this process and its forks. Silent if that is refused."""
     try:
         import ctypes  # slow to import, so only on request
 
@@ -17,7 +17,7 @@ def allow_any_tracer() -> None:
             *(ctypes.c_ulong(value) for value in (PR_SET_PTRACER_ANY, 0, 0, 0)),
         )
         prctl(*arguments)
-        # The permission is not inherited, and a data loader's workers are worth a check too.
+        # Children do not inherit the permission, and an agent reads data loader workers too.
         os.register_at_fork(after_in_child=lambda: prctl(*arguments))
     except Exception:
         return

@@ -104,8 +104,8 @@ def test_the_longer_it_is_the_more_goes_and_the_main_stacks_last() -> None:
     rank = batch.ranks[0]
     assert rank.failure is not None
     assert rank.collectives is not None
-    assert "longer than a tower takes" in rank.failure.help_text
-    assert "longer than a tower takes" in rank.collectives.failure
+    assert "longer than a tower accepts" in rank.failure.help_text
+    assert "longer than a tower accepts" in rank.collectives.failure
     assert rank.collectives.peers
 
 

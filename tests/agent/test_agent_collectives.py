@@ -126,7 +126,7 @@ def test_after_joining_anew_only_the_new_groups_calls_count() -> None:
 def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
     logs, missing = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
     assert logs == []
-    assert "1 process groups bear the name of an earlier one" in missing
+    assert "1 process groups have the name of an earlier one" in missing
 
 
 def test_a_recorder_that_is_off_does_not_say_that_nothing_was_called() -> None:
@@ -218,7 +218,7 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     said = groups.add(RankRecords(logs=tuple(logs)))
     assert said is not None
     assert len(said.logs) == len(groups.logs()) == len(groups.groups()) == 2
-    assert said.failure == "1 process groups are left out: there are too many of them"
+    assert said.failure == "1 process groups were dropped: there are too many"
 
 
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ def test_no_more_dumps_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixt
         queue.put(dump)
     assert queue.first() is dumps[2]
     assert lost == [Loss.FULL, Loss.FULL]
-    assert "too many wait" in caplog.text
+    assert "too many dumps are waiting" in caplog.text
 
 
 def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_yama_is_named_with_a_way_out(
 
 
 PTRACE, READ_SEARCH, SYSLOG = 1 << 19, 1 << 2, 1 << 34
-ONLY_OWN = f"finds ranks of user {os.getuid()} only: for those of others it needs "
+ONLY_OWN = f"finds only ranks of user {os.getuid()}: for other users it needs "
 
 
 @pytest.mark.parametrize("syslog", [0, SYSLOG])
@@ -60,8 +60,8 @@ ONLY_OWN = f"finds ranks of user {os.getuid()} only: for those of others it need
     ("capabilities", "said"),
     [
         (0, ONLY_OWN + "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"),
-        (PTRACE, ONLY_OWN + "CAP_DAC_READ_SEARCH too, one without the other is of no use"),
-        (READ_SEARCH, ONLY_OWN + "CAP_SYS_PTRACE too, one without the other is of no use"),
+        (PTRACE, ONLY_OWN + "CAP_DAC_READ_SEARCH too: both are needed together"),
+        (READ_SEARCH, ONLY_OWN + "CAP_SYS_PTRACE too: both are needed together"),
         (PTRACE | READ_SEARCH, ""),
     ],
 )

@@ -52,5 +52,5 @@ def test_addresses_are_parsed_as_the_kernel_writes_them() -> None:
     assert parse_address("0100007F:1F90") == "127.0.0.1:8080"
     assert parse_address("0000000000000000FFFF00000100007F:0050") == "127.0.0.1:80"
     assert parse_address("00000000000000000000000001000000:0050") == "[::1]:80"
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="invalid address"):
         parse_address("0100:1")

@@ -201,7 +201,7 @@ def test_a_tower_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -
         for _ in range(3):
             replies.sender.offer(a_report())
             assert replies.failures.acquire(timeout=30)
-    assert caplog.text.count("does not take reports") == 1
+    assert caplog.text.count("does not accept reports") == 1
 
 
 @pytest.fixture
@@ -352,4 +352,4 @@ def test_a_tower_that_says_something_else_each_time_does_not_fill_the_log(
     for _ in range(5):
         replies.sender.offer(a_report())
         assert replies.failures.acquire(timeout=30)
-    assert sum("does not take reports" in line for line in lines_of(caplog)) == 1
+    assert sum("does not accept reports" in line for line in lines_of(caplog)) == 1

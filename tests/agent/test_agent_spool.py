@@ -205,7 +205,7 @@ def test_a_second_agent_is_refused(tmp_path: Path, spool: Spool, losses: Losses)
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, losses: Losses) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "dumps").symlink_to("elsewhere")
-    with pytest.raises(OSError, match="no folder of this user"):
+    with pytest.raises(OSError, match="not a folder of this user"):
         Spool(str(tmp_path), losses.count, lambda _: False).open()
 
 

@@ -192,7 +192,7 @@ def test_training_programs_know_nothing_of_the_product():
 
 def test_without_root_nothing_is_started_for_an_attack(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(DrillError, match="only root can start them"):
+    with pytest.raises(DrillError, match="must run as root"):
         find_drill("hostile_neighbour").act(None)
 
 

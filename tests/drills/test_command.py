@@ -22,7 +22,7 @@ def test_the_list_needs_no_name(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "which drill"),
+        ([], "missing NAME of a drill"),
         (["nonsense"], "no drill is called 'nonsense'"),
         (["sigstop", "--ranks", "1"], "--ranks 1"),
         (["sigstop", "--nodes", "9"], "--nodes 9"),

@@ -35,14 +35,14 @@ def test_ranks_are_laid_out_in_blocks():
 
 def test_a_backend_the_drill_does_not_have_is_refused():
     assert choose_backend("auto", ("stdlib",)) == "stdlib"
-    with pytest.raises(DrillError, match="exists for stdlib"):
+    with pytest.raises(DrillError, match="supports stdlib"):
         choose_backend("torch", ("stdlib",))
 
 
 def test_a_drill_that_cuts_links_is_refused_where_there_are_no_namespaces(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert choose_backend("auto", ("stdlib", "torch"), networked=("torch",)) == "stdlib"
-    with pytest.raises(DrillError, match="not with stdlib here: `ip` is not installed"):
+    with pytest.raises(DrillError, match="cannot use stdlib here: `ip` is not installed"):
         choose_backend("auto", ("stdlib", "torch"), networked=("stdlib", "torch"))
     with pytest.raises(DrillError) as caught:
         choose_backend("torch", ("stdlib", "torch"), networked=("torch",))

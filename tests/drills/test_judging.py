@@ -95,8 +95,8 @@ def test_what_the_drill_saw_go_wrong_makes_a_right_verdict_wrong():
 def test_every_wrong_answer_comes_with_a_reason():
     judgement = judge(STALL, (3,), an_answer(a_verdict(cause="busy_loop", ranks=())))
     assert judgement.reasons == (
-        "accused nobody, right is rank 3",
-        "cause busy_loop, right is dataloader_stall",
+        "accused no rank, expected rank 3",
+        "cause busy_loop, expected dataloader_stall",
     )
 
 

@@ -61,7 +61,7 @@ def test_a_change_is_told_once():
     observed = an_observed_job(fault_at=0.0, verdict=HEALTHY, statuses=["healthy"])
     lines = shown(observed, observed, observed)
     assert len(lines) == 1
-    assert lines[0].endswith("healthy: nothing is wrong")
+    assert lines[0].endswith("healthy: no problem detected")
 
 
 def test_status_verdict_dumps_and_incident_each_get_a_line():
@@ -94,7 +94,8 @@ def test_text_from_a_job_cannot_command_the_terminal():
 
 def test_the_verdict_is_told_with_code_line_evidence_and_next_step():
     assert verdict_lines(HUNG) == [
-        "hung: dataloader_stall, rank 3 (drill-a, pid 4711) at data.py:88 in __next__ (94 % sure)",
+        "hung: dataloader_stall, rank 3 (drill-a, pid 4711) at data.py:88 in __next__"
+        " (94 % confidence)",
         "rank 3 waits for a batch",
         "evidence (stacks): 7 ranks wait in all_reduce",
         "missing: no collective records",
@@ -118,7 +119,7 @@ def test_a_rank_gets_a_word_where_it_is_out_of_the_ordinary(rank, words):
 
 
 def test_an_empty_verdict_still_makes_lines():
-    assert verdict_lines({})[0] == "no verdict: no cause, no rank named (0 % sure)"
+    assert verdict_lines({})[0] == "no verdict: no cause, no suspect (0 % confidence)"
 
 
 def test_times_run_from_the_fault_to_the_first_named_cause_and_to_the_incident():
@@ -178,10 +179,10 @@ def test_the_opening_does_not_name_the_rank():
     assert "drill.step_s = 0.2" in str(settings_line({"drill.step_s": 0.2}))
 
 
-def test_a_fault_without_a_culprit_says_that_nobody_is_to_blame():
+def test_the_outcome_of_a_fault_without_a_culprit():
     result = replace(
         a_result(an_observed_job(), right_rank=True, right_cause=True),
         drill=find_drill("symmetric"),
         ranks=(),
     )
-    assert outcome_lines(result) == ["RIGHT: no rank is to blame, cause symmetric_hang."]
+    assert outcome_lines(result) == ["RIGHT: no rank caused it, cause symmetric_hang."]

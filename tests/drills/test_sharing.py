@@ -84,6 +84,6 @@ def test_a_shared_tower_is_asked_for_the_incidents_of_the_own_job(
     tower: tuple[str, list[str]], alone: bool, asked_for: bool
 ) -> None:
     url, asked = tower
-    Watch(PatientClient(url), "drill-1", ("hung",), alone=alone).look_at_incidents()
+    Watch(PatientClient(url), "drill-1", ("hung",), alone=alone).read_incidents()
     (path,) = asked
     assert ("job=drill-1" in path) is asked_for

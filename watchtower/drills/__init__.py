@@ -1,4 +1,4 @@
-"""Drills: jobs that hang on purpose. Demo, end-to-end tests and a user's fire drill are this code.
+"""Drills: jobs that hang on purpose, for the demo, the end-to-end tests and a user's own tests.
 
-A drill uses the product from outside only: it starts the commands and asks the HTTP API.
+A drill uses the product only from outside: it starts the commands and uses the HTTP API.
 """

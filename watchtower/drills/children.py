@@ -1,4 +1,4 @@
-"""Processes that a drill starts, and ends again: each in a session of its own, output in files."""
+"""Processes that a drill starts and ends: each in its own session, with output in files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from watchtower.drills.errors import DrillError
 ENDS_WITH_PARENT = Path(__file__).with_name("ends_with_parent.py")
 FIXTURES = Path(__file__).with_name("fixtures")
 END_PATIENCE_S = 3.0
-"""How long a child may take to end after SIGTERM before it is killed."""
+"""Seconds for a child to end after SIGTERM before it is killed."""
 TAIL_LINES = 15
 TOKEN_VARIABLES = (*SECRET_VARIABLES, FILE_VARIABLE)
 URL = re.compile(r"https?://[^\s/]+:\d+")
@@ -49,7 +49,7 @@ class Child:
             str(int(parent_death)),
             str(os.getpid()),
         ]
-        # Appending writes stay whole when several processes share a file.
+        # Writes in append mode stay complete if several processes share a file.
         with self.output.open("ab") as output, self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [*with_parent, *command],
@@ -63,19 +63,19 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its process group."""
+        """Its pid, which is also its process group."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return its exit code; None while it runs."""
         return self._process.poll()
 
     def signal(self, number: Signals) -> None:
-        """Send a signal to the process alone."""
+        """Send a signal to the process only, not to its group."""
         self._process.send_signal(number)
 
     def end(self, patience_s: float = END_PATIENCE_S) -> None:
-        """Ask it to end, then kill what is left of its process group."""
+        """Terminate it, then kill the rest of its process group."""
         if self.exit_code() is None and patience_s:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,7 +85,7 @@ class Child:
         self._process.wait()
 
     def tail(self) -> str:
-        """The last lines it wrote, for whoever has to find out why it failed."""
+        """Return the last lines of its output, to show why it failed."""
         lines = []
         for path in (self.output, self.errors):
             lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
@@ -93,12 +93,14 @@ class Child:
 
 
 def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
-    """A drill's tower is its own and needs no token, and a job must not be handed one."""
+    """Return the environment without tokens: a drill's tower needs none, and a job must not get
+    one.
+    """
     return {name: text for name, text in environment.items() if name not in TOKEN_VARIABLES}
 
 
 def wait_for_url(child: Child, deadline_s: float) -> str:
-    """Wait until a child's first output line says where it listens."""
+    """Wait for the URL in a child's first output line and return it."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
         line = child.output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
@@ -107,13 +109,15 @@ def wait_for_url(child: Child, deadline_s: float) -> str:
         if child.exit_code() is not None:
             raise DrillError(f"{child.name} ended with code {child.exit_code()}", child.tail())
         time.sleep(0.05)
-    raise DrillError(f"{child.name} did not say its address within {deadline_s:g} s", child.tail())
+    raise DrillError(
+        f"{child.name} did not print its address within {deadline_s:g} s", child.tail()
+    )
 
 
 def start_fixture(script: str, words: Sequence[str], folder: Path, *, label: str = "") -> Child:
-    """Start a script of `fixtures/`. It can release what it holds when the drill dies.
+    """Start a script of `fixtures/`. It can release its resources if the drill dies.
 
-    `label` keeps the output files of several of one kind apart.
+    `label` separates the output files of several fixtures of one kind.
     """
     command = [sys.executable, "-I", str(FIXTURES / script), *words]
     name = "-".join(filter(None, [Path(script).stem, label]))
@@ -121,12 +125,14 @@ def start_fixture(script: str, words: Sequence[str], folder: Path, *, label: str
 
 
 def first_words(child: Child) -> dict[str, Any] | None:
-    """What a fixture said in its first line, None while it has not; raises when it has ended."""
+    """Return the values in a fixture's first line; None without one. Raises DrillError if it has
+    ended.
+    """
     line, end, _ = child.output.read_text(encoding="utf-8").partition("\n")
     if not end:
         if child.exit_code() is not None:
-            said = child.errors.read_text(encoding="utf-8", errors="replace").splitlines()
-            raise DrillError(said[-1] if said else f"{child.name} ended at once", child.tail())
+            lines = child.errors.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise DrillError(lines[-1] if lines else f"{child.name} ended at once", child.tail())
         return None
     values: dict[str, Any] = json.loads(line.partition(" ")[2])
     return values

@@ -1,4 +1,4 @@
-"""Asks the tower as anybody could; no answer yet is no error while parts start and stop."""
+"""Queries the tower. A missing answer is not an error, because parts of a drill start and stop."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _Answer = TypeVar("_Answer")
 
 
 class PatientClient:
-    """The tower's API. None means that there is no answer (yet)."""
+    """The tower's API. None means that there is no answer yet."""
 
     def __init__(self, url: str) -> None:
         self._client = client.TowerClient(url, TIMEOUT_S)
 
     def verdict(self, job: str) -> Json | None:
-        """The verdict of the tower on the job now."""
+        """Return the tower's current verdict on the job."""
         return _answer(lambda: self._client.verdict(job))
 
     def jobs(self) -> list[Json] | None:
-        """Every live job."""
+        """Return every live job."""
         return _answer(self._client.jobs)
 
     def job(self, job: str) -> Json | None:
-        """Ranks, nodes and dumps of the job."""
+        """Return ranks, nodes and dumps of the job."""
         return _answer(lambda: self._client.job(job))
 
     def incidents(self, job: str | None = None) -> list[Json] | None:
-        """Every incident, or every one of a job; newest first."""
+        """Return every incident, or those of one job, newest first."""
         return _answer(lambda: self._client.incidents(job))
 
     def incident(self, incident: str) -> Json | None:
-        """One incident with its verdict and stacks."""
+        """Return one incident with its verdict and stacks."""
         return _answer(lambda: self._client.incident(incident))
 
     def metrics(self) -> str | None:
-        """The tower's metrics."""
+        """Return the tower's metrics."""
         return _answer(self._client.metrics)
 
 
 def json_list(value: object) -> list[Json]:
-    """The objects in what should be a list of objects."""
+    """Return the objects of a list; empty if the value is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -54,5 +54,5 @@ def _answer(ask: Callable[[], _Answer]) -> _Answer | None:
     try:
         return ask()
     except client.ClientError:
-        # Not known yet (404), starting, or busy: asked again at the next poll.
+        # Unknown (404), starting, or busy: the next poll asks again.
         return None

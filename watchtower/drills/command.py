@@ -1,4 +1,4 @@
-"""`watchtower drill`: its arguments and what it prints."""
+"""`watchtower drill`: its arguments and its output."""
 
 from __future__ import annotations
 
@@ -26,19 +26,31 @@ INTERRUPTED = 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watchtower drill`."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="the drill to run")
-    parser.add_argument("--list", action="store_true", help="name every drill and its answer")
+    parser.add_argument(
+        "--list", action="store_true", help="list every drill with the right answer"
+    )
     parser.add_argument("--ranks", type=int, default=8, help="ranks of the job (8)")
     parser.add_argument("--nodes", type=int, default=2, help="nodes, each with an agent (2)")
-    parser.add_argument("--rank", type=int, help="the rank that the fault goes to (random)")
+    parser.add_argument("--rank", type=int, help="the rank with the fault (random)")
     parser.add_argument(
-        "--backend", choices=("auto", *BACKENDS), default="auto", help="what the job trains with"
+        "--backend",
+        choices=("auto", *BACKENDS),
+        default="auto",
+        help="library of the training job (auto)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="[drill] and [detection]")
-    parser.add_argument("--json", action="store_true", help="the result as JSON, last on stdout")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with the sections [drill] and [detection]",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON in the last line of stdout"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Exit code: 0 right, 1 wrong, 2 the drill could not run."""
+    """Run the command. Returns the exit code: 0 right, 1 wrong, 2 the drill could not run."""
     if args.list:
         print(list_drills())
         return RIGHT
@@ -48,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         _explain(error, args)
         return NOT_RUN
     except KeyboardInterrupt:
-        print("interrupted; everything that was started has been ended", file=sys.stderr)
+        print("interrupted; all started processes have been ended", file=sys.stderr)
         return INTERRUPTED
     if args.json:
         print(json.dumps(result.to_json()), flush=True)
@@ -56,18 +68,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_drills() -> str:
-    """Every drill with what it shows and the answer that is right."""
+    """Return the list of drills: what each shows, and the right answer."""
     width = max(len(drill.name) for drill in DRILLS)
-    lines = ["Faults: who it is has to be named, with the cause."]
+    lines = ["Faults: the tower must name the rank and the cause."]
     lines += [_listed(drill, width) for drill in DRILLS if drill.is_fault]
-    lines += ["", "Healthy: no incident may be opened."]
+    lines += ["", "Healthy jobs: the tower must not open an incident."]
     lines += [_listed(drill, width) for drill in DRILLS if not drill.is_fault]
     return "\n".join(lines)
 
 
 def _run(args: argparse.Namespace) -> Result:
     if args.name is None:
-        raise DrillError("which drill?", "watchtower drill --list names them all")
+        raise DrillError("missing NAME of a drill", "list all drills with: watchtower drill --list")
     request = Request(
         drill=find_drill(args.name),
         ranks=args.ranks,
@@ -94,8 +106,10 @@ def _explain(error: DrillError, args: argparse.Namespace) -> None:
 
 
 def choose_display(stream: TextIO, *, plain: bool) -> Display:
-    """Return a live picture if the stream is a terminal, rich is installed, and plain lines are not
-    asked for."""
+    """Return a live display if the stream is a terminal and rich is installed, else plain lines.
+
+    `plain` requests plain lines.
+    """
     if plain or not stream.isatty() or find_spec("rich") is None:
         return PlainDisplay(stream)
     from watchtower.drills.live import LiveDisplay  # noqa: PLC0415 -- rich is heavy

@@ -1,4 +1,4 @@
-"""What a drill tells whoever watches it: a live picture on a terminal, plain lines elsewhere."""
+"""The output of a drill while it runs: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from watchtower.drills.watch import Observed
 
 
 class Display(Protocol):
-    """Shows a drill as it goes."""
+    """Shows the progress of a drill."""
 
     def open(self, lines: list[str]) -> None:
-        """Say what is about to happen."""
+        """Show what the drill will do."""
 
     def note(self, text: str, observed: Observed) -> None:
-        """Say what the drill does."""
+        """Show a step of the drill."""
 
     def show(self, observed: Observed) -> None:
-        """Show what is seen now; called ten times a second."""
+        """Show the current state; called ten times a second."""
 
     def finish(self, result: Result, closing: list[str]) -> None:
         """Show the outcome."""
 
     def close(self) -> None:
-        """Leave the terminal as it was, whatever happened."""
+        """Restore the terminal, also after an exception."""
 
 
 def clock_text(observed: Observed, now: float | None = None) -> str:
-    """Seconds since the fault, or since the start while there is none."""
+    """Return the seconds since the fault; before the fault, since the start."""
     now = time.monotonic() if now is None else now
     if observed.fault_at is None:
         return f"{now - observed.started_at:6.1f} s"

@@ -1,4 +1,4 @@
-"""What a drill is: its setup, and what is done in a run of it."""
+"""A drill: its setup and its actions."""
 
 from __future__ import annotations
 

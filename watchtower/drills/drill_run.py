@@ -1,4 +1,4 @@
-"""One run of a drill, and what the drill does with it: start, wait, disturb, watch.
+"""One run of a drill, with the actions that a drill can do: start, wait, disturb, watch.
 
 Every wait polls the tower ten times a second and has a deadline.
 """
@@ -22,11 +22,11 @@ from watchtower.drills.setup import DrillSetup, Plan, Variables
 from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
-"""How long a fixture may take to start: it is a small script."""
+"""Seconds for a fixture to start: it is a small script."""
 STEP_POLL_S = 0.005
-"""How often to poll for a step that has just ended: a small part of the next one."""
+"""Seconds between polls for the end of a step: a small part of the next step."""
 SLACK = 4.0
-"""A step may take this many times its mean before the drill gives up on its own machine."""
+"""A step may take this many times its mean before the drill fails."""
 
 
 class DrillRun:
@@ -43,13 +43,13 @@ class DrillRun:
     ) -> None:
         self.drill = drill
         self.expected = drill.expected
-        """The right answer; what is only known once the job runs is added to it."""
+        """The right answer. Facts that are known only while the job runs are added to it."""
         self.variables = variables
         self.settings = variables.settings
         self.rank = variables.rank
         self.node = job.layout.node_of(variables.rank)
         self.ranks = _blamed(drill, job, self.rank)
-        """The ranks that the fault goes to, or that are to blame together."""
+        """The ranks with the fault, or those that are to blame together."""
         self.environment = environment
         self.job = job
         self.observed = watch.observed
@@ -68,20 +68,20 @@ class DrillRun:
         restart_counts: tuple[int, ...] = (),
         **changes: object,
     ) -> None:
-        """Start the job with the drill's plan; `changes` are for this start only."""
+        """Start the job with the drill's plan. `changes` apply to this start only."""
         if self.job.backend in self.drill.networked:
             self.job.network = Network(**self.set_up("network.py", str(self.job.layout.ranks)))
         self.job.launch({**self._plan(), **changes}, missing, restart_counts)
 
     def launch_beside(self) -> TrainingJob:
-        """Start a second job on the same nodes, as the same launcher would."""
+        """Start a second job on the same nodes, as the same launcher would do."""
         job = self.job.make_twin()
         self._beside.append(job)
         job.launch(self._plan())
         return job
 
     def see_beside(self) -> Observed:
-        """Let a second job of the same kind come to its final verdict; return what was seen."""
+        """Run a second job of the same kind until its final verdict; return the observations."""
         job = self.launch_beside()
         watch = self._watch.make_twin(job.name)
 
@@ -96,21 +96,21 @@ class DrillRun:
         return watch.observed
 
     def warm_up(self) -> None:
-        """Wait until the job has trained long enough for its pace to be known."""
+        """Wait until the job has trained long enough that its pace is known."""
         self.wait_for_step(self.variables.step)
 
     # Disturbing
 
     def fault(self, text: str) -> None:
-        """Note that the fault comes now, brought by the drill itself."""
+        """Record that the drill itself causes the fault now."""
         self._note_fault(time.monotonic(), text)
 
     def note(self, text: str) -> None:
-        """Tell whoever watches what the drill does."""
+        """Show what the drill does."""
         self._display.note(text, self.observed)
 
     def trace(self, rank: int) -> None:
-        """Let another process trace a rank and hold it."""
+        """Let another process trace a rank and stop it."""
         held = self.set_up("tracer.py", str(self.job.pid(rank)))
         self._note_fault(held["monotonic_s"], f"rank {rank} is held by a debugger")
 
@@ -120,24 +120,26 @@ class DrillRun:
         self._note_fault(held["monotonic_s"], f"rank {rank} is frozen")
 
     def forbid_tracing(self, rank: int) -> None:
-        """Complain if anybody tries to trace a rank: it would stay so, the rank cannot stop."""
+        """Record a complaint if a process traces this rank. It cannot stop, so it would stay
+        traced.
+        """
         self._untouchable = self.job.pid(rank)
 
     def vanish(self) -> None:
-        """Kill the ranks that the fault goes to so that no peer hears of it."""
+        """Kill the ranks with the fault so that no peer is notified."""
         if self.job.network:
             for rank in self.ranks:
                 self.job.network.cut(rank)
         self.job.kill_at_once(self.ranks)
 
     def abort(self) -> None:
-        """Let the rank of the fault abort so that its peers go on waiting for it."""
+        """Abort the rank with the fault so that its peers continue to wait for it."""
         if self.job.network:
             self.job.network.cut(self.rank)
         self.job.signal(self.rank, Signals.SIGABRT)
 
     def cut_all(self) -> None:
-        """Take every link down at one moment, early in a step: no collective is half done then."""
+        """Cut every link at one moment, early in a step, so that no collective is half done."""
         begun = self.job.log.step
         deadline = time.monotonic() + self.settings.start_deadline_s
         while self.job.log.step == begun and time.monotonic() < deadline:
@@ -147,54 +149,54 @@ class DrillRun:
             self.job.network.cut_all()
 
     def set_up(self, script: str, *words: str) -> dict[str, Any]:
-        """Start a fixture and wait for what it has to say; it is ended before the job is."""
+        """Start a fixture and return the values that it prints. It is ended before the job."""
         fixture = start_fixture(script, words, self.job.folder)
         self._fixtures.append(fixture)
         self.wait_until(lambda: first_words(fixture) is not None, FIXTURE_DEADLINE_S, fixture.name)
         return first_words(fixture) or {}
 
     def signal_fixtures(self, number: Signals) -> None:
-        """Send a signal to everything that was set up."""
+        """Send a signal to every fixture."""
         for fixture in self._fixtures:
             fixture.signal(number)
 
     def step_clock(self, seconds: float) -> None:
-        """Set the wall clock of everything in the drill."""
+        """Change the wall clock of all processes in the drill by `seconds`."""
         self.note(f"the wall clock jumps by {seconds:+g} s")
         if self.environment.clock:
             self.environment.clock.shift(seconds)
 
     def want_mentioned(self, word: str) -> None:
-        """Ask for a word in the verdict that nobody could know beforehand, such as a pid."""
+        """Require a word in the verdict that is known only now, such as a pid."""
         self.expected = replace(self.expected, mentions=(*self.expected.mentions, word))
 
     def complain(self, text: str) -> None:
-        """Note something that is wrong whatever the verdict says."""
+        """Record a problem that makes the result wrong, whatever the verdict is."""
         self.observed.complaints.append(text)
 
     # Waiting
 
     def wait_for_fault(self) -> None:
-        """Wait until the program says that its fault has come."""
+        """Wait until the program reports its fault."""
         self._wait_for_pace(lambda: self.job.log.fault_at is not None, self.variables.step, "fault")
         self._note_fault(self.job.log.fault_at or 0.0, self.drill.shows)
 
     def wait_for_step(self, step: int, extra_s: float = 0.0) -> None:
-        """Wait until the job has done this step; `extra_s` is what pauses on the way may take."""
+        """Wait until the job has done this step. `extra_s`: the duration of pauses before it."""
         self._wait_for_pace(lambda: (self.job.log.step or 0) >= step, step, f"step {step}", extra_s)
 
     def wait_for_final(self) -> None:
-        """Wait for the verdict that stands, at most as long as the settings allow."""
+        """Wait for a verdict that stays final, at most as long as the settings allow."""
         settings = self.settings
         until = time.monotonic() + settings.verdict_deadline_s
         while time.monotonic() < until:
-            self._look()
+            self._poll()
             since = self.observed.final_since
             if since is not None and time.monotonic() - since >= settings.linger_s:
                 return
 
     def forget_final(self) -> None:
-        """Ask for the final verdict anew: a tower that was restarted has to find it again."""
+        """Wait for the final verdict again: a restarted tower must find it again."""
         self.observed.final_since = None
         self.observed.statuses.append("unseen")
 
@@ -203,35 +205,37 @@ class DrillRun:
         self.observed.job = self.find_job(job) or self.observed.job
 
     def find_job(self, job: TrainingJob) -> str | None:
-        """What the tower calls a job that was given no name: the one with its processes."""
+        """Return the tower's name for a job without a name: the job with its processes."""
         return self._watch.find_job(set(job.log.pids.values()))
 
     def wait_for_training(self, job: TrainingJob) -> None:
-        """Wait until a job beside the first has trained as long as the first has to."""
+        """Wait until a second job has trained as long as the first one must."""
         self._wait_for_pace(lambda: (job.log.step or 0) >= self.variables.step, 0, "second job")
 
     def count_jobs(self, owner: str) -> int:
-        """How many live jobs of this owner the tower knows."""
+        """Return how many live jobs of this owner the tower knows."""
         return self._watch.count_jobs(owner)
 
     def check_series(self) -> None:
-        """Complain if the metrics do not show the job's open incident."""
+        """Record a complaint if the metrics do not show the job's open incident."""
         if not self._watch.has_series():
             self.complain("the open incident has no series on /metrics")
 
     def compare(self, usual: Observed) -> None:
-        """Complain if the verdict took longer than the usual one, by more than is allowed."""
+        """Record a complaint if the verdict was slower than usual by more than the allowed
+        delay.
+        """
         taken_s, usual_s = self.observed.fault_to_verdict_s, usual.fault_to_verdict_s
         allowed_s = (usual_s or 0.0) + self.settings.neighbour_delay_s
         if taken_s is not None and taken_s > allowed_s:
-            self.complain(f"the verdict took {taken_s} s, at most {allowed_s:.1f} s are right")
+            self.complain(f"the verdict took {taken_s} s, allowed are {allowed_s:.1f} s")
 
     def incidents(self) -> list[dict[str, object]]:
-        """The incidents of the job in full, newest first, as the tower tells them now."""
+        """Return the full incidents of the job from the tower, newest first."""
         return self._watch.incidents_in_full()
 
     def read_incident(self, incident: str) -> None:
-        """Take what this incident reports now as the answer to be judged."""
+        """Use this incident's current report as the answer to be judged."""
         found = [one for one in self.incidents() if one.get("id") == incident]
         verdict = found[0].get("verdict") if found else None
         if not isinstance(verdict, dict):
@@ -242,49 +246,49 @@ class DrillRun:
             self.complain("a second incident was opened")
 
     def wait_for_status(self, statuses: tuple[str, ...], deadline_s: float) -> None:
-        """Wait until the job has one of these statuses; judged later whether it has."""
+        """Wait until the job has one of these statuses. A missing status is judged later."""
         until = time.monotonic() + deadline_s
         while time.monotonic() < until:
-            self._look()
+            self._poll()
             if self.observed.statuses and self.observed.statuses[-1] in statuses:
                 return
 
     def wait_for_end(self, deadline_s: float) -> None:
-        """Wait until every process of the job is gone."""
+        """Wait until every process of the job has ended."""
         self.wait_until(self.job.has_ended, deadline_s, "the end of the job")
 
     def watch_for(self, duration_s: float) -> None:
         """Only watch."""
         until = time.monotonic() + duration_s
         while time.monotonic() < until:
-            self._look()
+            self._poll()
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
-        """Watch until the condition holds."""
+        """Watch until the condition is true. Raises DrillError at the deadline."""
         until = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > until:
                 raise DrillError(f"no {what} within {deadline_s:g} s", self.job.tail())
-            self._look()
+            self._poll()
 
     def end(self) -> None:
-        """End the job and whatever the drill started beside it."""
+        """End the job and everything that the drill started with it."""
         for fixture in self._fixtures:
             fixture.end()
         for job in (*self._beside, self.job):
             job.end()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         started = time.monotonic()
         self.environment.check()
         for job in (self.job, *self._beside):
             job.poll()
         self._watch.poll()
-        self._look_for_tracer()
+        self._check_tracer()
         self._display.show(self.observed)
         time.sleep(max(0.0, self.settings.poll_s - (time.monotonic() - started)))
 
-    def _look_for_tracer(self) -> None:
+    def _check_tracer(self) -> None:
         if self._untouchable and (tracer := tracer_of(self._untouchable)):
             self.complain(f"pid {self._untouchable} was traced by pid {tracer}")
             self._untouchable = None
@@ -296,7 +300,7 @@ class DrillRun:
             if condition():
                 return True
             if self.job.has_failed():
-                # Its last words may tell of the fault: read them before giving up.
+                # Its last output may report the fault: read it before the drill fails.
                 self.job.poll()
                 if not condition():
                     raise DrillError(f"the job failed before its {what}", self.job.tail())
@@ -324,7 +328,7 @@ def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:
 
 
 def tracer_of(pid: int) -> int:
-    """The process that traces this one, 0 when nobody does or it is gone."""
+    """Return the pid of the process that traces this one; 0 without a tracer."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:

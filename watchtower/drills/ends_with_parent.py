@@ -1,6 +1,6 @@
-"""Runs a command that the kernel ends when the drill dies, however it dies.
+"""Runs a command that the kernel ends when the drill dies for any reason.
 
-Run by path: python -I ends_with_parent.py SIGNAL PARENT COMMAND... It becomes the command, under
+Usage: python -I ends_with_parent.py SIGNAL PARENT COMMAND... The script becomes the command, with
 the same pid.
 """
 
@@ -14,11 +14,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask the kernel for the signal, check that the parent is still there, become the command."""
+    """Request the signal from the kernel, check that the parent still runs, and exec the
+    command.
+    """
     signal_number, parent, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit("the drill is gone")
+        sys.exit("the drill has ended")
     os.execvp(command[0], command)
 
 

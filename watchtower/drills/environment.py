@@ -1,4 +1,4 @@
-"""The product under drill: a tower, agents and, where wanted, a forwarder between them."""
+"""The product in a drill: a tower, agents and, if needed, a forwarder between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORWARDER = FIXTURES / "forwarder.py"
 
 
 class Environment:
-    """Starts its children on entering, and ends every one of them on leaving."""
+    """Starts its children on entry, and ends all of them on exit."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Environment:
         clock: WallClock | None = None,
         shared: bool = False,
     ) -> None:
-        """Prepare a environment with its files in `folder`.
+        """Prepare an environment with its files in `folder`.
 
-        A shared one is for many drills, so that none may take a child away.
+        A shared one serves many drills, so no drill may kill a child.
         """
         self.folder = folder
         self.clock = clock
@@ -66,18 +66,18 @@ class Environment:
         self._end()
 
     def check(self) -> None:
-        """Raise when a part of the product has ended."""
+        """Raise DrillError if a part of the product has ended."""
         for child in self._children:
             if child.exit_code() is not None:
                 raise DrillError(f"{child.name} ended with code {child.exit_code()}", child.tail())
 
     def cut(self) -> None:
-        """Take the network between agents and tower away."""
+        """Cut the network between agents and tower."""
         if self._forwarder:
             self._forwarder.end(patience_s=0)
 
     def mend(self) -> None:
-        """Give it back."""
+        """Restore it."""
         self._start_forwarder(self._forwarder_port)
 
     def kill_tower(self) -> None:
@@ -86,7 +86,7 @@ class Environment:
             self._kill(self._tower)
 
     def restart_tower(self) -> None:
-        """Start it again with the same data, where the agents expect it."""
+        """Start the tower again with the same data, on the port that the agents use."""
         self._start_tower(int(self.tower_url.rpartition(":")[2]))
 
     def kill_agent(self, node: int) -> None:
@@ -126,7 +126,7 @@ class Environment:
         return child
 
     def _start_forwarder(self, port: int) -> str:
-        """Start it on a free port, or on the port that the agents know by now."""
+        """Start the forwarder on a free port, or on the port that the agents use already."""
         host, _, tower_port = self.tower_url.rpartition("/")[2].partition(":")
         name = "forwarder-again" if port else "forwarder"
         command = [sys.executable, "-I", str(FORWARDER), str(port), host, tower_port]
@@ -147,7 +147,7 @@ class Environment:
 
 
 def toml_value(value: object) -> str:
-    """Write a plain value as TOML; the standard library only reads it."""
+    """Return a plain value as TOML. The standard library can only read TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -160,7 +160,7 @@ def toml_value(value: object) -> str:
     if isinstance(value, dict):
         pairs = (f"{toml_value(str(key))} = {toml_value(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
-    raise DrillError(f"cannot hand {value!r} on to the tower")
+    raise DrillError(f"cannot write {value!r} as TOML for the tower")
 
 
 def _escape(character: str) -> str:

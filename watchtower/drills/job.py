@@ -18,7 +18,7 @@ from watchtower.drills.program_log import ProgramLog
 
 
 class TrainingJob:
-    """The ranks of one job, over one or several starts of it."""
+    """The ranks of one job, over one or several starts."""
 
     def __init__(
         self,
@@ -35,11 +35,13 @@ class TrainingJob:
         self.name = name
         self.folder = folder
         self.environment_folder = folder
-        """Folder of the environment whose agents watch the job: another one if that is shared."""
+        """Folder of the environment whose agents watch the job. It differs if the environment is
+        shared.
+        """
         self.layout = layout
         self.log = ProgramLog()
         self.network: Network | None = None
-        """Set before a launch whose links are to be cut later."""
+        """Set before a launch whose links are cut later."""
         self.backend = backend
         self._parallelism = parallelism
         self._bare = bare or backend == "stdlib"
@@ -55,7 +57,7 @@ class TrainingJob:
         missing: frozenset[int] = frozenset(),
         restart_counts: tuple[int, ...] = (),
     ) -> None:
-        """Start the job, or start it again when nothing may be left of the last start."""
+        """Start the job. Everything left of an earlier start is ended first."""
         self.end()
         self._starts += 1
         self.log = ProgramLog()
@@ -83,7 +85,7 @@ class TrainingJob:
             self._children.append(child)
 
     def make_twin(self) -> TrainingJob:
-        """Another job of the same size on the same nodes."""
+        """Return another job of the same size on the same nodes."""
         twin = TrainingJob(
             f"{self.name}-beside",
             self.backend,
@@ -98,29 +100,29 @@ class TrainingJob:
         return twin
 
     def poll(self) -> None:
-        """Read what the programs have said since the last time, and reap as launchers do."""
+        """Read new output of the programs, and reap processes as launchers do."""
         for child in self._children:
             child.exit_code()
         self.log.read([child.output for child in self._children])
 
     def pid(self, rank: int) -> int:
-        """The process of a rank."""
+        """Return the pid of a rank."""
         if rank not in self.log.pids:
             raise DrillError(f"rank {rank} has not started", self.tail())
         return self.log.pids[rank]
 
     def worker(self, rank: int) -> int:
-        """The process that reads batches ahead for a rank."""
+        """Return the pid of the process that prefetches batches for a rank."""
         if rank not in self.log.workers:
             raise DrillError(f"rank {rank} has no worker", self.tail())
         return self.log.workers[rank]
 
     def signal(self, rank: int, number: Signals) -> None:
-        """Send one rank a signal."""
+        """Send a signal to one rank."""
         os.kill(self.pid(rank), number)
 
     def signal_all(self, number: Signals, ranks: Iterable[int] | None = None) -> None:
-        """Send every rank, or those, a signal, as a launcher or a scheduler does."""
+        """Send a signal to every rank, or to `ranks`, as a launcher or scheduler does."""
         for rank in self.log.pids if ranks is None else ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid(rank), number)
@@ -138,27 +140,27 @@ class TrainingJob:
                 child.signal(number)
 
     def allow_core(self, rank: int) -> None:
-        """Let a rank write a core file, as far as its hard limit and the kernel's pattern go."""
+        """Allow a rank to write a core file, within its hard limit and the kernel's pattern."""
         with contextlib.suppress(OSError, ValueError):
             _, hard = resource.prlimit(self.pid(rank), resource.RLIMIT_CORE)
             resource.prlimit(self.pid(rank), resource.RLIMIT_CORE, (hard, hard))
 
     def kill_at_once(self, ranks: Iterable[int] | None = None) -> None:
-        """Kill every rank, or those, before any can see a neighbour die and raise over it."""
+        """Kill all ranks, or `ranks`, before one of them can see another die and raise."""
         chosen = list(self.log.pids if ranks is None else ranks)
         self.signal_all(Signals.SIGSTOP, chosen)
         self.signal_all(Signals.SIGKILL, chosen)
 
     def has_ended(self) -> bool:
-        """Whether every process of the job is gone."""
+        """Return whether every process of the job has ended."""
         return all(child.exit_code() is not None for child in self._children)
 
     def has_failed(self) -> bool:
-        """Whether a process of the job ended with an error."""
+        """Return whether a process of the job ended with an error."""
         return any(child.exit_code() not in (None, 0) for child in self._children)
 
     def end(self) -> None:
-        """Kill whatever is left of the job, stopped and traced processes and orphans too."""
+        """Kill the rest of the job, including stopped and traced processes and orphans."""
         self.poll()
         if self._sweeper:
             self._sweeper.end()
@@ -166,6 +168,6 @@ class TrainingJob:
             child.end(patience_s=0)
 
     def tail(self) -> str:
-        """The last words of the ranks that failed, or of all."""
+        """Return the last output of the failed ranks, or of all."""
         failed = [child for child in self._children if child.exit_code() not in (None, 0)]
         return "\n".join(child.tail() for child in failed or self._children)

@@ -1,4 +1,4 @@
-"""How ranks are started: one by one, or by torchrun on each node."""
+"""Starts ranks: one by one, or with torchrun on each node."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ PROGRAM = {
     "grid": {"stdlib": PROGRAMS / "train_grid.py", "torch": PROGRAMS / "train_torch_grid.py"},
     "pipeline": {"torch": PROGRAMS / "train_torch_pipeline.py"},
 }
-"""By what the ranks share among them, and the backend."""
+"""By kind of parallelism and backend."""
 HOST = "127.0.0.1"
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORTS_TRIED = 8000
-"""How far below the ports that connections get a listener may be."""
+"""Ports below the range of outgoing connections in which a free one is searched."""
 MARK = "WATCHTOWER_DRILL_NODE"
-"""Environment variable by which the agent of one imagined node knows its ranks."""
+"""Environment variable by which the agent of one imagined node finds its ranks."""
 
 JOB_MARK = "WATCHTOWER_DRILL_JOB"
-"""Environment variable by which whatever the job has started is found when it is to be ended."""
+"""Environment variable by which all processes of the job are found when it is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How many ranks on how many nodes, in blocks as schedulers do it."""
+    """How many ranks on how many nodes, in blocks as schedulers place them."""
 
     ranks: int
     nodes: int
 
     def node_of(self, rank: int) -> int:
-        """The node that a rank runs on."""
+        """Return the node of a rank."""
         return rank * self.nodes // self.ranks
 
     def local_ranks(self, node: int) -> list[int]:
-        """The ranks of a node."""
+        """Return the ranks of a node."""
         return [rank for rank in range(self.ranks) if self.node_of(rank) == node]
 
 
@@ -62,24 +62,24 @@ class Launch:
     """The folder of the environment whose agents watch the job."""
     plan_path: Path
     parallelism: str = "data"
-    """What the ranks share among them: a key of `PROGRAM`."""
+    """Kind of parallelism: a key of `PROGRAM`."""
     label: str
-    """Keeps output files of several starts apart."""
+    """Separates the output files of several starts."""
     named: bool = True
-    """Whether the launcher gives the job a name of its own."""
+    """Whether the launcher gives the job its own name."""
     restart_counts: tuple[int, ...] = ()
-    """How often the launcher of each node says that it restarted its ranks."""
+    """Restart count of each node's launcher."""
     network: Network | None = None
-    """Where each rank has a link of its own; else they share this machine's."""
+    """Gives each rank its own network link. Without it, ranks share this machine's."""
     more_environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> list[str]:
-        """What every rank runs."""
+        """Return the command of every rank."""
         return [str(PROGRAM[self.parallelism][self.backend]), "--config", str(self.plan_path)]
 
     def environment(self, node: int) -> dict[str, str]:
-        """The environment variables of every process of a node."""
+        """Return the environment variables of every process of a node."""
         name = {"WATCHTOWER_JOB": self.job} if self.named else {"TORCHELASTIC_RUN_ID": "none"}
         counts = self.restart_counts
         counted = {"TORCHELASTIC_RESTART_COUNT": str(counts[node])} if counts else {}
@@ -89,31 +89,34 @@ class Launch:
             **self.more_environment,
             MARK: node_mark(self.environment_folder, node),
             JOB_MARK: self.job,
-            # Where Yama lets only parents trace: the agent is no parent of the ranks.
+            # For Yama in the mode in which only parents may trace: the agent is not a parent of the
+            # ranks.
             "WATCHTOWER_PTRACE": "any",
             "OMP_NUM_THREADS": "1",
         }
 
 
 def node_mark(environment_folder: Path, node: int) -> str:
-    """The mark of the ranks of one node in this environment; others may run beside it."""
+    """Return the mark of one node's ranks in this environment. Other environments may run in
+    parallel.
+    """
     return f"{environment_folder.name}/{node_name(node)}"
 
 
 def node_name(node: int) -> str:
-    """drill-a, drill-b and so on; numbers when the letters are used up."""
+    """Return drill-a, drill-b and so on; numbers after drill-z."""
     return f"drill-{chr(ord('a') + node)}" if node < 26 else f"drill-{node}"
 
 
 def choose_backend(
     wanted: str, offered: tuple[str, ...], *, networked: tuple[str, ...] = ()
 ) -> str:
-    """Resolve `auto`, and refuse what the drill or this machine does not have.
+    """Return the backend. Raises DrillError if the drill or this machine does not support it.
 
-    `networked` are the backends on which the drill needs a network namespace for each rank.
+    `networked` are the backends for which the drill needs a network namespace for each rank.
     """
     if wanted not in ("auto", *offered):
-        raise DrillError(f"this drill exists for {', '.join(offered)}, not for {wanted}")
+        raise DrillError(f"this drill supports {', '.join(offered)}, but not {wanted}")
     lacks = {}
     for backend in sorted(offered, reverse=True) if wanted == "auto" else [wanted]:
         lack = _why_no_torch() if backend == "torch" else None
@@ -121,9 +124,9 @@ def choose_backend(
         if lack is None:
             return backend
         lacks[backend] = lack
-    told = "; ".join(f"not with {backend} here: {lack}" for backend, lack in lacks.items())
+    reasons = "; ".join(f"cannot use {backend} here: {lack}" for backend, lack in lacks.items())
     others = [backend for backend in offered if backend not in lacks]
-    raise DrillError(told, f"use --backend {others[0]}" if others else "")
+    raise DrillError(reasons, f"use --backend {others[0]}" if others else "")
 
 
 def _why_no_torch() -> str | None:
@@ -131,7 +134,7 @@ def _why_no_torch() -> str | None:
 
 
 def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
-    """Start every rank but the missing ones, each as a process of ours."""
+    """Start every rank but the missing ones, each as a child of the drill."""
     layout, network, port = launch.layout, launch.network, free_port()
     for rank in range(layout.ranks):
         if rank in missing:
@@ -170,15 +173,15 @@ def start_torchruns(launch: Launch) -> Iterator[Child]:
             ],
             launch.folder,
             environment=launch.environment(node),
-            # So that torchrun still gets to end its workers.
+            # SIGTERM, so that torchrun can end its workers.
             parent_death=signal.SIGTERM,
         )
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that the kernel gives to no connection by chance.
+    """Return a free port that the kernel does not assign to outgoing connections.
 
-    It is used a moment later, or again after a restart: meanwhile it must not become somebody's.
+    It is used a moment later, or again after a restart. No other process may get it meanwhile.
     """
     first, _ = PORT_RANGE.read_text().split()
     kept_free = range(max(1024, int(first) - PORTS_TRIED), int(first))

@@ -1,6 +1,6 @@
-"""A live picture on a terminal: ranks stepping, what has happened, and the verdict.
+"""A live display on a terminal: the ranks with their steps, the history, and the verdict.
 
-Everything drawn is `Text`, never markup: what comes from a job is not to be trusted with it.
+Everything is drawn as `Text`, never as markup, because text of a job is not trusted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from watchtower.drills.watch import Observed
 
 REFRESH_HZ = 8
 RANKS_SHOWN = 16
-"""Ranks drawn one by one; of larger jobs the suspects and the first few."""
+"""Ranks drawn one by one. For larger jobs: the suspects and the first ranks."""
 HISTORY_SHOWN = 8
 BAR_CELLS = 20
 BAR_S = 10.0
-"""Silence that fills the bar behind a rank."""
+"""Seconds without a step that fill the bar of a rank."""
 WORRYING_S = 3.0
 
 STATUS_STYLE = {
@@ -57,30 +57,30 @@ class LiveDisplay:
             console=self._console, auto_refresh=False, vertical_overflow="crop", transient=False
         )
         self._history: list[tuple[str, str]] = []
-        self._told: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
 
     def open(self, lines: list[str]) -> None:
-        """Say what is about to happen, then start drawing below."""
+        """Show what the drill will do, then start drawing below."""
         for line in lines:
             self._console.print(Text(line))
         self._console.print()
         self._live.start()
 
     def note(self, text: str, observed: Observed) -> None:
-        """Add to the history."""
+        """Add a line to the history."""
         self._history.append((clock_text(observed), clean(text)))
         self._draw(observed)
 
     def show(self, observed: Observed) -> None:
-        """Draw what is seen now, and add what has changed to the history."""
+        """Draw the current state, and add changes to the history."""
         for topic, line in changes(observed):
-            if self._told.get(topic) != line:
-                self._told[topic] = line
-                self._tell(topic, line, observed)
+            if self._shown.get(topic) != line:
+                self._shown[topic] = line
+                self._add_line(topic, line, observed)
         self._draw(observed)
 
     def finish(self, result: Result, closing: list[str]) -> None:
-        """Leave the last picture standing and put verdict and outcome below it."""
+        """Keep the last picture, and print verdict and outcome below it."""
         self._draw(result.observed)
         self._live.stop()
         if result.drill.is_fault and result.observed.verdict:
@@ -93,11 +93,11 @@ class LiveDisplay:
             self._console.print(Text(line, style="dim"))
 
     def close(self) -> None:
-        """Give the terminal its cursor back."""
+        """Restore the cursor of the terminal."""
         self._live.stop()
 
-    def _tell(self, topic: str, line: str, observed: Observed) -> None:
-        """Add a line, or renew the last one where a count goes on."""
+    def _add_line(self, topic: str, line: str, observed: Observed) -> None:
+        """Add a line, or replace the last one if only its count has changed."""
         if topic == "dumps" and self._history and self._history[-1][1].startswith("dumps "):
             self._history.pop()
         self._history.append((clock_text(observed), line))
@@ -107,12 +107,12 @@ class LiveDisplay:
 
 
 def draw_observed(observed: Observed, history: list[tuple[str, str]]) -> RenderableType:
-    """The whole picture."""
+    """Return the whole display."""
     return Group(_draw_status(observed), _draw_ranks(observed), Text(), _draw_history(history))
 
 
 def draw_verdict(verdict: Json) -> RenderableType:
-    """The verdict in a frame."""
+    """Return the verdict in a frame."""
     first, *rest = verdict_lines(verdict)
     text = Text(first + "\n", style="bold")
     text.append("\n".join(rest), style="not bold")
@@ -146,13 +146,13 @@ def _draw_ranks(observed: Observed) -> Table:
 
 
 def _chosen(ranks: list[Json], accused: tuple[int, ...]) -> list[Json]:
-    """Suspects first when there are too many ranks, shown in order."""
+    """Return the ranks to draw, in order. Suspects have priority if there are too many ranks."""
     first = sorted(ranks, key=lambda rank: rank.get("rank") not in accused)[:RANKS_SHOWN]
     return sorted(first, key=lambda rank: number(rank.get("rank")))
 
 
 def _bar(rank: Json) -> Text:
-    """How long ago the last step was: grows while nothing happens."""
+    """Return a bar for the time since the last step."""
     if rank.get("age_s") is None:
         return Text("no step yet", style="dim")
     age_s = number(rank["age_s"])

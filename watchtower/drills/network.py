@@ -1,7 +1,7 @@
-"""Ranks in network namespaces, so that one can vanish without a word: its link is cut first.
+"""Ranks in network namespaces. A rank's link can be cut, so that peers do not see its death.
 
-Without it a killed rank's kernel resets the connections, and peers on gloo raise instead of
-waiting as NCCL's do.
+Otherwise the kernel of a killed rank resets its connections. Peers on gloo then raise instead of
+waiting, unlike peers on NCCL.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from dataclasses import dataclass
 from watchtower.drills.errors import DrillError
 
 PORT = 29500
-"""Nobody else listens in these namespaces."""
+"""No other process listens in these namespaces."""
 NEEDED = ("ip", "nsenter", "unshare")
 COMMAND_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What `fixtures/network.py` has built: a resident process and an address for each rank."""
+    """The result of `fixtures/network.py`: a process in each namespace, and an address for each
+    rank.
+    """
 
     pids: list[int]
     addresses: list[str]
     link: str
     bridge: str
     bridge_pid: int
-    """A process where the bridge is that joins the links."""
+    """A process in the namespace of the bridge that joins the links."""
 
     def enter(self, rank: int) -> list[str]:
-        """What a command has to begin with to run where the rank's link is."""
+        """Return the start of a command that runs in the rank's network namespace."""
         return ["nsenter", f"--net=/proc/{self.pids[rank]}/ns/net"]
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where ranks meet, and by which link."""
+        """Return the environment variables with the master address and the link."""
         return {
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(PORT),
@@ -43,18 +45,18 @@ class Network:
         }
 
     def cut(self, rank: int) -> None:
-        """Take the rank's link down: nothing it sends from now on arrives."""
+        """Cut the rank's link: nothing that it sends from now on arrives."""
         command = [*self.enter(rank), "ip", "link", "set", self.link, "down"]
         _run(command)
 
     def cut_all(self) -> None:
-        """Take the bridge down: from this moment on nothing that any rank sends arrives."""
+        """Cut the bridge: nothing that any rank sends from now on arrives."""
         enter = ["nsenter", f"--net=/proc/{self.bridge_pid}/ns/net"]
         _run([*enter, "ip", "link", "set", self.bridge, "down"])
 
 
 def why_no_network() -> str | None:
-    """Why network namespaces cannot be had here; None where they can."""
+    """Return why network namespaces cannot be used here; None if they can."""
     for program in NEEDED:
         if shutil.which(program) is None:
             return f"`{program}` is not installed"

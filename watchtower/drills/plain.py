@@ -11,7 +11,7 @@ from watchtower.drills.text import accused, clean, outcome_lines, status_line, v
 from watchtower.drills.watch import Observed
 
 PROGRESS_EVERY_S = 10.0
-"""How often a job that just trains is heard of."""
+"""Seconds between lines about a job that only trains."""
 
 
 class PlainDisplay:
@@ -19,23 +19,23 @@ class PlainDisplay:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
         self._progress_at = 0.0
 
     def open(self, lines: list[str]) -> None:
-        """Say what is about to happen."""
+        """Show what the drill will do."""
         for line in lines:
             self._write(line)
 
     def note(self, text: str, observed: Observed) -> None:
-        """Say what the drill does."""
+        """Show a step of the drill."""
         self._write(f"[{clock_text(observed)}] {clean(text)}")
 
     def show(self, observed: Observed) -> None:
-        """Write what has changed since the last time."""
+        """Write the changes since the last call."""
         for topic, line in changes(observed):
-            if self._told.get(topic) != line:
-                self._told[topic] = line
+            if self._shown.get(topic) != line:
+                self._shown[topic] = line
                 self.note(line, observed)
         now = time.monotonic()
         step = (observed.view or {}).get("step")
@@ -55,21 +55,21 @@ class PlainDisplay:
                 self._write(line)
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Does nothing: there is nothing to restore."""
 
     def _write(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
 def changes(observed: Observed) -> list[tuple[str, str]]:
-    """What is worth a line whenever it changes, by topic."""
+    """Return (topic, line) for everything that gets a line when it changes."""
     found = []
     if observed.statuses:
         found.append(("status", status_line(observed.statuses[-1])))
     verdict = observed.verdict or {}
     if verdict.get("cause") and verdict.get("diagnosed_at"):
-        who = "; ".join(accused(verdict)) or "no rank named"
-        found.append(("verdict", f"verdict {clean(verdict['cause'])}: {who}"))
+        suspects = "; ".join(accused(verdict)) or "no suspect"
+        found.append(("verdict", f"verdict {clean(verdict['cause'])}: {suspects}"))
     dumps = (observed.view or {}).get("dumps")
     if isinstance(dumps, dict) and dumps.get("want"):
         found.append(("dumps", f"dumps {dumps.get('have')} of {dumps.get('want')}"))

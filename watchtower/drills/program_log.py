@@ -1,4 +1,4 @@
-"""What the training programs say on stdout: who started, how far they are, when the fault came."""
+"""The output of the training programs: started ranks, steps, and the moment of the fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class ProgramLog:
-    """Reads growing files line by line and keeps what matters to the drill."""
+    """Reads growing files line by line, and stores what the drill needs."""
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
@@ -17,7 +17,7 @@ class ProgramLog:
         self._read_bytes: dict[Path, int] = {}
 
     def read(self, paths: list[Path]) -> None:
-        """Take in every whole line written since the last time."""
+        """Read every complete line written since the last call."""
         for path in paths:
             start = self._read_bytes.get(path, 0)
             with path.open("rb") as file:

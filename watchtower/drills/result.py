@@ -1,4 +1,4 @@
-"""The outcome of a drill, and the one JSON object that says it."""
+"""The outcome of a drill, and its JSON object."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was injected, what the tower said and whether that is right."""
+    """The injected fault, the tower's answer and whether it is right."""
 
     drill: DrillSetup
     backend: str
     ranks: tuple[int, ...]
-    """The ranks that the fault was brought to; none when nothing was wrong."""
+    """The ranks with the fault; empty for a healthy job."""
     observed: Observed
     judgement: Judgement
     settings_changed: Json
 
     def to_json(self) -> Json:
-        """Build the object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "drill": self.drill.name,
             "backend": self.backend,

@@ -1,4 +1,4 @@
-"""Runs one drill from start to end, and leaves nothing behind."""
+"""Runs one drill from start to end, and removes everything that it made."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
 
 CHANCE_STEPS = 4
-"""The fault comes up to this many steps later than the warm-up asks for."""
+"""The fault comes up to this many steps after the warm-up, at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What somebody wants to have drilled."""
+    """The drill that a user wants to run, with its options."""
 
     drill: Drill
     ranks: int = 8
     nodes: int = 2
     rank: int | None = None
-    """Where the fault goes; None leaves it to chance."""
+    """The rank with the fault; None means a random one."""
     backend: str = "auto"
     config: Config
 
     def __post_init__(self) -> None:
-        """Check the numbers against each other."""
+        """Check the numbers."""
         if self.ranks < self.drill.least_ranks:
             raise DrillError(f"--ranks {self.ranks}: allowed is {self.drill.least_ranks} or more")
         if self.drill.whole_pairs and self.ranks % 2:
@@ -69,9 +69,9 @@ def run_drill(
 ) -> Result:
     """Run a drill and judge the verdict.
 
-    `before_end` is called with the job after the verdict is final, before the job is ended.
-    `environment` is a shared one, for a drill that can share; it outlives the drill. Without it,
-    the drill starts tower and agents and ends them.
+    `before_end` is called after the verdict is final, before the job is ended. `environment` is a
+    shared one, for a drill that can share; it outlives the drill. Without it, the drill starts and
+    ends its own tower and agents.
     """
     if environment and not can_share(request):
         raise DrillError(f"{request.drill.name} needs a tower and agents of its own")
@@ -85,21 +85,21 @@ def run_drill(
         with borrowed or make_environment(request, folder) as present:
             run, watch = _prepare_run(request, backend, present, folder, display)
             _act(drill, run, before_end)
-            watch.look_at_incidents()
+            watch.read_incidents()
         result = _judged(request, backend, run, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
     return result
 
 
 def can_share(request: Request) -> bool:
-    """Whether the same tower and agents may serve other drills with these settings too."""
+    """Return whether other drills with these settings can use the same tower and agents."""
     drill, config = request.drill, request.config
     unchanged = drill.detection(config.drill).items() <= config.detection.items()
     return unchanged and not drill.needs_own_environment(request.backend)
 
 
 def make_environment(request: Request, folder: Path, *, shared: bool = False) -> Environment:
-    """Prepare tower and agents as a drill needs them."""
+    """Prepare tower and agents for a drill."""
     drill, config = request.drill, request.config
     return Environment(
         folder,
@@ -114,7 +114,7 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
 
 
 def _name_program() -> str:
-    """What a person types: the environment that `make` makes is not on PATH."""
+    """Return the command that a person types. The environment of `make` is not on PATH."""
     if shutil.which("watchtower"):
         return "watchtower"
     beside = os.path.join(os.path.dirname(sys.executable), "watchtower")
@@ -178,7 +178,9 @@ def _judged(request: Request, backend: str, run: DrillRun, changed: dict[str, ob
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="watchtower-drill-"))
-    tidier = start_fixture("tidier.py", [str(folder)], folder)  # for a drill that is killed
+    tidier = start_fixture(
+        "tidier.py", [str(folder)], folder
+    )  # removes the folder if the drill is killed
     try:
         yield folder
     finally:
@@ -188,7 +190,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the drill as Ctrl-C does, so that everything started is ended too."""
+    """Let SIGTERM end the drill as Ctrl-C does, so that all started processes are ended."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,6 +1,6 @@
-"""The `[drill]` section of a configuration file: how large, how fast and how patient a drill is.
+"""The `[drill]` section of a configuration file: size, speed and deadlines of a drill.
 
-The `[detection]` section belongs to the tower: it is handed on and only its names are shown.
+The `[detection]` section is passed to the tower; only its names are shown here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from watchtower.settings_file import ConfigError, convert, read_tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSettings:
-    """Every number of a drill. The defaults are those of the demo and of published results."""
+    """All numbers of a drill. The demo and the published results use the defaults."""
 
     step_s: float = 1.0
-    """Mean time of one training step on one rank."""
+    """Mean seconds of one training step on one rank."""
     jitter: float = 0.15
     """Standard deviation of a step's parts, as a share of the mean."""
     warmup_steps: int = 12
     """Steps before the fault, to learn the pace. Up to four more are added at random."""
     agent_interval_s: float = 1.0
-    """How often an agent reports."""
+    """Seconds between reports of an agent."""
     poll_s: float = 0.1
-    """How often the drill asks the tower for its verdict."""
+    """Seconds between requests for the tower's verdict."""
     start_deadline_s: float = 60.0
     """Longest time until the tower and the agents are ready and the first step is made."""
     verdict_deadline_s: float = 180.0
@@ -39,13 +39,13 @@ class DrillSettings:
     rounds: int = 2
     """How many checkpoints, evaluations or pauses a drill of a healthy job contains."""
     long_checkpoint_s: float = 60.0
-    """Duration of the checkpoint that is marked with a phase."""
+    """Seconds of the checkpoint that is marked with a phase."""
     checkpoint_s: float = 20.0
-    """Duration of the unmarked checkpoint."""
+    """Seconds of the unmarked checkpoint."""
     checkpoint_every: int = 60
     """Steps between unmarked checkpoints."""
     eval_s: float = 30.0
-    """Duration of an evaluation."""
+    """Seconds of an evaluation."""
     eval_every: int = 20
     """Steps between evaluations and between marked checkpoints."""
     pause_every: int = 50
@@ -65,11 +65,11 @@ class DrillSettings:
     compile_s: float = 45.0
     """How long the last rank compiles before its first step. The others compile for less time."""
     transfer_s: float = 45.0
-    """Duration of a download or an upload."""
+    """Seconds of a download or an upload."""
     micro_steps: int = 8
     """Passes in one step of grad_accumulation. Only the last one synchronizes gradients."""
     gc_s: float = 12.0
-    """How long one rank collects garbage in gc_pause."""
+    """Seconds of garbage collection of one rank in gc_pause."""
     clock_step_s: float = 3600.0
     """How far the wall clock jumps forward in clock_step. Then it jumps back twice as far."""
     unreachable_s: float = 25.0
@@ -91,16 +91,16 @@ class DrillSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a configuration file says: the drill's own settings and the tower's."""
+    """The content of a configuration file: the drill's own settings and the tower's."""
 
     drill: DrillSettings = field(default_factory=DrillSettings)
     detection: dict[str, object] = field(default_factory=dict)
 
 
 def read_config(path: Path | None) -> Config:
-    """Read a TOML file; no file means the defaults. Raises DrillError.
+    """Read a TOML file; without a file, use the defaults. Raises DrillError.
 
-    `[tower]` and `[retention]` are for a tower that stays: a drill's own tower is made for it.
+    `[tower]` and `[retention]` are ignored: they are for a permanent tower.
     """
     if path is None:
         return Config()
@@ -122,7 +122,9 @@ def parse_settings(table: dict[str, object]) -> DrillSettings:
 
 
 def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str, object]:
-    """Name what differs from the defaults; `overridden` is what the drill itself sets."""
+    """Return the settings that differ from the defaults. `overridden`: those that the drill
+    sets.
+    """
     default = DrillSettings()
     names = [one.name for one in fields(DrillSettings)]
     drill: dict[str, object] = {
@@ -135,6 +137,6 @@ def changed_settings(config: Config, overridden: dict[str, object]) -> dict[str,
 
 
 def _check_positive(name: str, value: float) -> None:
-    # Written so that NaN fails too.
+    # Written so that NaN is refused too.
     if not 0 < value < float("inf"):
         raise DrillError(f"[drill] {name} = {value}: allowed is a number above 0")

@@ -1,4 +1,4 @@
-"""What a drill needs: a name, what it shows, how it is set up and the answer that is right."""
+"""The definition of a drill: name, description, setup and the right answer."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ FINAL = ("hung", "ended")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The right answer: a cause for a fault, a status for a job with nothing wrong."""
+    """The right answer: a cause for a fault, a status for a healthy job."""
 
     cause: str | None = None
     mentions: tuple[str, ...] = ()
-    """Words the verdict must contain, such as the type of an exception."""
+    """Words that the verdict must contain, such as the type of an exception."""
     statuses: tuple[str, ...] = CALM
     """The statuses that are right in the end."""
     passes: str | None = None
-    """Without a cause: a status that must have been seen on the way."""
+    """Without a cause: a status that must have occurred before the end."""
 
     @property
     def is_incident(self) -> bool:
-        """Whether an incident belongs to the answer."""
+        """Return whether the answer includes an incident."""
         return self.cause is not None and self.statuses == FINAL
 
 
 def names(cause: str, *mentions: str) -> Expected:
-    """The answer to a fault that stops the job: this cause, and an incident."""
+    """Return the answer to a fault that stops the job: this cause, and an incident."""
     return Expected(cause=cause, mentions=mentions, statuses=FINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variables:
-    """What is drawn or set anew for each run."""
+    """Values that differ for each run."""
 
     settings: DrillSettings
     rank: int
-    """Where the fault goes."""
+    """The rank with the fault."""
     ranks: int
     step: int
     """The step before which the fault comes."""
@@ -61,50 +61,52 @@ def _no_detection(_: DrillSettings) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSetup:
-    """Everything about a drill but what is done in a run of it."""
+    """A drill without its actions."""
 
     name: str
     shows: str
     expected: Expected
     plan: Callable[[Variables], Plan] = field(default=_no_plan)
-    """What the training program is to do, beyond training."""
+    """Returns what the training program does besides training."""
     detection: Callable[[DrillSettings], Mapping[str, object]] = field(default=_no_detection)
-    """Settings of the tower that this drill changes."""
+    """Returns settings of the tower that this drill changes."""
     backends: tuple[str, ...] = BACKENDS
     forwarded: bool = False
     """Whether agents reach the tower through a forwarder that the drill can stop."""
     bare_launch: bool = False
-    """Whether ranks are started one by one even where torchrun would start them."""
+    """Whether ranks are started one by one even if torchrun would start them."""
     named: bool = True
-    """Whether the job has a name, as opposed to what a launcher calls every job."""
+    """Whether the job has its own name, not the one that a launcher gives to every job."""
     networked: tuple[str, ...] = ()
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"
-    """What the ranks share among them: "data", "grid" (pairs share layers) or "pipeline"."""
+    """Kind of parallelism: "data", "grid" (pairs share layers) or "pipeline"."""
     breaks_parts: bool = False
     """Whether the drill kills the tower or an agent."""
     attacked: bool = False
-    """Whether processes of another user attack: their jobs are on the same tower."""
+    """Whether processes of another user attack. Their jobs are on the same tower."""
     own_clock: bool = False
-    """Whether everything reads a wall clock that the drill can set."""
+    """Whether all processes read a wall clock that the drill can set."""
     whole_node: bool = False
-    """Whether the fault goes to every rank on the node of the chosen one."""
+    """Whether every rank on the node of the chosen rank has the fault."""
     blames: Callable[[int], tuple[int, ...]] | None = None
-    """The ranks to be named when the fault is in this one, where that is not just this one."""
+    """Returns the ranks that the verdict must name for a fault in this rank. None: only this
+    rank.
+    """
     least_ranks: int = 2
-    """How many ranks the fault takes."""
+    """How many ranks the fault needs."""
     warmups: int = 1
-    """How many warm-ups come before the fault: a slower pace is told by the one before."""
+    """How many warm-ups come before the fault: a slower pace is detected from an earlier one."""
     whole_pairs: bool = False
-    """Whether ranks come in pairs, so that there has to be an even number."""
+    """Whether ranks come in pairs, so that their number must be even."""
 
     @property
     def is_fault(self) -> bool:
-        """Whether a rank is to be named, as opposed to nothing being wrong."""
+        """Return whether the verdict must name a rank; False for a healthy job."""
         return self.expected.cause is not None
 
     def needs_own_environment(self, backend: str) -> bool:
-        """Whether tower and agents must be there for this drill alone."""
+        """Return whether this drill needs its own tower and agents."""
         apart = backend in self.networked or not self.named
         changed = self.breaks_parts or self.forwarded or self.own_clock
         return apart or changed or self.attacked

@@ -1,6 +1,6 @@
-"""Sentences about a drill: what is about to happen, the verdict, how to go on. Pure.
+"""Sentences about a drill: the introduction, the verdict, and further steps. Pure.
 
-Whatever comes from a watched process is made harmless first: one line, no control characters.
+Text from a watched process is cleaned first: one line, no control characters.
 """
 
 from __future__ import annotations
@@ -11,48 +11,46 @@ from watchtower.drills.setup import DrillSetup
 from watchtower.printable import fit_line
 
 LONGEST = 400
-"""Characters of one piece of text that are shown; the API has the rest."""
+"""Characters shown of one text. The API has the rest."""
 EVIDENCE_SHOWN = 4
 
 STATUS_MEANS = {
-    "healthy": "nothing is wrong",
-    "suspect": "steps are overdue, evidence is being collected",
+    "healthy": "no problem detected",
+    "suspect": "steps are overdue, collecting evidence",
     "hung": "an incident is open, so alert rules fire",
-    "slow": "steps still come, much later than usual",
-    "recovered": "steps come again",
-    "ended": "every process of the job is gone",
-    "suspended": "every rank was stopped on purpose",
-    "unseen": "the tower was not there",
-    "monitoring_lost": "ranks are not reported, which says nothing about their state",
+    "slow": "steps take much longer than usual",
+    "recovered": "the job makes steps again",
+    "ended": "every process of the job has ended",
+    "suspended": "every rank was stopped with a signal",
+    "unseen": "the tower was not running",
+    "monitoring_lost": "agents do not report the ranks, so their state is unknown",
 }
 
-PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "gone", "X": "gone"}
-"""States of a process that are worth a word; the others are ordinary."""
+PROCESS_STATES = {"T": "stopped", "t": "traced", "D": "in the kernel", "Z": "exited", "X": "exited"}
+"""Process states that are shown; the others are normal."""
 
 
 def clean(value: object) -> str:
-    """Make untrusted text safe to print on a terminal."""
+    """Return untrusted text in a form that is safe to print on a terminal."""
     return fit_line(str(value), LONGEST)
 
 
 def opening(drill: DrillSetup, ranks: int, nodes: int, backend: str) -> list[str]:
-    """Say what is about to happen."""
+    """Return what the drill will do."""
     kind = "PyTorch (gloo)" if backend == "torch" else "standard library"
     lines = [
         f"Drill {drill.name}: a real job of {ranks} ranks ({kind}) trains on this machine,"
         f" as {nodes} nodes. A tower watches it, with one agent per node.",
     ]
     if drill.is_fault:
-        lines.append(f"Then {drill.shows}. Nobody tells the tower which rank; see if it finds out.")
+        lines.append(f"Then {drill.shows}. The tower must find the rank and the cause.")
     else:
-        lines.append(
-            f"Nothing is wrong with the job: {drill.shows}. The tower must raise no alarm."
-        )
+        lines.append(f"The job is healthy: {drill.shows}. The tower must not open an incident.")
     return lines
 
 
 def settings_line(changed: Json) -> str | None:
-    """Say which settings are not the defaults."""
+    """Return which settings differ from the defaults; None if none do."""
     if not changed:
         return None
     pairs = ", ".join(f"{name} = {clean(value)}" for name, value in changed.items())
@@ -60,7 +58,7 @@ def settings_line(changed: Json) -> str | None:
 
 
 def accused(verdict: Json) -> list[str]:
-    """One line for each suspect: who, and at which line of code."""
+    """Return one line for each suspect: the rank and its line of code."""
     lines = []
     for suspect in json_list(verdict.get("suspects")):
         pid = f"pid {suspect['pid']}" if suspect.get("pid") else ""
@@ -73,11 +71,11 @@ def accused(verdict: Json) -> list[str]:
 
 
 def verdict_lines(verdict: Json) -> list[str]:
-    """The verdict as a person reads it."""
-    who = "; ".join(accused(verdict)) or "no rank named"
+    """Return the verdict for a person."""
+    suspects = "; ".join(accused(verdict)) or "no suspect"
     cause = clean(verdict.get("cause") or "no cause")
-    sure = f"{100 * number(verdict.get('confidence')):.0f} % sure"
-    lines = [f"{clean(verdict.get('status') or 'no verdict')}: {cause}, {who} ({sure})"]
+    confidence = f"{100 * number(verdict.get('confidence')):.0f} % confidence"
+    lines = [f"{clean(verdict.get('status') or 'no verdict')}: {cause}, {suspects} ({confidence})"]
     lines.append(clean(verdict.get("summary", "")))
     for one in json_list(verdict.get("evidence"))[:EVIDENCE_SHOWN]:
         lines.append(f"evidence ({clean(one.get('source'))}): {clean(one.get('text'))}")
@@ -89,7 +87,7 @@ def verdict_lines(verdict: Json) -> list[str]:
 
 
 def outcome_lines(result: Result) -> list[str]:
-    """Right or wrong, how long it took and, where wrong, what would have been right."""
+    """Return whether the verdict is right, its delay and, if it is wrong, the reasons."""
     lines = []
     observed, judgement = result.observed, result.judgement
     if observed.fault_to_verdict_s is not None:
@@ -105,22 +103,22 @@ def outcome_lines(result: Result) -> list[str]:
 
 
 def closing(drill_count: int, program: str = "watchtower") -> list[str]:
-    """How to go on after a drill; `program` is what to type for it."""
+    """Return the next steps after a drill. `program` is the command to type."""
     return [
-        f"More: `{program} drill --list` names all {drill_count} drills, healthy jobs among them.",
+        f"More: `{program} drill --list` lists all {drill_count} drills, including healthy jobs.",
         "Your own jobs: one `beat(step)` in the training loop, `watchtower-agent run` on every"
         " node, `watchtower serve` on one. The README shows how.",
     ]
 
 
 def status_line(status: str) -> str:
-    """A status and what it means."""
+    """Return a status and its meaning."""
     meaning = STATUS_MEANS.get(status)
     return f"{clean(status)}: {meaning}" if meaning else clean(status)
 
 
 def rank_words(rank: Json) -> str:
-    """What else there is to say about a rank: its phase, its state, how it ended."""
+    """Return the phase of a rank and its state or how it ended."""
     words = [clean(rank.get("phase") or "")]
     ended = rank.get("ended")
     if isinstance(ended, dict):
@@ -131,7 +129,7 @@ def rank_words(rank: Json) -> str:
 
 
 def number(value: object) -> float:
-    """A number, 0 when it is none."""
+    """Return the number; 0 if the value is not a number."""
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
@@ -146,6 +144,6 @@ def _what_is_right(result: Result) -> str:
     if not result.drill.is_fault:
         return "no incident was opened."
     if not result.ranks:
-        return f"no rank is to blame, cause {result.drill.expected.cause}."
+        return f"no rank caused it, cause {result.drill.expected.cause}."
     ranks = ", ".join(map(str, result.ranks))
     return f"the fault was in rank {ranks}, cause {result.drill.expected.cause}."

@@ -1,7 +1,7 @@
-"""A wall clock of the drill's own: the real one belongs to everybody on the machine.
+"""A wall clock for the drill only, because the real one is shared by the whole machine.
 
-Tower, agents and ranks are started with a small preloaded library, compiled on the spot, that adds
-a number of seconds to what the C library says the time of day is.
+Tower, agents and ranks are started with a small preloaded library, compiled at once. It adds a
+number of seconds to the C library's time of day.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS = struct.Struct("<q")
 
 
 class WallClock:
-    """Compiles the library; raises DrillError where there is no C compiler."""
+    """Compiles the library. Raises DrillError without a C compiler."""
 
     def __init__(self, folder: Path) -> None:
         self._library = folder / "wall_clock.so"
@@ -30,7 +30,8 @@ class WallClock:
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
             raise DrillError(
-                "a wall clock of its own needs a C compiler", "install gcc, or leave this drill out"
+                "this drill needs a C compiler for its own wall clock",
+                "install gcc, or skip this drill",
             )
         done = subprocess.run(
             [compiler, "-O1", "-shared", "-fPIC", "-o", str(self._library), str(SOURCE), "-ldl"],
@@ -44,11 +45,11 @@ class WallClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs in order to read this clock."""
+        """Return the environment variables of a process that reads this clock."""
         return {"LD_PRELOAD": str(self._library), "WATCHTOWER_DRILL_CLOCK": str(self._shared)}
 
     def shift(self, seconds: float) -> None:
-        """Set the clock forward or back, for every process that reads it, at once."""
+        """Set the clock forward or back at once, for every process that reads it."""
         self._offset_s += round(seconds)
-        with self._shared.open("r+b") as file:  # mapped by others: never truncated
+        with self._shared.open("r+b") as file:  # mapped by other processes, so never truncated
             file.write(SECONDS.pack(self._offset_s))

@@ -1,4 +1,4 @@
-"""Watches what the tower says about the job, and when it first said what."""
+"""Polls the tower about the job, and records when each answer first came."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB_EVERY_S = 0.25
 
 @dataclass(slots=True)
 class Observed:
-    """Everything seen so far; displays draw it."""
+    """All observations so far; displays draw them."""
 
     job: str
     started_at: float
@@ -31,21 +31,21 @@ class Observed:
     hung_at: float | None = None
     final_since: float | None = None
     complaints: list[str] = field(default_factory=list)
-    """What the drill found wrong by itself; judged with the verdict."""
+    """Problems that the drill itself found; judged with the verdict."""
 
     @property
     def fault_to_verdict_s(self) -> float | None:
-        """From the fault to the first verdict that names a cause."""
+        """Return the seconds from the fault to the first verdict with a cause."""
         return _between(self.fault_at, self.named_at)
 
     @property
     def fault_to_hung_s(self) -> float | None:
-        """From the fault to the incident."""
+        """Return the seconds from the fault to the incident."""
         return _between(self.fault_at, self.hung_at)
 
 
 class Watch:
-    """Polls the tower and notes what has changed."""
+    """Polls the tower and records changes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Watch:
         *,
         alone: bool = True,
     ) -> None:
-        """Watch a job. `alone` means that every job of this tower belongs to the drill."""
+        """Watch a job. `alone`: every job of this tower belongs to the drill."""
         self.observed = Observed(
             job=job, started_at=time.monotonic(), final_statuses=final_statuses
         )
@@ -65,7 +65,7 @@ class Watch:
         self._incidents_at = 0.0
 
     def poll(self) -> None:
-        """Ask once."""
+        """Poll once."""
         verdict = self._client.verdict(self.observed.job)
         now = time.monotonic()
         if verdict is not None:
@@ -75,32 +75,31 @@ class Watch:
             self.observed.view = self._client.job(self.observed.job) or self.observed.view
         if now - self._incidents_at >= INCIDENTS_EVERY_S:
             self._incidents_at = now
-            self.look_at_incidents()
+            self.read_incidents()
 
-    def look_at_incidents(self) -> None:
-        """Ask for the incidents now: all of a tower that watches nothing but the drill."""
+    def read_incidents(self) -> None:
+        """Read the incidents now: all of the tower if it watches only the drill."""
         incidents = self._client.incidents(None if self._alone else self.observed.job)
         if incidents is not None:
             self.observed.incidents = incidents
 
     def make_twin(self, job: str) -> Watch:
-        """Watch another job of the same tower."""
+        """Return a watch for another job of the same tower."""
         return Watch(self._client, job, self.observed.final_statuses, alone=False)
 
     def count_jobs(self, owner: str) -> int:
-        """How many live jobs of this owner the tower knows."""
+        """Return how many live jobs of this owner the tower knows."""
         return sum(summary.get("owner") == owner for summary in self._client.jobs() or [])
 
     def has_series(self) -> bool:
-        """Whether the metrics show the job's open incident."""
+        """Return whether the metrics show the job's open incident."""
         label = f'training_job="{self.observed.job}"'
         lines = (self._client.metrics() or "").splitlines()
         return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
 
     def find_job(self, pids: set[int]) -> str | None:
-        """The name under which the tower knows the job of these processes; None while it does not.
-
-        Only a job of exactly these processes counts.
+        """Return the tower's name for the job of exactly these processes; None if it has none
+        yet.
         """
         for summary in self._client.jobs() or []:
             name = str(summary.get("job"))
@@ -110,14 +109,14 @@ class Watch:
         return None
 
     def incidents_in_full(self) -> list[Json]:
-        """Every incident of the job with its verdict and stacks."""
-        self.look_at_incidents()
+        """Return every incident of the job with its verdict and stacks."""
+        self.read_incidents()
         found = (self._client.incident(str(one.get("id"))) for one in self.observed.incidents)
         return [incident for incident in found if incident is not None]
 
 
 def note_verdict(observed: Observed, verdict: Json, now: float) -> None:
-    """Take in a verdict that was read at `now`."""
+    """Record a verdict that was read at `now`."""
     observed.verdict = verdict
     status = str(verdict.get("status"))
     if not observed.statuses or observed.statuses[-1] != status:

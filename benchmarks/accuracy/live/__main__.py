@@ -1,4 +1,4 @@
-"""Run the drills on jobs that carry another tool inside, and append each result; resumes.
+"""Run the drills on jobs with another tool inside, and append each result; resumes.
 
 A run already in the results file for the same tool, drill, settings and commit is not repeated.
 """
@@ -23,7 +23,7 @@ from watchtower.drills.errors import DrillError
 from watchtower.drills.network import why_no_network
 
 BACKEND = "torch"
-"""Both tools live in torch's process groups or launchers."""
+"""Both tools are part of torch's process groups or launchers."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def why_not(tool: Tool, drill: Drill) -> str | None:
-    """Say why a tool has nothing to say in this drill; None where it is run."""
+    """Return why a tool cannot work in this drill; None if it is run."""
     if drill.name.endswith("_no_heartbeat"):
         return "the tool needs a call in the training code, and this job makes none"
     if drill.name.startswith("tower_restart"):
@@ -49,7 +49,7 @@ def why_not(tool: Tool, drill: Drill) -> str | None:
 
 
 def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: str | None) -> Row:
-    """Make the row of one run, or of the excuse for there being none."""
+    """Return the row of one run, or of the reason why there is none."""
     said = heard.said if heard else Said()
     return {
         "tool": tool.name,
@@ -73,7 +73,7 @@ def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: 
 
 
 def _missing(tool: Tool, name: str, args: argparse.Namespace) -> Iterator[int]:
-    """Count the runs still to make; one row says why there are none."""
+    """Yield the runs still to make. One row gives the reason if there are none."""
     key = name, BACKEND, args.ranks, tool.label, read_commit(DRILLS)
     wanted = 1 if why_not(tool, find_drill(name)) else args.runs
     yield from range(wanted - count_runs(read_rows())[key])
@@ -104,7 +104,9 @@ def _run_once(tool: Tool, drill: Drill, ranks: int) -> None:
 
 
 def _choose_tools(only: str) -> list[Tool]:
-    """Tools by name, all when empty; SystemExit when one is unknown or not installed."""
+    """Return the tools by name, all if empty. Raises SystemExit if one is unknown or not
+    installed.
+    """
     wanted = set(only.split(",")) if only else {tool.name for tool in TOOLS}
     if unknown := wanted - {tool.name for tool in TOOLS}:
         raise SystemExit(f"no tool is called {', '.join(sorted(unknown))}")

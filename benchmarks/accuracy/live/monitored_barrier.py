@@ -1,8 +1,9 @@
 """gloo's monitored_barrier, called by every rank before every step.
 
-A strong baseline where it can be called: rank 0 names whoever did not come. It costs a barrier per
-step (p50 2 ms with 8 ranks on 2 loaded cores) and is blind between two of them. The timeout is rank
-0's alone: the others wait for its answer as long as the process group does, 30 minutes by default.
+A strong baseline where it can be called: rank 0 names the ranks that did not arrive. It costs a
+barrier per step (p50 2 ms with 8 ranks on 2 loaded cores), and sees nothing between two of them.
+Only rank 0 has the timeout. The others wait for its answer until the timeout of the process group,
+30 minutes by default.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from watchtower.drills.drill import Drill
 NAMED = re.compile(
     r"RuntimeError: \[Rank 0\]: Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
-"""The one verdict: what rank 0 raises once it has waited for all."""
+"""The only verdict: the error of rank 0 after it has waited for all."""
 REFERRED = re.compile(
     r"RuntimeError: Rank \d+ successfully reached monitoredBarrier, but received errors while"
     r" waiting for send/recv from rank 0"
 )
-"""What the other ranks raise when rank 0 is gone: they refer to its log and accuse nobody."""
+"""The error of the other ranks after rank 0 has ended. It refers to rank 0's log and accuses no
+rank.
+"""
 
 
 def read(text: Text) -> Said | None:
-    """Read whom rank 0 names. Without rank 0 there is no verdict: the others only refer to it."""
+    """Return the ranks that rank 0 names; None without rank 0, because the others only refer to
+    it.
+    """
     lines = [line for content in text.values() for line in content.splitlines()]
     named = [(line, found[1]) for line in lines if (found := NAMED.search(line))]
     if named:
@@ -36,7 +41,7 @@ def read(text: Text) -> Said | None:
 
 
 def why_not(drill: Drill) -> str | None:
-    """Say where no barrier is ever reached."""
+    """Return why no barrier is reached in a drill."""
     if drill.name in ("never_started", "init_sleep"):
         return "no rank gets past init_process_group, and there is no barrier before it"
     return None

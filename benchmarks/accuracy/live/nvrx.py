@@ -1,8 +1,8 @@
 """NVRx's fault tolerance: `ft_launcher`, a monitor process for each rank, a heartbeat each step.
 
-0.4.1 is the last release that goes without CUDA 13. Of what it requires, this needs torch, pyyaml,
-packaging, psutil, nvidia-ml-py and defusedxml (pynvml is an empty wrapper of nvidia-ml-py):
-`make accuracy` installs it and defusedxml alone.
+0.4.1 is the last release that works without CUDA 13. Of its requirements, this benchmark needs
+torch, pyyaml, packaging, psutil, nvidia-ml-py and defusedxml (pynvml is an empty wrapper of
+nvidia-ml-py). `make accuracy` installs only nvrx and defusedxml.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from watchtower.drills.settings import DrillSettings
 CHECK_EVERY_S = 1.0
 LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
 INITIAL = "LIVE_INITIAL_S"
-"""Variable: how long the first heartbeat may take, as long as watchtower waits for a first step."""
+"""Variable with the seconds for the first heartbeat, equal to watchtower's for a first step."""
 ELAPSED = re.compile(r"\[RankMonServer\d+@[^\]]*:(\d+)\] (Did not get .*heartbeat\..*)")
 FAILED = re.compile(r"\[ft_launcher[^\]]*\] (failed \(exitcode: -?\d+\) local_rank: (\d+)).*")
-"""The launcher's first failure; on one node a local rank is a rank."""
+"""The launcher's first failure. On one node a local rank is a rank."""
 
 
 def read(text: Text) -> Said | None:
-    """Read the monitors' messages and whom the launcher calls the first to fail.
+    """Read the monitors' messages, and the rank that the launcher names as the first to fail.
 
-    A monitor knows of its own rank only, and under a blocking collective all of them fire together:
-    it is the launcher that accuses.
+    A monitor knows only its own rank, and in a blocking collective all of them fire together.
+    Therefore only the launcher's accusation counts.
     """
     whole = "\n".join(text.values())
     elapsed = ELAPSED.findall(whole)
@@ -75,14 +75,14 @@ class FtJob(TrainingJob):
     """The ranks of one job under ft_launcher."""
 
     def launch(self, *words: object, **more: object) -> None:
-        """Start the job; everything but the launcher is as in every drill."""
-        # Put in its place from here: results of the drills count for one commit of the product.
+        """Start the job. Only the launcher differs from other drills."""
+        # Patched here, because results of the drills are valid for one commit of the product.
         with patch("watchtower.drills.job.start_torchruns", start_ft_launcher):
             super().launch(*words, **more)
 
 
 def why_not(drill: Drill) -> str | None:
-    """Say what ft_launcher cannot be given."""
+    """Return what ft_launcher does not support."""
     if drill.name == "never_started":
         return "ft_launcher starts all ranks of a node or none"
     if drill.whole_node:

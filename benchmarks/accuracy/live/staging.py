@@ -1,4 +1,6 @@
-"""Plays a drill on a job that carries a tool, and listens to that tool instead of to watchtower."""
+"""Runs a drill on a job with a tool inside, and reads that tool's output instead of
+watchtower's.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from watchtower.drills.setup import Variables
 from watchtower.drills.watch import Observed
 
 SETTINGS = DrillSettings(verdict_deadline_s=60.0)
-"""Those of every drill, but for the deadline: a tool that has said nothing this long after the
-fault, six times its threshold, abstains."""
+"""The drills' settings with another deadline. A tool without a verdict this long after the fault,
+six times its threshold, abstains.
+"""
 FILE_MAX = 2**20
-"""Characters read of each file: a rank that prints without end must not fill our memory."""
+"""Characters read of each file, because a rank may print without end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +35,14 @@ class Heard:
     """One drill under one tool."""
 
     ranks: tuple[int, ...]
-    """The ranks that the fault went to."""
+    """The ranks with the fault."""
     said: Said
     fault_to_verdict_s: float | None
-    """From the fault to the tool's first words; None when it named nobody."""
+    """Seconds from the fault to the tool's first verdict; None if it named no rank."""
 
 
 class Listener:
-    """Listens to what the processes of the job write; takes the place of the drill's `Watch`."""
+    """Reads the output of the job's processes; replaces the drill's `Watch`."""
 
     def __init__(self, tool: Tool, job: TrainingJob, folder: Path) -> None:
         self.observed = Observed(job=job.name, started_at=time.monotonic())
@@ -47,7 +50,9 @@ class Listener:
         self._tool, self._job, self._folder = tool, job, folder
 
     def poll(self) -> None:
-        """Read everything anew, after a poll of the job: what ended has written all it will."""
+        """Read everything again after a poll of the job, so that the output of ended processes is
+        complete.
+        """
         has_ended = self._job.has_ended()
         said = self._tool.read(read_text(self._folder, self._job.name))
         observed, now = self.observed, time.monotonic()
@@ -59,7 +64,7 @@ class Listener:
 
 
 class NoStage:
-    """Takes the place of tower and agents: there are none."""
+    """Replaces tower and agents: there are none."""
 
     clock = None
 
@@ -67,17 +72,17 @@ class NoStage:
         """Nothing to check."""
 
     def kill_agent(self, node: int) -> None:
-        """No agent dies with the node."""
+        """Do nothing: there is no agent on the node."""
 
 
 class NoDisplay:
     """Shows nothing."""
 
     def note(self, text: str, observed: Observed) -> None:
-        """Leave it."""
+        """Do nothing."""
 
     def show(self, observed: Observed) -> None:
-        """Leave it."""
+        """Do nothing."""
 
 
 def play(
@@ -88,9 +93,9 @@ def play(
     rank: int | None = None,
     settings: DrillSettings = SETTINGS,
 ) -> Heard:
-    """Run the drill with the tool in the job; the fault goes to `rank`, or where chance says.
+    """Run the drill with the tool in the job. `rank` has the fault, or a random one.
 
-    Raises DrillError when the job did not get as far as the fault.
+    Raises DrillError if the job did not reach the fault.
     """
     if not tool.in_own_network:
         drill = replace(drill, networked=())
@@ -111,9 +116,9 @@ def play(
 
 
 def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
-    """Make the drill's job, with the tool in the place of the heartbeat client."""
+    """Return the drill's job, with the tool instead of the heartbeat client."""
     path = [str(INSIDE / tool.name), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Launchers that are killed leave folders and sockets behind: they go with the drill's.
+    # Killed launchers leave folders and sockets, which are removed with the drill's folder.
     places = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)}
     return tool.job(
         f"drill-{secrets.token_hex(4)}",
@@ -127,7 +132,7 @@ def make_job(tool: Tool, drill: Drill, ranks: int, folder: Path) -> TrainingJob:
 
 
 def read_text(folder: Path, job: str) -> Text:
-    """Read what the processes of the job have written."""
+    """Return the output of the job's processes."""
     found = {}
     for path in sorted([*folder.glob(f"{job}-*.out"), *folder.glob(f"{job}-*.err")]):
         with path.open(encoding="utf-8", errors="replace") as file:

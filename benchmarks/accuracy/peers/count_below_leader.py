@@ -1,7 +1,7 @@
-"""In each process group, whoever has called fewer collectives than the member with the most.
+"""Accuses, in each process group, the members with fewer collectives than the member with the most.
 
-What a Ray pull request proposed (64993, closed) and what NVIDIA's trace analyzer does: group by
-group, the accused of all groups together.
+A Ray pull request proposed this (64993, closed), and NVIDIA's trace analyzer does it: group by
+group, with the accused ranks of all groups together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from watchtower.wire.collectives import parse_members
 
 
 def judge(evidence: Evidence) -> Opinion:
-    """Accuse every member that is below its group's leader; one without a record counts as 0."""
+    """Accuse every member below its group's leader. A rank without a record counts as 0."""
     case = evidence.case
     if not case.group_logs:
         return Opinion(said="no rank gave records", failed=True)
@@ -37,11 +37,11 @@ def judge(evidence: Evidence) -> Opinion:
 
 
 def _count_calls(case: Case) -> dict[str, dict[int, int]]:
-    """Give, for each group, the number of the last collective that each rank has called."""
+    """Return, for each group, the number of the last collective that each rank has called."""
     logs = {log.digest: log for log in case.group_logs}
     counts: dict[str, dict[int, int]] = defaultdict(dict)
     for evidence in case.ranks:
-        for dump in evidence.dumps:  # oldest first: the newest stays
+        for dump in evidence.dumps:  # oldest first, so the newest one wins
             for digest in dump.collectives.logs if dump.collectives else ():
                 counts[logs[digest].group][evidence.rank] = logs[digest].called
     return counts

@@ -1,6 +1,6 @@
-"""torch's own analyzer of flight recorder dumps, in a process of its own, as a user would run it.
+"""torch's own analyzer of flight recorder dumps, in a separate process, as a user runs it.
 
-It reads pickles: those made here hold what the ranks' recorders said, nothing from elsewhere.
+It reads pickles. The pickles made here contain only the ranks' records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from watchtower.wire.collectives import format_members
 
 MODULE = "torch.distributed.flight_recorder.fr_trace"
 DEADLINE_S = 120.0
-"""It takes as long as `import torch`: seconds, on a busy machine many."""
+"""Seconds for the analyzer. It takes as long as `import torch`: many seconds on a busy machine."""
 
 MISSING = re.compile(r"missing ranks: \{([\d, ]+)\}")
 CULPRIT = re.compile(r"Culprit rank (\d+);")
@@ -38,12 +38,14 @@ def applies(evidence: Evidence) -> str | None:
 
 
 def judge_as_shipped(evidence: Evidence) -> Opinion:
-    """Hand it the dumps as they are."""
+    """Run it on the dumps as they are."""
     return analyze(evidence.recorders, ())
 
 
 def judge_repaired(evidence: Evidence) -> Opinion:
-    """Hand it dumps that name their groups and members, and allow for ranks without one."""
+    """Run it on dumps with the names and members of their groups, and allow for ranks without a
+    dump.
+    """
     repaired = {
         rank: repair(dump, evidence.groups[rank])
         for rank, dump in evidence.recorders.items()
@@ -53,10 +55,10 @@ def judge_repaired(evidence: Evidence) -> Opinion:
 
 
 def repair(dump: Dump, groups: Groups) -> Dump:
-    """Write the true members into `pg_config`, under names that are equal on all members.
+    """Return the dump with the true members in `pg_config`, under names equal on all members.
 
-    gloo leaves it without names, and calls groups by numbers of each process. Entries of groups
-    whose members are not known are left out: the analyzer would stop at them.
+    gloo leaves it without names, and numbers the groups in each process. Entries of groups with
+    unknown members are dropped: the analyzer would stop at them.
     """
     named, made = {}, dict[str, int]()
     for name, members in groups:
@@ -76,7 +78,7 @@ def repair(dump: Dump, groups: Groups) -> Dump:
 
 
 def analyze(dumps: dict[int, Dump], options: tuple[str, ...]) -> Opinion:
-    """Run the analyzer on these dumps and read what it says."""
+    """Run the analyzer on these dumps and return its answer."""
     if not dumps:
         return Opinion(said="no rank gave a dump", failed=True)
     with tempfile.TemporaryDirectory(prefix="watchtower-frtrace-") as folder:
@@ -90,7 +92,7 @@ def analyze(dumps: dict[int, Dump], options: tuple[str, ...]) -> Opinion:
 
 
 def read_answer(text: str, code: int) -> Opinion:
-    """Accuse the ranks that it calls missing or culprits; its error is an answer too."""
+    """Return the ranks that it calls missing or culprits. An error is an answer too."""
     missing = {int(rank) for found in MISSING.findall(text) for rank in found.split(",")}
     culprits = {int(rank) for rank in CULPRIT.findall(text)}
     said = [line for line in text.splitlines() if _accuses(line)]

@@ -1,4 +1,4 @@
-"""What a peer is: it gets the evidence of one hung job, and says who is to blame."""
+"""The definition of a peer: it gets the evidence of one hung job, and returns the accused ranks."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from benchmarks.accuracy.evidence import NO_SOCKET, Evidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What a peer says about one hung job."""
+    """A peer's answer about one hung job."""
 
     accused: tuple[int, ...] = ()
-    """Ascending; empty: it names nobody."""
+    """Ascending; empty if it names no rank."""
     cause: str | None = None
-    """A cause of watchtower's closed list, from a peer that gives reasons."""
+    """A cause of watchtower's list, from a peer that reports causes."""
     said: str
-    """In its own words, shortened."""
+    """Its own text, shortened."""
     failed: bool = False
-    """It broke or had nothing to read: that it names nobody is then no judgement."""
+    """True if it failed or had no input: then the absence of accused ranks is not a judgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One other way to find who hung a job."""
+    """Another way to find the ranks that hung a job."""
 
     name: str
     about: str
-    """What it is and how it was given its evidence, for the report."""
+    """Its description and its input, for the report."""
     applies: Callable[[Evidence], str | None]
-    """Why it cannot judge a job of this kind; None when it can."""
+    """Returns why it cannot judge a job of this kind; None if it can."""
     judge: Callable[[Evidence], Opinion]
 
 
 def always(_: Evidence) -> str | None:
-    """Of a peer that needs nothing special."""
+    """Return None, for a peer without requirements."""
     return None
 
 
 def needs_records(evidence: Evidence) -> str | None:
-    """Of a peer that reads collective records, which only torch keeps."""
+    """Return why a peer that reads collective logs cannot work: only torch has them."""
     if evidence.backend != "torch":
         return "this backend keeps no collective records"
     if not evidence.recorders and NO_SOCKET in evidence.missing.values():

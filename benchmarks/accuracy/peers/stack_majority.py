@@ -1,4 +1,4 @@
-"""Whoever is not where most ranks are: main threads grouped by the whole stack they are in."""
+"""Accuses the ranks that are not where most ranks are. Main threads are grouped by whole stacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ Frames = tuple[Frame, ...]
 
 
 def judge(evidence: Evidence) -> Opinion:
-    """Accuse every rank outside of the largest class; nobody when two classes are the largest."""
+    """Accuse every rank outside of the largest group; no rank if two groups are the largest."""
     stacks = {stack.digest: stack.frames for stack in evidence.case.stacks}
     classes: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank in evidence.case.ranks:
-        # Ranks without a stack are a class of their own: a roll call, too, misses who is silent.
+        # Ranks without a stack are a group of their own, because a missing answer is also a
+        # difference.
         classes[tuple(map(_write, _main_frames(rank, stacks)))].append(rank.rank)
     sizes = sorted(map(len, classes.values()), reverse=True)
     said = f"classes of {', '.join(map(str, sizes))}"

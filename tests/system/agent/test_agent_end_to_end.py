@@ -179,14 +179,14 @@ def test_when_the_tower_comes_back_the_dumps_taken_meanwhile_arrive(
     reported(tower)
     tower.close()
     wait_until(lambda: agent.says("waits for the tower"), "a dump waits")
-    wait_until(lambda: agent.says("does not take reports"), "the agent sees that it is gone")
+    wait_until(lambda: agent.says("does not accept reports"), "the agent sees that it is gone")
     back = RecordingTower(tower.port)
     try:
         wait_until(lambda: len(back.dumps) == 2, "both rounds arrive", patience_s=60.0)
         assert back.dumps[0]["held_s"] > 0
         wait_until(lambda: back.reports, "reports arrive")
-        assert agent.output().count("does not take reports") == 1
-        wait_until(lambda: agent.output().count("the tower takes reports") == 2, "it is said")
+        assert agent.output().count("does not accept reports") == 1
+        wait_until(lambda: agent.output().count("the tower accepts reports") == 2, "it is said")
     finally:
         back.close()
 
@@ -368,7 +368,7 @@ def test_a_taken_metrics_port_is_said_and_watching_goes_on(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         agent = run_agent(tower.url, "--port", str(taken.getsockname()[1]))
         reported(tower)
-    assert agent.says("no metrics: 127.0.0.1:")
+    assert agent.says("no metrics: cannot listen on 127.0.0.1:")
 
 
 def test_one_process_that_cannot_be_read_does_not_stop_the_others(

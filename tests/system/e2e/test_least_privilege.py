@@ -151,7 +151,7 @@ def test_with_the_unit_s_rights_the_verdict_is_that_of_root_and_without_it_says_
     assert found["missing_evidence"] == []
     assert not [text for text in ask(least, "/readyz")["limits"] if "CAP_" in text]
 
-    lacking = f"finds ranks of user {AGENT_USER} only: for those of others it needs CAP_SYS_PTRACE"
+    lacking = f"finds only ranks of user {AGENT_USER}: for other users it needs CAP_SYS_PTRACE"
     assert lacking in bare.output.read_text()
     assert any(text.startswith(f"n3: {lacking}") for text in ask(mixed, "/readyz")["limits"])
     partial = wait_for("incident of half a job", lambda: verdict(mixed), world)

@@ -125,7 +125,7 @@ def test_an_agent_runs_with_its_token_and_shows_it_nowhere(place, tmp_path):
     command += ["--log-level", "debug", "--match", "NOBODY=1"]
     with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file) as agent:
         try:
-            wait_until(lambda: "the tower takes reports" in log.read_text(), "the agent reports")
+            wait_until(lambda: "the tower accepts reports" in log.read_text(), "the agent reports")
             for process in (agent, place.tower.process):
                 for name in ("cmdline", "environ"):
                     said = Path(f"/proc/{process.pid}/{name}").read_bytes()

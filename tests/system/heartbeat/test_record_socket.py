@@ -31,4 +31,4 @@ def test_without_room_for_its_threads_there_is_no_server_that_would_abort_the_pr
         timeout=DEADLINE_S,
         check=True,
     )
-    assert done.stdout.startswith("no room for")
+    assert done.stdout.startswith("cannot start")

@@ -1,4 +1,4 @@
-"""Every drill there is, in the order they are listed and documented."""
+"""All drills, in the order of the lists and the documentation."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ DRILLS: tuple[Drill, ...] = (
 
 
 OLD_SUFFIX, NEW_SUFFIX = "_unbeaten", "_no_heartbeat"
-"""How drills without heartbeats were called, and are called. The next release refuses the old."""
+"""Old and new names of drills without heartbeats. The next release refuses the old ones."""
 
 
 def find_drill(name: str) -> Drill:
-    """Return the drill of this name. Raises DrillError."""
+    """Return the drill with this name. Raises DrillError."""
     if name.endswith(OLD_SUFFIX):
         old, name = name, name.removesuffix(OLD_SUFFIX) + NEW_SUFFIX
         log.warning(
@@ -103,4 +103,6 @@ def find_drill(name: str) -> Drill:
     for drill in DRILLS:
         if drill.name == name:
             return drill
-    raise DrillError(f"no drill is called {name!r}", "watchtower drill --list names them all")
+    raise DrillError(
+        f"no drill is called {name!r}", "list all drills with: watchtower drill --list"
+    )

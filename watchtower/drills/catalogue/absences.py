@@ -1,4 +1,4 @@
-"""Parts of the product, or a whole node, that are gone all of a sudden: kill -9, no last words."""
+"""Parts of the product, or a whole node, that disappear without a warning: kill -9."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import CALM, Expected, names
 
 NOTICE_S = 30.0
-"""How long the tower may take to see a change."""
+"""Seconds for the tower to detect a change."""
 AWAY_S = 1.0
-"""How long the tower is away: what supervises it starts it again about this fast."""
+"""Seconds without a tower. Its supervisor restarts it about this fast."""
 LOST = ("monitoring_lost",)
 KEPT = ("id", "opened_at")
-"""What a restart must not change about an incident."""
+"""Fields of an incident that a restart must not change."""
 
 Json = dict[str, object]
 
@@ -32,7 +32,7 @@ def _lose_node(run: DrillRun) -> None:
 def _lose_agent(run: DrillRun) -> None:
     run.launch()
     run.warm_up()
-    run.note("one agent is killed, the job trains on")
+    run.note("one agent is killed, the job continues")
     run.environment.kill_agent(run.node)
     run.wait_for_status(LOST, NOTICE_S)
     run.watch_for(run.settings.calm_s)
@@ -47,7 +47,7 @@ def _restart_while_healthy(run: DrillRun) -> None:
 
 
 def _restart_while(*statuses: str) -> Callable[[DrillRun], None]:
-    """A run of a tower that dies when the hang has come to one of these statuses."""
+    """Return a run in which the tower dies when the job has one of these statuses."""
 
     def act(run: DrillRun) -> None:
         run.launch()
@@ -72,7 +72,7 @@ def _restart(run: DrillRun) -> None:
 
 
 def _compare(run: DrillRun, before: list[Json], after: list[Json]) -> None:
-    """One hang is one incident, and a restart neither forgets nor changes it."""
+    """Check that one hang is one incident, and that a restart does not lose or change it."""
     if len(after) != 1:
         run.complain(f"{len(after)} incidents for one hang")
     kept = [[one.get(name) for name in KEPT] for one in after]

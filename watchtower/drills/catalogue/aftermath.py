@@ -1,7 +1,7 @@
-"""What follows a hang: the job is killed in one of several ways. The incident must not change.
+"""The job is killed after a hang, in one of several ways. The incident must not change.
 
-The first fault is that of `dataloader_sleep`. Each drill is judged by what the incident reports
-`aftermath_s` after the job was killed.
+The first fault is that of `dataloader_sleep`. The drill judges the incident `aftermath_s` seconds
+after the job was killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Kill = Callable[[DrillRun], None]
 
 
 def _hang_then(kill: Kill) -> Callable[[DrillRun], None]:
-    """A run: hang, wait for the incident, kill, and a minute later read the incident again."""
+    """Return a run: hang, wait for the incident, kill, and read the incident again a minute
+    later.
+    """
 
     def act(run: DrillRun) -> None:
         run.launch()

@@ -1,4 +1,4 @@
-"""Ranks that do not call what the others call, and a network that fails all of them."""
+"""Ranks that call other collectives than their peers, and a network that fails for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from watchtower.drills.setup import BACKENDS, Plan, Variables, names
 
 
 def _plan_uneven(variables: Variables) -> Plan:
-    # Told right before the rank would read the batch that it lacks and the others have.
+    # Reported just before the rank would read the batch that only the others have.
     return {**event("lack_batch")(variables), "batches": variables.step + 1}
 
 
@@ -42,7 +42,7 @@ ORDER_SWAP = Drill(
     shows="one rank calls two collectives in the other order",
     expected=names("mismatched_collective"),
     plan=event("reverse_exchanges", exchanges=["share_loss", "compare_progress"]),
-    # Records are needed to tell it from a collective that only one rank calls; the ring has none.
+    # Only collective logs distinguish it from a collective of one rank; the ring has none.
     backends=("torch",),
     act=happen,
 )
@@ -51,8 +51,9 @@ SHAPE_MISMATCH = Drill(
     name="shape_mismatch",
     shows="one rank sums a table twice as long as the others' (both sent in whole buffers)",
     expected=names("mismatched_collective"),
-    # gloo ends the job when one message is longer than awaited, but it sends large tensors in
-    # buffers of 1 MiB: twice as many of the same size leave one side waiting. The ring raises.
+    # gloo ends the job if one message is longer than expected, but it sends large tensors in
+    # buffers of 1 MiB. Twice as many buffers of the same size leave one side waiting. The ring
+    # raises.
     plan=event("grow_vocabulary", exchanges=["count_words"]),
     backends=("torch",),
     act=happen,

@@ -1,4 +1,4 @@
-"""Ranks whose process ends in the middle of training. `patient` peers wait, as NCCL's do."""
+"""Ranks whose process ends during training. `patient` peers wait, as NCCL's do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXIT_ZERO = Drill(
 
 CONSEQUENTIAL = Drill(
     name="consequential",
-    shows="one rank ends without a word (exit code 3), its peers raise connection errors",
+    shows="one rank exits silently (exit code 3), its peers raise connection errors",
     expected=names("process_died"),
     plan=event("die"),
     act=happen,

@@ -1,4 +1,4 @@
-"""Healthy: jobs that end, not all ranks at once, or because somebody said so."""
+"""Healthy: jobs that end, rank by rank, or because they were cancelled."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from watchtower.drills.setup import Expected, Plan, Variables
 
 ENDED = ("ended",)
 NOTICE_S = 30.0
-"""How long the tower may take to see that a job is over."""
+"""Seconds for the tower to detect that a job is over."""
 
 
 def _finish(late: Callable[[Variables], float]) -> Callable[[DrillRun], None]:
-    """A run of a job that comes to its end: wait for the last process, then for the status."""
+    """Return a run of a job that finishes: wait for the last process, then for the status."""
 
     def act(run: DrillRun) -> None:
         run.launch()

@@ -1,4 +1,4 @@
-"""Jobs of several process groups, where one rank's wait becomes the wait of groups it is not in."""
+"""Jobs with several process groups, in which one rank delays groups of which it is not a member."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLLECTIVE_CYCLE = Drill(
     blames=_pair_of,
     least_ranks=4,
     whole_pairs=True,
-    # The wait of the two for each other shows in records only; the ring has none.
+    # Only collective logs show that the two wait for each other; the ring has none.
     backends=("torch",),
     act=happen,
 )

@@ -1,4 +1,4 @@
-"""Healthy: jobs that are suspended, restarted or out of the tower's reach for a while."""
+"""Healthy: jobs that are suspended, restarted or unreachable for the tower for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watchtower.drills.setup import CALM, Expected
 
 SUSPENDED = ("suspended",)
 NOTICE_S = 30.0
-"""How long the tower may take to see a change."""
+"""Seconds for the tower to detect a change."""
 
 
 def _suspend(run: DrillRun) -> None:
@@ -128,7 +128,7 @@ RESTART_COUNTS_DIFFER = Drill(
     name="restart_counts_differ",
     shows="after a restart the launchers of two nodes count restarts differently",
     expected=Expected(),
-    # torchrun keeps the count itself.
+    # torchrun has its own restart count.
     bare_launch=True,
     act=_restart_unevenly,
 )
@@ -143,10 +143,10 @@ CLOCK_STEP = Drill(
 
 CO_LOCATED_JOBS = Drill(
     name="co_located_jobs",
-    shows="two jobs that nobody named (run id none) train on the same nodes, one is cancelled",
+    shows="two jobs without names (run id none) train on the same nodes, one is cancelled",
     expected=Expected(),
     named=False,
-    # One machine plays all nodes here: two torchruns would be two jobs.
+    # One machine simulates all nodes: two torchruns would be two jobs.
     bare_launch=True,
     act=_live_together,
 )

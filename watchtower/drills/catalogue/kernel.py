@@ -1,4 +1,4 @@
-"""Ranks that sleep in the kernel where no signal reaches them, and that no debugger may touch."""
+"""Ranks that sleep in the kernel without reacting to signals, and that no debugger may touch."""
 
 from __future__ import annotations
 

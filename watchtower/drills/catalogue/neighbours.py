@@ -1,7 +1,7 @@
-"""A usual hang while processes of another user attack: names, clocks, claims, floods, dumps.
+"""A normal hang while processes of another user attack: names, clocks, claims, floods, dumps.
 
-The same job hangs twice: first alone, then beside the attack. The second verdict may be later by
-`neighbour_delay_s` at most.
+The same job hangs twice: first alone, then during the attack. The second verdict may be later by at
+most `neighbour_delay_s`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from watchtower.drills.launching import JOB_MARK, MARK, node_mark
 from watchtower.drills.setup import names
 
 USER = 65534
-"""The user id of the attackers, "nobody" on most systems. The job's processes run as root."""
+"""The user id of the attackers, the user `nobody` on most systems. The job's processes run as
+root.
+"""
 KNOWN_S = 30.0
-"""How long the tower may take to know the job."""
+"""Seconds for the tower to find the job."""
 FEWEST_JOBS = 8
-"""Jobs of the attackers that the tower must know, or it was never attacked."""
+"""Jobs of the attackers that the tower must know. With fewer there was no attack."""
 
 
 def _attack(run: DrillRun) -> None:
     if os.geteuid() != 0:
-        raise DrillError("another user's processes attack in this drill: only root can start them")
+        raise DrillError("this drill must run as root, because it starts processes of another user")
     usual = run.see_beside()
     run.note(
         f"alone: {usual.fault_to_verdict_s} s from the fault to the verdict, "
         f"{usual.fault_to_hung_s} s to the incident"
     )
     run.launch()
-    # The first one to use a name has it: that is not the attack of this drill.
+    # The first process with a name owns it. To take it first is not the attack of this drill.
     run.wait_until(lambda: run.find_job(run.job) is not None, KNOWN_S, "job in the tower")
     found = run.set_up("neighbours.py", json.dumps(_plan(run)))
     run.note(f"{len(found['pids'])} processes of user {USER} attack")
@@ -50,7 +52,7 @@ def _attack(run: DrillRun) -> None:
 
 
 def _plan(run: DrillRun) -> dict[str, object]:
-    """What the attackers know: anything that a local user can see."""
+    """Return what the attackers know: everything that a local user can see."""
     job = run.job
     environments = [
         {MARK: node_mark(run.environment.folder, node), JOB_MARK: job.name}
@@ -66,7 +68,7 @@ HOSTILE_NEIGHBOUR = Drill(
     " (needs root)",
     expected=names("dataloader_stall"),
     plan=event("slow_storage"),
-    # So that the attack is in full swing.
+    # So that the attack is in progress.
     warmups=2,
     attacked=True,
     act=_attack,

@@ -10,7 +10,7 @@ from watchtower.drills.setup import Plan, Variables
 
 
 def without_heartbeats(drill: Drill) -> Drill:
-    """The same drill, with the same right answer, on a job without heartbeats."""
+    """Return the same drill, with the same right answer, on a job without heartbeats."""
 
     def make_plan(variables: Variables) -> Plan:
         return {**drill.plan(variables), "beats": False}

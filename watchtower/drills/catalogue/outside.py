@@ -1,4 +1,4 @@
-"""Ranks that somebody else holds or kills: nothing is wrong in the program."""
+"""Ranks that another process stops or kills: the program has no fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import names
 
 LAUNCHER_DELAY_S = 0.5
-"""How long after the first death the launcher of a drill kills the other ranks."""
+"""Seconds after the first death until the launcher of a drill kills the other ranks."""
 
 
 def _stop(run: DrillRun) -> None:

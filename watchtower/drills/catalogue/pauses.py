@@ -1,4 +1,4 @@
-"""Long pauses and slow steps in which the job works, marked with a phase or not."""
+"""Long pauses and slow steps in which the job works, with or without a phase."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 AFTERWARDS_STEPS = 5
-"""Steps to see after the last pause."""
+"""Steps to wait for after the last pause."""
 SETTLE_S = 30.0
-"""How long a passing suspect may take to clear."""
+"""Seconds for a temporary suspect to clear."""
 
 
 def sit_through(
     every: str, duration: Callable[[DrillSettings], float]
 ) -> Callable[[DrillRun], None]:
-    """A run of pauses that come every so many steps: train through several of them."""
+    """Return a run with regular pauses: train through several of them."""
 
     def act(run: DrillRun) -> None:
         settings = run.settings
         period: int = getattr(settings, every)
         pauses_s = settings.rounds * duration(settings)
         run.launch()
-        # Machines are slower than plans: a pause may take twice its time.
+        # Real machines are slower than planned: a pause may take twice its time.
         run.wait_for_step(settings.rounds * period + AFTERWARDS_STEPS, extra_s=2 * pauses_s)
         run.wait_for_status(CALM, SETTLE_S)
 
@@ -81,7 +81,7 @@ def _plan_straggler(variables: Variables) -> Plan:
 
 
 def rhythm(name: str, every: int, seconds: float, **more: object) -> Plan:
-    """Plan something that comes every so many steps."""
+    """Return a plan for something that happens every `every` steps."""
     return {name: {"every": every, "seconds": seconds, **more}}
 
 
@@ -95,7 +95,7 @@ LONG_CHECKPOINT = Drill(
 
 UNMARKED_CHECKPOINT = Drill(
     name="unmarked_checkpoint",
-    shows="a checkpoint every so often that nobody marked: bytes move, steps do not",
+    shows="regular checkpoints without a phase: bytes move, but there are no steps",
     expected=Expected(),
     plan=_plan_checkpoint,
     act=sit_through("checkpoint_every", lambda settings: settings.checkpoint_s),
@@ -111,7 +111,7 @@ EVAL_LOOP = Drill(
 
 UNMARKED_EVAL = Drill(
     name="unmarked_eval",
-    shows="an evaluation that nobody marked: processors work, steps do not come",
+    shows="an evaluation without a phase: the CPUs work, but there are no steps",
     expected=Expected(),
     plan=_plan_unmarked_eval,
     act=sit_through("eval_every", lambda settings: settings.eval_s),
@@ -119,7 +119,7 @@ UNMARKED_EVAL = Drill(
 
 RARE_PAUSE = Drill(
     name="rare_pause",
-    shows="now and then one rank takes ten steps' time for one, working",
+    shows="sometimes one rank works ten times as long on a step",
     expected=Expected(),
     plan=_plan_pause,
     act=sit_through("pause_every", lambda settings: settings.pause_factor * settings.step_s),

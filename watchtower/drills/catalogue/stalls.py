@@ -1,4 +1,4 @@
-"""Ranks that stay behind in their own code: the program does it at a given step."""
+"""Ranks that hang in their own code, at a given step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def event(
     arguments: Mapping[str, object] | None = None,
     **plan: object,
 ) -> Callable[[Variables], Plan]:
-    """Plan one event on the chosen rank; other keywords go into the plan as they are."""
+    """Return a plan with one event on the chosen rank. Other keywords are added to the plan."""
 
     what: Plan = {"act": name, "arguments": arguments or {}}
 
@@ -30,7 +30,7 @@ def event(
 
 
 def write(name: str) -> Callable[[Variables], Plan]:
-    """Plan a checkpoint that the chosen rank writes, and an event right before it."""
+    """Return a plan with a checkpoint of the chosen rank, and an event just before it."""
 
     def make_plan(variables: Variables) -> Plan:
         rhythm = {"every": variables.step, "seconds": 1.0, "rank": variables.rank}
@@ -40,7 +40,7 @@ def write(name: str) -> Callable[[Variables], Plan]:
 
 
 def happen(run: DrillRun) -> None:
-    """A run of every fault that comes from inside: train, wait for it, wait for the verdict."""
+    """Run a fault inside the program: train, wait for the fault, wait for the verdict."""
     run.launch()
     run.wait_for_fault()
     run.wait_for_final()
@@ -72,7 +72,7 @@ LOCK_DEADLOCK = Drill(
 
 CHECKPOINT_FIFO = Drill(
     name="checkpoint_fifo",
-    shows="one rank writes a checkpoint into a pipe that nobody drains",
+    shows="one rank writes a checkpoint into a full pipe without a reader",
     expected=names("checkpoint_stall"),
     plan=write("undrained_pipe"),
     act=happen,

@@ -1,4 +1,4 @@
-"""Jobs that never get to train. The tower's startup grace is shortened, and the drill says so."""
+"""Jobs that never train. The tower's startup grace is shortened, and the drill prints that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watchtower.drills.setup import names
 
 
 def short_grace(settings: DrillSettings) -> Mapping[str, object]:
-    """The tower's settings for a job whose start is what the drill is about."""
+    """Return the tower's settings for a drill about the start of a job."""
     return {"startup_grace_s": settings.startup_grace_s}
 
 
@@ -27,7 +27,7 @@ NEVER_STARTED = Drill(
     shows="all ranks but one are launched",
     expected=names("never_started"),
     detection=short_grace,
-    # torchrun would count the ranks it has and go on without the missing one.
+    # torchrun would continue with the ranks that it has.
     bare_launch=True,
     act=_leave_out,
 )

@@ -1,4 +1,4 @@
-"""Healthy: ranks that work where no step shows it, in a child, on a socket, in the collector."""
+"""Healthy: ranks that work without steps: in a child, on a socket, in the garbage collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 def _compile(run: DrillRun) -> None:
     run.launch()
-    # Compilers of all ranks share the machine.
+    # The compilers of all ranks share the machine.
     run.wait_for_step(AFTERWARDS_STEPS, extra_s=4 * run.settings.compile_s)
     run.wait_for_status(CALM, SETTLE_S)
 
@@ -20,7 +20,7 @@ def _accumulate(run: DrillRun) -> None:
     settings = run.settings
     steps = settings.warmup_steps
     run.launch(step_s=settings.step_s / 2)
-    # A pass takes half of what a step takes in other drills.
+    # A pass takes half the time of a step in other drills.
     run.wait_for_step(steps, extra_s=steps * settings.micro_steps * settings.step_s)
     run.wait_for_status(CALM, SETTLE_S)
 
@@ -74,7 +74,7 @@ SUBPROCESS_UPLOAD = Drill(
 
 GRAD_ACCUMULATION = Drill(
     name="grad_accumulation",
-    shows="many passes without a sync or a beat make one step",
+    shows="many passes without a sync or a heartbeat make one step",
     expected=Expected(),
     plan=lambda variables: {"micro_steps": variables.settings.micro_steps},
     act=_accumulate,

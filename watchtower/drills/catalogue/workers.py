@@ -1,4 +1,4 @@
-"""Ranks that wait for a child of theirs: the worker process that reads batches ahead."""
+"""Ranks that wait for their child: the worker process that prefetches batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _lock(run: DrillRun) -> None:
 
 LOADER_WORKER = Drill(
     name="loader_worker",
-    shows="the process that reads batches ahead for one rank is stopped",
+    shows="the process that prefetches batches for one rank is stopped",
     expected=names("dataloader_stall"),
     plan=lambda _: {"workers": 1},
     act=_stop,
@@ -38,7 +38,7 @@ LOADER_WORKER = Drill(
 
 LOADER_WORKER_LOCK = Drill(
     name="loader_worker_lock",
-    shows="the process that reads batches ahead for one rank waits for a lock nobody gives back",
+    shows="the process that prefetches batches for one rank waits for a lock that stays locked",
     expected=names("dataloader_stall"),
     plan=event("keep_index_lock", workers=1),
     act=_lock,

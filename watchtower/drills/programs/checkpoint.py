@@ -1,4 +1,4 @@
-"""One rank writes, everybody waits until it is on disk."""
+"""One rank writes a checkpoint; all ranks wait until it is on disk."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ class Checkpointer:
         self.barrier()
 
     def write(self, seconds):
-        """Write for this long, chunk by chunk, each one on disk before the next."""
+        """Write chunks for this many seconds. Each is on disk before the next one."""
         until = time.monotonic() + seconds
         with open(self.path, "wb") as file:
             while time.monotonic() < until:
@@ -31,10 +31,10 @@ class Checkpointer:
         os.unlink(self.path)
 
     def upload(self, source):
-        """Start a program that uploads what it reads.
+        """Start a program that uploads its input.
 
-        The child opens its input before it becomes the program, and posix_spawn waits as vfork
-        does: in the kernel, where no signal but SIGKILL counts.
+        The child opens its input before it executes the program. posix_spawn waits for that like
+        vfork: in the kernel, where only SIGKILL is handled.
         """
         actions = [(os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0)]
         os.posix_spawn(shutil.which("cat"), ["cat"], os.environ, file_actions=actions)

@@ -1,4 +1,4 @@
-"""Kernels are compiled when they are first needed, in a process beside the rank."""
+"""Compiles kernels when they are first needed, in a child process of the rank."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ KERNELS = 200  # in one source file
 
 
 def compile_kernels(seconds):
-    """Compile for this long. The rank only waits for the compiler."""
+    """Compile for this many seconds. The rank only waits for the compiler."""
     subprocess.run([sys.executable, __file__, str(seconds)], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Samples come from shards in (slow) storage, one batch per step."""
+"""Samples from shards in (slow) storage, one batch per step."""
 
 import multiprocessing
 import random
@@ -11,15 +11,15 @@ RECORDS_PER_SHARD = 4096
 
 
 class Storage:
-    """The bucket or file system that holds the shards."""
+    """The bucket or file system with the shards."""
 
     def __init__(self, latency_s):
         self.latency_s = latency_s
         self.truncated = False
-        self.unit = 1.0  # of the values in a record
+        self.unit = 1.0  # factor of the values in a record
 
     def stage(self):
-        """Fetch the index of all shards before training starts."""
+        """Read the index of all shards before training starts."""
         self.read(0, 1)
 
     def read(self, offset, size):
@@ -31,7 +31,7 @@ class Storage:
 
 
 class Loader:
-    """Batches of one share of the data; endless where `batches` does not say how many there are."""
+    """Batches of one share of the data; endless without `batches`."""
 
     def __init__(self, storage, share, shares, batches=None):
         self.storage = storage
@@ -39,7 +39,7 @@ class Loader:
         self.cursor = share
         self.batches = batches
         self.reindex_s = 0.0
-        self.index_lock = multiprocessing.Lock()  # shared with workers that read ahead
+        self.index_lock = multiprocessing.Lock()  # shared with workers that prefetch
 
     def __iter__(self):
         return self
@@ -71,7 +71,7 @@ class Loader:
         return batch
 
     def rebuild_index(self):
-        """Shuffle the order of shards anew: real work, and only now and then."""
+        """Shuffle the order of shards again: real work, but rare."""
         until = time.monotonic() + self.reindex_s
         order = list(range(RECORDS_PER_SHARD))
         while time.monotonic() < until:

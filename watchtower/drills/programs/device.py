@@ -1,9 +1,9 @@
-"""Stands in for an accelerator: the host thread hands work over and waits until it is done."""
+"""Simulates an accelerator: the host thread submits work and waits until it is done."""
 
 import random
 import time
 
-SPREAD = 2.0  # no step is further from the mean than this many times the jitter
+SPREAD = 2.0  # no step differs from the mean by more than this many times the jitter
 
 
 class Device:
@@ -13,6 +13,6 @@ class Device:
         self._random = random.Random(f"{rank}:{time.time_ns()}")
 
     def synchronize(self, share):
-        """Wait for the kernels that make up this share of a step."""
+        """Wait for the kernels of this share of a step."""
         noise = max(-SPREAD, min(SPREAD, self._random.gauss(0.0, 1.0)))
         time.sleep(self.step_s * share * (1.0 + self.jitter * noise))

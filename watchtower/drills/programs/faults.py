@@ -1,14 +1,14 @@
-"""What goes wrong on purpose, apart from the honest code.
+"""The faults, separate from the normal training code.
 
-Most faults only spoil what the honest code works with (storage gets slow, a record is cut short),
-so the stacks are those of ordinary training code. The moment of the fault is told on stdout.
+Most faults only change what the training code works with (storage becomes slow, a record is cut),
+so the stacks are those of ordinary training code. The moment of the fault is printed on stdout.
 """
 
 import fcntl
 import os
 import time
 
-from report import tell
+from report import emit
 
 FOREVER_S = 86400.0
 
@@ -107,8 +107,8 @@ ACTS = {
 class Events:
     """A callback of the trainer: runs this rank's share of the planned events.
 
-    An event is {"act", "rank" (null: every rank), "when", "step"} and arguments of the act.
-    `when` is "setup", "optimizer_end" or "step_end"; an event of step N comes before N's own work.
+    An event is {"act", "rank" (null: every rank), "when", "step"} and arguments of the act. `when`
+    is "setup", "optimizer_end" or "step_end". An event of step N comes before N's own work.
     """
 
     def __init__(self, rank, events):
@@ -127,5 +127,5 @@ class Events:
     def _run(self, trainer, when, step):
         for event in self.events:
             if event["when"] == when and event["step"] == step:
-                tell("fault", rank=self.rank, step=step, monotonic_s=time.monotonic())
+                emit("fault", rank=self.rank, step=step, monotonic_s=time.monotonic())
                 ACTS[event["act"]](trainer, **event.get("arguments", {}))

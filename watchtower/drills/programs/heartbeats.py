@@ -1,10 +1,10 @@
-"""Tells the watchtower of every step. Programs that never beat do not even import its client."""
+"""Sends heartbeats. A program without heartbeats does not even import the client."""
 
 import contextlib
 
 
 class Silence:
-    """Stands in where nobody beats."""
+    """Replaces the client in programs without heartbeats."""
 
     def beat(self, step, loss=None):
         pass

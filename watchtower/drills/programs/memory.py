@@ -1,4 +1,4 @@
-"""Objects that refer to each other, and the collector that has to visit all of them."""
+"""Objects that refer to each other, and the garbage collector that visits all of them."""
 
 import gc
 import time
@@ -12,7 +12,7 @@ class Node:
 
 
 def collect_garbage(seconds):
-    """Collect for this long: a large heap, and cycles in it that are garbage."""
+    """Collect for this many seconds: a large heap, with cycles that are garbage."""
     heap = chain(OBJECTS)
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -1,8 +1,8 @@
-"""Loss values, kept for whoever wants to see them."""
+"""The last loss values."""
 
 import threading
 
-from report import tell
+from report import emit
 
 KEPT = 1000
 
@@ -21,7 +21,7 @@ class Metrics:
             if self.flush_every and len(self._losses) >= self.flush_every:
                 self.flush()
         if self.rank == 0:
-            tell("step", step=step, loss=round(loss, 4))
+            emit("step", step=step, loss=round(loss, 4))
 
     def flush(self):
         with self._lock:

@@ -1,4 +1,4 @@
-"""A linear model on eight features with sampled negatives: small, but it does learn something."""
+"""A linear model on eight features with sampled negatives: small, but it really learns."""
 
 import random
 from array import array
@@ -9,7 +9,7 @@ NEGATIVES = 4
 
 
 class Negatives:
-    """The words a sample is compared with."""
+    """The words with which a sample is compared."""
 
     excluded = frozenset(range(16))
 

@@ -1,6 +1,6 @@
-"""A process of another user that attacks the agent and the tower that watch it.
+"""A process of another user that attacks the agent and the tower.
 
-Run by path: python -I neighbour.py PLAN, as root. It gives its rights up before it shows itself.
+Usage: python -I neighbour.py PLAN, as root. It drops root's rights before it becomes visible.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 BEAT_S = 0.2
 SMALL_STACK_BYTES = 512 << 10
 EXTREMES = (-(2**63), -1, 0, 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1)
-HUGE_GROUPS_BYTES = 1 << 40  # no memory is behind it
+HUGE_GROUPS_BYTES = 1 << 40  # sparse: it uses no memory
 STACKS = {
-    # How many threads, how deep, and what function names and file names are made of.
+    # Number of threads, their depth, and the start of function names and file names.
     "plain": (1, 1, "train"),
     "names": (16, 90, "_" * 1000),
     "words": (16, 90, "checkpoint_" * 90),
@@ -32,7 +32,7 @@ STACKS = {
 
 
 def become(user):
-    """Give up the rights of root, and end with the process that started this one."""
+    """Drop root's rights, and end with the process that started this one."""
     parent = os.getppid()
     os.setgroups([])
     os.setgid(user)
@@ -41,11 +41,11 @@ def become(user):
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent or 0 in os.getresuid():
-        sys.exit("the drill is gone, or the rights of root are not")
+        sys.exit("the drill has ended, or root's rights could not be dropped")
 
 
 class ForgedPage:
-    """A heartbeat file written by hand, in which nothing has to be true."""
+    """A heartbeat file written by hand, with invalid values."""
 
     def __init__(self, job, rank, world_size):
         self.descriptor = os.memfd_create(layout.MEMFD_NAME)
@@ -107,11 +107,11 @@ class Neighbour:
         build_descent(name, depth)(self.attack)
 
     def hang(self, number, frame):
-        """Take no further step, so that all attackers are dumped at the same time."""
+        """Stop the steps, so that all attackers are dumped at the same time."""
         self.hangs = True
 
     def attack(self):
-        """Step for some seconds, then stop for some, again and again: each stop asks for a dump."""
+        """Step for some seconds, then pause for some, repeatedly. Each pause causes a dump."""
         for step in itertools.count():
             while self.hangs:
                 self.stay(BEAT_S)
@@ -130,7 +130,7 @@ class Neighbour:
             self.die()
 
     def forge(self):
-        """Write numbers at the ends of what a word can hold."""
+        """Write the smallest and largest numbers of a word."""
         for name in ("phase_since_ns", "nonfinite_losses", "last_nonfinite_step"):
             self.page.word(name, random.choice(EXTREMES))
         self.page.text("phase", random.choice(("", "checkpoint", "_" * 60, "\x1b[2J")))
@@ -139,7 +139,7 @@ class Neighbour:
         self.page.beat(random.choice(EXTREMES), random.choice(EXTREMES))
 
     def die(self):
-        """End as a rank does whose exception is not caught, in words of its own."""
+        """End like a rank with an uncaught exception, with forged texts."""
         self.page.text("exception_type", "torch.OutOfMemoryError")
         self.page.text("exception_message", "<!channel> `rank 0` \x1b[31m" + "_" * 400)
         self.page.word("ended", layout.ENDED_EXCEPTION)
@@ -148,7 +148,9 @@ class Neighbour:
 
 
 def build_descent(name, depth):
-    """Make functions that call each other, so many deep, the last one what it is given."""
+    """Return a function that calls `depth` functions in sequence; the last one calls its
+    argument.
+    """
     names = [f"{name}{level}" for level in range(depth)]
     lines = [f"def {names[-1]}(last): last()"]
     for outer, inner in itertools.pairwise(names):

@@ -1,4 +1,4 @@
-"""What one run of the training programs does: read from the JSON file named by --config."""
+"""The plan of one run of a training program, from the JSON file named by --config."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Rhythm:
-    """Something that happens every so many steps and takes a while."""
+    """Something that happens every `every` steps and takes `seconds`."""
 
     every: int
     seconds: float

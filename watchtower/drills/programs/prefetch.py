@@ -1,4 +1,4 @@
-"""Batches are read ahead by a worker process, as data loaders of training frameworks do."""
+"""A worker process prefetches batches, as data loaders of training frameworks do."""
 
 import multiprocessing
 

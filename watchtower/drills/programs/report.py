@@ -1,8 +1,8 @@
-"""Words for the launcher on stdout: one short write each, so ranks never interleave in a line."""
+"""Reports on stdout: one short write each, so that lines of several ranks never mix."""
 
 import json
 import os
 
 
-def tell(word, **values):
+def emit(word, **values):
     os.write(1, f"{word} {json.dumps(values)}\n".encode())

@@ -1,7 +1,7 @@
-"""Collectives over TCP with nothing but the standard library: a ring of blocking sockets.
+"""Collectives over TCP with the standard library only: a ring of blocking sockets.
 
-Ranks meet at rank 0's port, exchange addresses, and each then talks to its two neighbours only.
-A message says which collective it belongs to; one that is not wanted yet is kept until it is.
+Ranks meet at rank 0's port and exchange addresses. Then each talks only to its two neighbours. A
+message contains its collective; one that comes early is stored until it is needed.
 """
 
 import json
@@ -16,7 +16,7 @@ HEADER = struct.Struct("<16sqq")  # operation, its number in the group, bytes th
 
 
 def init_process_group(rank, world_size, host, port, patient=False):
-    """Meet all the others. Returns when every rank has arrived."""
+    """Connect to all other ranks. Returns when every rank has arrived."""
     listener = _listen(host)
     addresses = _rendezvous(rank, world_size, host, port, listener.getsockname())
     members = range(world_size)
@@ -26,7 +26,9 @@ def init_process_group(rank, world_size, host, port, patient=False):
 
 
 def new_group(world, members):
-    """A ring of this rank's own `members`; all ranks of the world call it at the same time."""
+    """Return a ring of this rank's own `members`. All ranks of the world call it at the same
+    time.
+    """
     rank = world.rank
     listener = socket.create_server((world.hosts[rank], 0), backlog=4)
     ports = world.all_gather([listener.getsockname()[1]])
@@ -36,7 +38,7 @@ def new_group(world, members):
 
 
 def _listen(host):
-    """Listen at whichever address of this machine the others are reached from."""
+    """Listen at the address of this machine from which the others can be reached."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 1))  # sends nothing
         own_host = probe.getsockname()[0]
@@ -44,7 +46,7 @@ def _listen(host):
 
 
 def _join(rank, members, listener, addresses):
-    """Connect to the next member and take the connection of the one before."""
+    """Connect to the next member and accept the connection of the previous one."""
     neighbour = members[(members.index(rank) + 1) % len(members)]
     following = socket.create_connection(addresses[neighbour])
     previous, _ = listener.accept()
@@ -96,11 +98,11 @@ def _connect(host, port):
 
 
 class Ring:
-    """One process group. `patient`: a lost peer is waited for, as NCCL does."""
+    """One process group. `patient`: wait for a lost peer, as NCCL does."""
 
     def __init__(self, rank, members, previous, following, patient, hosts=None):
         self.members = members
-        self.hosts = hosts  # where each rank listens; only the group of all ranks knows
+        self.hosts = hosts  # where each rank listens; known only to the group of all ranks
         self.rank = members.index(rank)
         self.world_size = len(members)
         self.patient = patient
@@ -110,7 +112,7 @@ class Ring:
         self._early = {}
 
     def all_reduce(self, values):
-        """Sum element by element over all ranks."""
+        """Return the sum over all ranks, element by element."""
         self._begin(b"all_reduce")
         return self._reduce(values)
 
@@ -120,7 +122,7 @@ class Ring:
         self._reduce(array("d", [0.0] * self.world_size))
 
     def all_gather(self, values):
-        """What every rank has, in rank order: handed on around the ring."""
+        """Return the values of every rank, in rank order. They are passed around the ring."""
         self._begin(b"all_gather")
         gathered = {self.rank: array("d", values)}
         for turn in range(self.world_size - 1):
@@ -129,7 +131,7 @@ class Ring:
         return [gathered[rank] for rank in range(self.world_size)]
 
     def broadcast(self, values, root=0):
-        """Every rank gets the root's values, handed on around the ring."""
+        """Return the root's values on every rank. They are passed around the ring."""
         self._begin(b"broadcast")
         if self.rank != root:
             values = self._receive(len(values))
@@ -172,7 +174,7 @@ class Ring:
             self._wait_for_peer()
 
     def _receive(self, count):
-        """Take the next message of the running operation."""
+        """Return the next message of the current operation."""
         part = array("d")
         while not self._early.get(self._operation):
             name, number, size = HEADER.unpack(self._read(HEADER.size))
@@ -183,7 +185,7 @@ class Ring:
         if not messages:
             del self._early[self._operation]
         if len(part) != count:
-            raise ValueError(f"{len(part)} values came, {count} were awaited")
+            raise ValueError(f"received {len(part)} values, expected {count}")
         return part
 
     def _read(self, size):
@@ -205,5 +207,5 @@ class Ring:
         return received
 
     def _wait_for_peer(self):
-        """A lost peer may come back: wait, however long it takes."""
+        """Wait forever: a lost peer may come back."""
         select.poll().poll()

@@ -41,15 +41,15 @@ class RingTrainer(Trainer):
         return sum(error * error for error in errors) / len(errors)
 
     def share_loss(self, loss):
-        """Sum the loss over all ranks: the schedule of the learning rate needs it."""
+        """Sum the loss over all ranks, for the learning rate schedule."""
         self.group.all_reduce([loss] * self.world_size)
 
     def compare_progress(self, _):
-        """Tell each other how far everybody is in the data."""
+        """Exchange the positions of all ranks in the data."""
         self.group.all_gather([float(self.loader.cursor)])
 
     def evaluate(self, seconds):
-        """Go through this rank's share of the held-out data, then agree on the score."""
+        """Process this rank's share of the held-out data, then sum the score."""
         until = time.monotonic() + seconds
         score = 0.0
         while time.monotonic() < until:

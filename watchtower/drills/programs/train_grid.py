@@ -11,7 +11,7 @@ PAIR = 2
 
 
 class SplitModel(Model):
-    """Half of the features; the partner has the others."""
+    """Half of the features. The partner has the other half."""
 
     def __init__(self, device, partners):
         super().__init__(device)
@@ -47,7 +47,7 @@ class GridTrainer(RingTrainer):
         return sum(error * error for error in errors) / len(errors)
 
     def share_norm(self, _):
-        """Sum over the pair what all weights amount to."""
+        """Sum the norm of all weights over the pair."""
         own = sum(self.model.weights[i] ** 2 for i in self.model.own)
         self.partners.all_reduce([own] * PAIR)
 

@@ -21,7 +21,7 @@ WORDS_PER_RANK = 2**19  # two buffers of the size that gloo sends at once
 
 
 class ShardDataset(IterableDataset):
-    """Batches of this rank's shards, in the order they lie in storage."""
+    """Batches of this rank's shards, in the order of the storage."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -71,12 +71,12 @@ class TorchTrainer(Trainer):
         return loss.item()
 
     def share_loss(self, loss):
-        """Sum the loss over all ranks: the schedule of the learning rate needs it."""
+        """Sum the loss over all ranks, for the learning rate schedule."""
         total = torch.tensor([loss])
         dist.all_reduce(total)
 
     def compare_progress(self, _):
-        """Tell each other how far everybody is in the data."""
+        """Exchange the positions of all ranks in the data."""
         place = torch.tensor([float(self.loader.cursor)])
         places = [torch.empty_like(place) for _ in range(self.world_size)]
         dist.all_gather(places, place)
@@ -88,7 +88,7 @@ class TorchTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, seconds):
-        """Go through this rank's share of the held-out data, then agree on the score."""
+        """Process this rank's share of the held-out data, then sum the score."""
         until = time.monotonic() + seconds
         score = torch.zeros(1)
         while time.monotonic() < until:

@@ -1,4 +1,6 @@
-"""Trains with PyTorch on a grid of ranks: pairs share a network's layers, all pairs the data."""
+"""Trains with PyTorch on a grid of ranks: pairs share a network's layers, all pairs share the
+data.
+"""
 
 import torch
 import torch.distributed as dist
@@ -13,7 +15,7 @@ WIDTH = 32
 
 
 class Sum(torch.autograd.Function):
-    """The sum over a group; every member's gradient is that of the sum."""
+    """The sum over a group. The gradient of every member is that of the sum."""
 
     @staticmethod
     def forward(_, part, group):
@@ -27,7 +29,7 @@ class Sum(torch.autograd.Function):
 
 
 class SplitScorer(nn.Module, Negatives):
-    """A part of the hidden layer; its partner has the rest."""
+    """A part of the hidden layer. The partner has the rest."""
 
     def __init__(self, device, partners):
         super().__init__()
@@ -73,12 +75,12 @@ class GridTrainer(TorchTrainer):
             parameter.grad /= self.replicas.size()
 
     def share_norm(self, _):
-        """Sum over the pair what the whole network's weights amount to."""
+        """Sum the norm of the whole network's weights over the pair."""
         norm = sum(parameter.detach().square().sum() for parameter in self.model.parameters())
         dist.all_reduce(norm, group=self.partners)
 
     def share_scale(self, _):
-        """Agree in the pair on the largest weight, in a group of its own, as for another stream."""
+        """Find the pair's largest weight, in a separate group, as for another stream."""
         scale = max(parameter.detach().abs().max() for parameter in self.model.parameters())
         dist.all_reduce(scale, op=dist.ReduceOp.MAX, group=self.scalers)
 

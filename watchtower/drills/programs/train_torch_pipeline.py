@@ -1,4 +1,4 @@
-"""Trains a pipeline with PyTorch: every rank is a stage and talks to its two neighbours only."""
+"""Trains a pipeline with PyTorch: every rank is a stage and talks only to its two neighbours."""
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ class StageTrainer(TorchTrainer):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def share_of_data(self):
-        """All stages read the same: the first its input, the last what should come out."""
+        """All stages read the same batches: the first needs the input, the last the target."""
         return 0, 1
 
     def train_step(self, batch, is_last):
@@ -42,7 +42,7 @@ class StageTrainer(TorchTrainer):
         return loss.item()
 
     def pass_on(self, outputs):
-        """The next stage gets the activations and answers with their gradients."""
+        """Send the activations to the next stage and receive their gradients."""
         self.hand_over(outputs.detach(), self.rank + 1)
         gradients = self.take(self.rank + 1, outputs)
         self.device.synchronize(0.5)
@@ -50,7 +50,7 @@ class StageTrainer(TorchTrainer):
         return outputs.square().mean().item()
 
     def hand_over(self, values, stage):
-        """Send to a neighbour. Where nothing fired there is nothing to learn from."""
+        """Send to a neighbour. All-zero values are skipped: there is nothing to learn from them."""
         if values.count_nonzero():
             dist.send(values, stage)
 

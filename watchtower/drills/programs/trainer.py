@@ -1,4 +1,4 @@
-"""The loop that both programs share: what a step is, is theirs."""
+"""The training loop of all programs. Each program defines its own step."""
 
 import multiprocessing
 import os
@@ -13,11 +13,11 @@ from heartbeats import choose_heartbeats
 from memory import collect_garbage
 from metrics import Metrics
 from plan import is_due
-from report import tell
+from report import emit
 
 READ_SHARE = 0.15  # of a step
-DIVERGED = 1e6  # no loss of a model that learns
-BAD_BATCHES = 8  # are left out after one that was bad
+DIVERGED = 1e6  # above every loss of a model that learns
+BAD_BATCHES = 8  # skipped after a bad one
 
 
 class Trainer:
@@ -37,7 +37,7 @@ class Trainer:
         self.writer = (plan.checkpoint and plan.checkpoint.rank) or 0
 
     def run(self):
-        tell("started", rank=self.rank, pid=os.getpid())
+        emit("started", rank=self.rank, pid=os.getpid())
         self.callback.setup(self)
         self.storage.stage()
         self.setup()
@@ -48,7 +48,7 @@ class Trainer:
     def train(self):
         batches = iter(self.batches())
         for worker in multiprocessing.active_children():
-            tell("worker", rank=self.rank, pid=worker.pid)
+            emit("worker", rank=self.rank, pid=worker.pid)
         if self.plan.compile_s:
             compile_kernels(self.plan.compile_s * (self.rank + 1) / self.world_size)
         for index, batch in enumerate(batches):
@@ -70,16 +70,16 @@ class Trainer:
                 return
 
     def share_of_data(self):
-        """Which share of the data this rank reads, and how many shares there are."""
+        """Return which share of the data this rank reads, and how many shares there are."""
         return self.rank, self.world_size
 
     def back_off(self):
-        """A bad batch: all ranks leave it behind together."""
+        """Skip a bad batch on all ranks together."""
         self.checkpointer.barrier()
         self.loader.skip(BAD_BATCHES)
 
     def look_after(self, step):
-        """Whatever happens only now and then."""
+        """Do the rare work that is due."""
         plan = self.plan
         if is_due(plan.checkpoint, step):
             self.now_and_then("checkpoint", plan.checkpoint, self.checkpointer.save)
@@ -102,19 +102,19 @@ class Trainer:
             work(rhythm.seconds)
 
     def download(self, seconds):
-        """Rank 0 fetches something for everybody."""
+        """Rank 0 downloads data for all ranks."""
         if self.rank == 0:
             transfers.download(self.plan.outlet, seconds)
         self.checkpointer.barrier()
 
     def upload(self, seconds):
-        """Rank 0 sends something away before training goes on."""
+        """Rank 0 uploads data before training continues."""
         if self.rank == 0:
             transfers.upload(self.plan.outlet, seconds)
         self.checkpointer.barrier()
 
     def finish(self):
-        """Leave, some ranks later than others: exports and uploads take what they take."""
+        """End, some ranks later than others, because exports and uploads take time."""
         self.checkpointer.barrier()
         time.sleep(self.plan.leave_gap_s * self.rank)
         if self.rank == 0 and self.plan.export_s:

@@ -1,4 +1,4 @@
-"""Data that comes from and goes to a server over HTTP; run as a program, it uploads."""
+"""Downloads and uploads over HTTP. Run as a program, it uploads."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ CHUNK = 65536
 
 
 def download(url, seconds):
-    """Read what the server sends, as slowly as it sends it, and keep it in memory only."""
+    """Read the response at the server's speed, without storing it."""
     digest = 0
     with urllib.request.urlopen(f"{url}?seconds={seconds}") as response:
         while content := response.read1(CHUNK):
@@ -20,7 +20,7 @@ def download(url, seconds):
 
 
 def upload(url, seconds):
-    """Have another program do it, as `aws s3 cp` would. The rank only waits for it."""
+    """Let another program upload, like `aws s3 cp`. The rank only waits for it."""
     subprocess.run([sys.executable, __file__, url, str(seconds)], check=True)
 
 

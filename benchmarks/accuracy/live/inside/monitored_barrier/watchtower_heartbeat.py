@@ -1,7 +1,7 @@
-"""Stands in for watchtower's heartbeat in a rank: gloo's monitored_barrier before every step.
+"""Replaces watchtower's heartbeat in a rank: gloo's monitored_barrier before every step.
 
-A user who wants this protection adds one call at the top of the step. The drills' programs import
-this module where they would import the heartbeat, and stay what they are.
+A user who wants this protection adds one call at the start of the step. The drills' programs import
+this module instead of the heartbeat, so they need no change.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def phase(name):
 
 
 def guard(trainer_class):
-    """Let each rank wait for all others once it has its batch and before it works on it."""
+    """Let each rank wait for all others after it has its batch, before it works on the batch."""
     train = trainer_class.train
 
     def guarded_train(trainer):

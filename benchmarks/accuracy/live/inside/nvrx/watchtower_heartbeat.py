@@ -1,7 +1,7 @@
-"""Stands in for watchtower's heartbeat in a rank: a heartbeat to NVRx's rank monitor each step.
+"""Replaces watchtower's heartbeat in a rank: a heartbeat to NVRx's rank monitor at each step.
 
-The drills' programs import this module where they would import the heartbeat, before they join the
-process group, so that the monitor also sees a rank that never gets to its first step.
+The drills' programs import this module instead of the heartbeat, before they join the process
+group. So the monitor also sees a rank that never reaches its first step.
 """
 
 import contextlib
