@@ -1,4 +1,4 @@
-"""Every number that decides when a job is suspect, hung or slow. Each one is a setting."""
+"""All numbers that decide when a job is suspect, hung or slow. Each number is a setting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RENAMED = {
     "unbeaten_look_s": "no_heartbeat_sample_s",
     "unbeaten_looks": "no_heartbeat_samples",
 }
-"""Old names of settings and their new ones. The next release refuses the old names."""
+"""New names of settings by their old names. The next release rejects the old names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +54,22 @@ class Policy:
         900,
         0.1,
         86400,
-        "Patience with a suspect that compiles, saves, transfers data, or whose child works.",
+        "A suspect that compiles, saves or transfers data, or whose child process works, "
+        "is hung this long after suspicion.",
     )
     phase_patience_s: float = setting(
-        900, 0.1, 86400, "Patience with a marked phase, or when nobody waits, until learned."
+        900,
+        0.1,
+        86400,
+        "A rank in a marked phase of unknown length is suspect after this long. If a "
+        "suspect works in a phase, or no rank waits for another, the job is hung this "
+        "long after suspicion.",
     )
     phase_still_s: float = setting(
         60, 0.1, 86400, "A suspect in a marked phase without any movement for this long is hung."
     )
     startup_grace_s: float = setting(
-        120, 0.1, 86400, "Before the first steps: suspect after this long without one."
+        120, 0.1, 86400, "A job that has not made its first steps is suspect after this long."
     )
     startup_patience_s: float = setting(
         1800,
@@ -72,7 +78,11 @@ class Policy:
         "Before the first steps: a suspect that works is hung this long after suspicion.",
     )
     settle_s: float = setting(
-        2, 0.1, 600, "Wait this long after a death: the victims often die louder than the culprit."
+        2,
+        0.1,
+        600,
+        "Wait this long after a death before it is judged: the ranks that die because of "
+        "it are often reported first.",
     )
     aftermath_settle_s: float = setting(
         30,
@@ -80,9 +90,11 @@ class Policy:
         3600,
         "A death in an open incident may change its verdict if no other rank ends for this long.",
     )
-    silence_s: float = setting(10, 0.5, 3600, "An agent is gone after this long without a report.")
+    silence_s: float = setting(
+        10, 0.5, 3600, "An agent is silent after this long without a report."
+    )
     vanish_s: float = setting(
-        10, 0.5, 3600, "A rank its agent no longer reports has ended, after this long."
+        10, 0.5, 3600, "A rank counts as ended when its agent has not reported it for this long."
     )
     moving_cpu_cores: float = setting(
         0.05, 0.001, 64, "CPU use of a rank's process tree, in cores, that counts as movement."
@@ -91,10 +103,13 @@ class Policy:
         2, 1.5, 1000, "Steps that take this many times their usual length make a job slow."
     )
     learned_factor: float = setting(
-        1.5, 1, 100, "Patience grows to this many times the longest pause seen of its kind."
+        1.5,
+        1,
+        100,
+        "A stall may last this many times the longest pause of the same kind before it is hung.",
     )
     learned_max_s: float = setting(
-        1800, 0.1, 86400, "Patience that has grown with the pauses seen is never longer than this."
+        1800, 0.1, 86400, "Pauses seen before never extend a time limit beyond this."
     )
 
     no_step_floor_s: float = setting(
@@ -117,5 +132,5 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError, with setting, value and range, for what is outside it."""
+        """Raise ValueError with setting, value and range if a value is out of range."""
         check_ranges(self)
