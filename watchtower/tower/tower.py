@@ -243,7 +243,7 @@ class Tower:
         """Return whether the job is not judged yet, and give the watch the reason: the tower was
         restarted, or the job restarts too often. Else its ranks would be taken for missing."""
         gen = job.generation
-        if reason := job.attempts.say_refused(now, self.policy.silence_s):
+        if reason := job.attempts.explain_refusal(now, self.policy.silence_s):
             live.watch.reason = reason
             return True
         if gen.is_returning(now, self.policy.silence_s):
@@ -285,7 +285,7 @@ class Tower:
         live, longest = self.live.get(job.name), math.inf
         if live is None:
             return
-        if self.fleet.is_crowded_for(job):
+        if self.fleet.is_nearly_full_for(job):
             longest = FORGET_CROWDED_AFTER_S
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)

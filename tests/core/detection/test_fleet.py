@@ -290,7 +290,7 @@ def test_dumps_go_to_the_very_process_they_were_taken_of():
 def test_a_node_too_many_is_refused():
     fleet = Fleet(Policy(), max_nodes=1)
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
-    with pytest.raises(FleetFullError, match="1 nodes are known already, n1 is refused"):
+    with pytest.raises(FleetFullError, match="n1 is refused: the tower already has 1 nodes"):
         fleet.take_report(a_report("n1"), 1.0)
 
 

@@ -77,7 +77,7 @@ def test_ranks_are_counted_through_joins_restarts_and_ends(fleet, monkeypatch):
     fleet.take_report(report("m", *(vitals("k", rank=n, pid=n) for n in range(5))), 2.0)
     assert fleet.rank_count == count_ranks(fleet) == 4
     assert fleet.refused_jobs == 3
-    assert fleet.is_crowded
+    assert fleet.is_nearly_full
     fleet.take_report(report("l", vitals("late")), 3.0)
     assert "late" not in fleet.jobs
     fleet.forget("k")

@@ -205,8 +205,8 @@ def test_sixty_jobs_of_one_namespace_leave_room_for_every_other_owner(fleet, mon
     assert fleet.refused_jobs == 10
     fleet.take_report(report("n0", *pods, vitals(0, 10), vitals(0, 20, OTHER)), 1.0)
     assert {"llama", "llama@uid:1001"} <= fleet.jobs.keys()
-    assert fleet.is_crowded_for(fleet.jobs["j0"])
-    assert not fleet.is_crowded_for(fleet.jobs["llama"])
+    assert fleet.is_nearly_full_for(fleet.jobs["j0"])
+    assert not fleet.is_nearly_full_for(fleet.jobs["llama"])
     for n in range(50):
         fleet.forget(f"j{n}")
     assert fleet._founded["n0"].total == 2
