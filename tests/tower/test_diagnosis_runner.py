@@ -257,7 +257,7 @@ def test_a_suspicion_goes_on_without_a_diagnosis_that_does_not_come(tell, monkey
         await sim.report(6)
         await sim.report(60)
         assert sim.status == "hung"
-        assert "not diagnosed: none came within 30 s" in sim.verdict.summary
+        assert "not diagnosed: no result within 30 s" in sim.verdict.summary
         Slow.gate.set()
         sim.settle = settle
         await sim.report(10)

@@ -90,7 +90,7 @@ def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident
         await watch.work(200)
         assert watch.statuses == ["healthy"]
         assert sim.live.watch.reason == (
-            "watched by samples every 20 s: no rank has a heartbeat page"
+            "checked by stack samples every 20 s: no rank has a heartbeat file"
         )
         assert (watch.samples, watch.dumps) == (20, 0)
         watch.be_still()
@@ -256,7 +256,7 @@ def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_no_hea
     async def story(sim: Simulation, watch: Watching) -> None:
         await sim.report(200)  # no agent answers the orders for samples
         assert sim.status == "monitoring_lost"
-        said = "not watched: no rank has a heartbeat page, and samples of them show no stack"
+        said = "not watched: no rank has a heartbeat file, and no stack can be read"
         assert sim.live.watch.reason == f"{said}; see /readyz"
 
     tell_no_heartbeat(story)

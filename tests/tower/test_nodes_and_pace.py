@@ -98,7 +98,7 @@ def test_a_slow_job_says_what_a_step_takes_now_and_took_before(tell):
         assert all(value in sim.live.watch.reason for value in ("3.0 times", "3 s", "1 s"))
         await sim.step(6, step_s=60.0)
         assert sim.live.watch.reason == (
-            "steps became another kind of work: one takes 60 s now, 1 s before"
+            "the steps do a different kind of work: a step takes 60 s now, 1 s before"
         )
 
     tell(story)
@@ -117,7 +117,7 @@ def test_what_was_suspected_is_still_told_when_the_agents_fall_silent(tell):
         assert sim.status == "monitoring_lost"
         assert [suspect.rank for suspect in sim.verdict.suspects] == [2]
         assert (
-            "no agent of this job reports any more; it was suspect: 4 ranks have not stepped"
+            "no agent of this job reports; it was suspect: 4 ranks have not stepped"
             in (sim.verdict.missing_evidence[0])
         )
 

@@ -48,7 +48,7 @@ def say_slower(slowdown: float, step_s: float) -> str:
     """Return a clause on how much longer a step takes than before. `step_s`: its length now."""
     lengths = f"{_format_step(step_s)} now, {_format_step(step_s / slowdown)} before"
     if slowdown >= ANOTHER_KIND:
-        return f"steps became another kind of work: one takes {lengths}"
+        return f"the steps do a different kind of work: a step takes {lengths}"
     return f"steps take {slowdown:.1f} times as long as before ({lengths})"
 
 

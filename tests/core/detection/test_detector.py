@@ -157,7 +157,7 @@ def test_a_death_that_the_others_step_over_is_no_stall():
     assert world.judge().kind is Kind.STEPPING
 
 
-def test_leaving_with_0_is_no_death():
+def test_exit_code_0_is_not_a_death():
     world = running()
     world.end(2)
     assert world.report(4).kind is Kind.STEPPING
@@ -174,7 +174,7 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
-        (EndingKind.EXIT, 0, "finished: every rank left with 0"),
+        (EndingKind.EXIT, 0, "finished: every rank exited with code 0"),
         (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
         (EndingKind.UNKNOWN, None, "every rank exited (exit status unknown)"),
     ],
@@ -277,7 +277,7 @@ def test_a_job_that_hung_before_it_was_watched_is_no_start_and_not_waited_for_an
     world = stands_since(300)
     condition = world.report()
     assert condition.kind is Kind.STARTING  # other nodes may be about to report
-    assert condition.reason == "too few steps were seen to know how long one takes"
+    assert condition.reason == "too few steps were seen to know how long a step takes"
     condition = world.report(3)
     assert condition.stall.why is Why.STARTUP
     assert condition.stall.ranks == {0, 1, 2, 3}

@@ -232,7 +232,7 @@ PATIENCE = [
     # diagnosis, context, seconds, part of the reason
     ({}, {}, 10, "does not move"),
     ({}, {"typical_s": 4.0}, 20, "does not move"),
-    ({"suspects_moving": True}, {}, 30, "moves without stepping"),
+    ({"suspects_moving": True}, {}, 30, "moves but makes no step"),
     ({"suspects_moving": True, "suspect_class": "checkpoint"}, {}, 900, "checkpoint"),
     ({"suspects_moving": True, "suspect_class": "child"}, {}, 900, "child"),
     (
@@ -245,7 +245,7 @@ PATIENCE = [
         {"suspects_moving": True, "suspects_transfer": True, "suspect_class": "dataloader"},
         {},
         30,
-        "moves without stepping",
+        "moves but makes no step",
     ),
     ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
     ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),

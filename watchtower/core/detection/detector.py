@@ -103,7 +103,7 @@ class Detector:
         if not reporting and self._did_reporting_ranks_die(gen, nodes, now):
             return self._judge_end(gen, now)
         if not reporting:
-            return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
+            return Condition(kind=Kind.LOST, reason="no agent of this job reports")
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
@@ -117,7 +117,7 @@ class Detector:
         if len(reporting) < len(live):
             lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
             shown = ", ".join(lost[:5])
-            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
+            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} stopped reporting")
         return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
@@ -203,7 +203,7 @@ class Detector:
 
     def _judge_pace(self, gen: Generation) -> Condition:
         if not gen.is_paced:
-            text = "too few steps were seen to know how long one takes"
+            text = "too few steps were seen to know how long a step takes"
             text = text if gen.step() >= 0 else "the first steps are not done yet"
             return Condition(kind=Kind.STARTING, reason=text)
         pace = gen.pace("")
@@ -253,10 +253,10 @@ class Detector:
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
-        what = "beats; is beat() called?" if has_page else "has a heartbeat page"
-        reason = f"watched by samples every {every_s}: no rank {what}"
+        what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
+        reason = f"checked by stack samples every {every_s}: no rank {what}"
         if samples.is_blind:
-            text = f"not watched: no rank {what}, and samples of them show no stack; see /readyz"
+            text = f"not watched: no rank {what}, and no stack can be read; see /readyz"
             return Condition(kind=Kind.BLIND, reason=text)
         is_changing = has_changed(gen, samples, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
@@ -363,9 +363,11 @@ class Detector:
     def _explain(gen: Generation, stall: Stall, now: float) -> str:
         waited = f"{now - stall.since:.1f} s"
         if stall.why is Why.DEATH:
-            return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
+            return f"{name_ranks(stall.ranks)} died {waited} ago and the other ranks make no steps"
         if stall.why is Why.STARTUP and gen.step() >= 0:
-            return f"no step since step {gen.step()}, {waited} ago; how long one takes is not known"
+            return (
+                f"no step since step {gen.step()}, {waited} ago; how long a step takes is not known"
+            )
         if stall.why is Why.STARTUP:
             return f"no first steps {waited} after the start"
         if stall.why is Why.UNCHANGED:

@@ -119,7 +119,7 @@ class JobWatch:
     policy: Policy
     pauses: Pauses
     status: Status = Status.HEALTHY
-    reason: str = "just seen"
+    reason: str = "just found"
     stall: Stall | None = None
     """The current stall, or the one during which the job ended."""
     suspect_since: float = 0.0
@@ -262,7 +262,10 @@ class JobWatch:
 
     def resume(self, stall: Stall, opening: Opening, now: float) -> None:
         """Continue an incident that was open when the tower stopped."""
-        self.status, self.reason = Status.HUNG, "its incident was open when the tower stopped"
+        self.status, self.reason = (
+            Status.HUNG,
+            "its incident was already open when the tower started",
+        )
         self.stall, self.suspect_since, self._is_resumed = stall, now, True
         self.opening, self._timing = opening, DiagnosisTiming(now)
 
@@ -301,7 +304,7 @@ class JobWatch:
             if waited < DIAGNOSIS_WAIT_S:
                 return Status.SUSPECT
             self.diagnosis = not_diagnosed(
-                now - stall.since, f"none came within {DIAGNOSIS_WAIT_S:g} s"
+                now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
         if waited >= SECOND_DUMP * self.patience.length_s and not self._dumped_again:

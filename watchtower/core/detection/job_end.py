@@ -63,12 +63,12 @@ def find_end(gen: Generation) -> JobEnd:
 def explain_end(end: JobEnd) -> str:
     """Return a clause on how the job ended, and on how many of its ranks were seen."""
     if end.is_finished:
-        return "finished: every rank left with 0"
+        return "finished: every rank exited with code 0"
     if end.is_cancelled:
         return "cancelled: SIGTERM ended every rank"
     every = _name_ranks_seen(end)
     if end.silent:
-        return f"{every} has ended or is on a node that went silent"
+        return f"{every} has ended or is on a node that stopped reporting"
     if len(end.ends) == 1:
         return f"{every} {_describe_end(*next(iter(end.ends)))}"
     frequent = sorted(end.ends.items(), key=lambda counted: -counted[1])[:MAX_ENDS]

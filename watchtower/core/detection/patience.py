@@ -88,7 +88,7 @@ def _by_movement(diagnosis: Diagnosis, context: StallContext, policy: Policy) ->
         reason = "the suspect transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.peers_waiting or context.all_still:
-        still = "nothing moves" if context.all_still else "the suspect moves without stepping"
+        still = "nothing moves" if context.all_still else "the suspect moves but makes no step"
         length_s = max(policy.moving_floor_s, policy.moving_factor * context.typical_s)
         return Patience(length_s=length_s, reason=still)
     return Patience(length_s=policy.phase_patience_s, reason=_explain_no_wait(diagnosis))

@@ -43,12 +43,12 @@ def view_progress(
     last_at = _last_step_at(gen)
     ago_s = now - last_at
     if kind in _GOES_ON and ago_s <= limit_s:
-        text = f"Step {gen.step()}, the newest step {say_duration(ago_s)} ago."
+        text = f"Step {gen.step()}, the latest step was {say_duration(ago_s)} ago."
         return ProgressView(progress=Progress.STEPPING, text=text)
     if kind is Kind.STARTING and ago_s <= limit_s:
-        text = f"Step {gen.step()}. Too few steps were seen to know how long one takes."
+        text = f"Step {gen.step()}. Too few steps were seen to know how long a step takes."
         return ProgressView(progress=Progress.STARTING, text=text)
-    text = f"No step for {say_duration(ago_s)}; the last one that all ranks made is {gen.step()}."
+    text = f"No step for {say_duration(ago_s)}; all ranks have made step {gen.step()}."
     return ProgressView(progress=Progress.NONE, text=text + _name_phases(gen))
 
 
@@ -61,7 +61,7 @@ def _without_steps(
         text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
         return ProgressView(progress=Progress.STARTING, text=text)
     if kind is Kind.CHANGING:
-        text = "No rank has heartbeats. The job goes on: its stack samples change."
+        text = "No rank has heartbeats. The job makes progress: its stack samples change."
         return ProgressView(progress=Progress.STEPPING, text=text)
     if kind is Kind.UNWATCHED:
         text = "No rank has heartbeats. Stack samples are being compared."

@@ -37,4 +37,4 @@ class AttemptLimit:
         """Return a clause if an attempt was refused in the last `within_s` seconds, else empty."""
         if now - self._refused_at > within_s:
             return ""
-        return f"it restarts too often: its next attempt is watched within {REFILL_S:g} s"
+        return f"it restarts too often: its next attempt is watched after at most {REFILL_S:g} s"
