@@ -1,4 +1,4 @@
-"""When dumps of many ranks are taken and diagnosed, by value."""
+"""Decisions about when dumps of many ranks are taken and diagnosed."""
 
 import pytest
 

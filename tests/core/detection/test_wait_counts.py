@@ -1,4 +1,4 @@
-"""Wait counts: which dumps they order, and what they count."""
+"""Wait counts: the dumps that they order, and the samples that they count."""
 
 from tests.core.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted
