@@ -256,7 +256,7 @@ class Detector:
         what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
         reason = f"checked by stack samples every {every_s}: no rank {what}"
         if samples.is_blind:
-            text = f"not watched: no rank {what}, and no stack can be read; see /readyz"
+            text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
             return Condition(kind=Kind.BLIND, reason=text)
         is_changing = has_changed(gen, samples, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
