@@ -28,7 +28,7 @@ from watchtower.wire.report import ProcessState
 
 
 class Kind(Enum):
-    """What a job is doing."""
+    """The states of a job that the detector distinguishes."""
 
     STEPPING = "stepping"
     STARTING = "starting"
@@ -73,7 +73,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a job is doing, and the reason for that as a sentence."""
+    """The state of a job, and the reason for it as a sentence."""
 
     kind: Kind
     reason: str

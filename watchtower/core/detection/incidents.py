@@ -235,9 +235,9 @@ class JobWatch:
     ) -> list[Effect]:
         """Record the ranks lost since the incident opened (see `aftermath`). Returns the effects.
 
-        `ranks` is the number of the job's ranks. A diagnosis made after the first loss is judged
-        when no rank was lost for a while, or no rank is left (`is_over`). It waits because programs
-        that handle SIGTERM end seconds apart.
+        `ranks` is the number of the job's ranks. Programs that handle SIGTERM end seconds apart.
+        Therefore a diagnosis made after the first loss waits until no rank was lost for a while, or
+        no rank is left (`is_over`).
         """
         if self.status is not Status.HUNG or self.opening is None:
             return []

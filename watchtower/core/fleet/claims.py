@@ -128,8 +128,8 @@ def precedence(vitals: RankVitals) -> tuple[bool, bool, bool, int]:
     1. Processes that a launcher started, ended or not. One started by hand cannot replace them.
     2. Live processes before ended ones.
     3. Processes with a heartbeat page before those without.
-    4. Of live processes the oldest, because children of a rank are younger than the rank. Of ended
-       processes the youngest.
+    4. Among live processes the oldest, because children of a rank are younger than the rank. Among
+       ended processes the youngest.
     """
     has_ended = vitals.ended is not None
     age = -vitals.start_time if has_ended else vitals.start_time

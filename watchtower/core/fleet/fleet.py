@@ -359,8 +359,8 @@ class Fleet:
     def _believed_interval_s(self, record: RankRecord, vitals: RankVitals, now: float) -> float:
         """Return the seconds per step since the previous report; 0 if there was no step.
 
-        The result is limited to the time since the beat of the previous report, because the process
-        itself writes the times that its agent reads.
+        The process itself writes the times that its agent reads. Therefore the result is limited to
+        the time since the beat of the previous report.
         """
         before, beat = record.vitals.beat, vitals.beat
         if before is None or beat is None or before is beat or beat.advanced <= 0:

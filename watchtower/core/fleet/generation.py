@@ -86,7 +86,7 @@ class RankRecord:
     """Bytes of its texts; 0 if they are short."""
 
     def copy(self) -> RankRecord:
-        """Return a shallow copy. That is enough, because its values are never changed in place."""
+        """Return a shallow copy; the values of a record are never changed in place."""
         # `dataclasses.replace` takes ten times as long, and a job has thousands of ranks.
         return RankRecord(
             self.key,

@@ -19,7 +19,7 @@ from watchtower.wire.stacks import Frame
 
 
 class FrameClass(Enum):
-    """What a rank with a frame of this class is doing."""
+    """The work or wait of a rank with a frame of this class."""
 
     INIT = "init"
     COLLECTIVE = "collective"
@@ -49,7 +49,7 @@ PURPOSES = frozenset(
     }
 )
 """Classes that describe the purpose of a call. They count more than the classes of calls inside: a
-socket read inside all_reduce is a collective. Of two such classes, the inner one counts."""
+socket read inside all_reduce is a collective. If two such classes are nested, the inner counts."""
 
 WAITING_CLASSES = frozenset({FrameClass.COLLECTIVE, FrameClass.INIT})
 """A rank in one of these classes waits for other ranks."""

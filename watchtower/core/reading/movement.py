@@ -1,7 +1,7 @@
 """Decides whether a process tree moves, from its use of CPU, storage and network.
 
-All thresholds of movement are here, except the CPU use that counts as moving. That is a setting,
-and an argument of `is_moving`.
+All thresholds of movement are here, except the CPU use that counts as moving. This threshold is a
+setting, and an argument of `is_moving`.
 """
 
 from __future__ import annotations
