@@ -1,11 +1,9 @@
 """The fleet: maps processes to the ranks of jobs. It is computed from reports alone.
 
-The rules:
 * (node, pid, start time) identifies a process; its rank does not.
 * A new generation of a job begins when a rank is reported as a different process.
 * Processes of different owners belong to different jobs.
-
-The state is updated in place. It is not stored: the next reports build it again after a restart.
+* The state is updated in place, and not stored: reports build it again after a restart.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
-"""Most jobs in memory, including ended ones that were not dropped yet. Further jobs are skipped, so
-that a node that invents jobs does not hide the ranks of real ones."""
+"""Most jobs in memory, including ended ones. Further ones are skipped."""
 
 MAX_JOBS_PER_NODE = 512
 """Most jobs in memory that one node was the first to report, including ended ones."""
@@ -43,9 +40,8 @@ MAX_RANKS = MAX_WORLD_SIZE
 about 2 KB and is checked twice a second. Further ranks are skipped."""
 
 MAX_STORED_BYTES = 256 * 1024 * 1024
-"""Most bytes of jobs and nodes in memory, apart from one record per rank: two rounds of dumps of
-131,072 ranks at 1 KB each. Beyond it, the owner or node with the most bytes loses data (see
-`account`)."""
+"""Most bytes of jobs and nodes in memory, except one record per rank (see `account`): two rounds
+of dumps of 131,072 ranks at 1 KB each."""
 
 AGENTS = ""
 """Owner of the sentences that agents report about themselves."""
@@ -91,10 +87,9 @@ class Fleet:
         """Number of processes that were skipped because their job began too many attempts."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
-        """Update the fleet with the report of one node.
+        """Update the fleet with the report of one node. Raises FleetFullError at too many nodes.
 
-        Raises FleetFullError if there are too many nodes. Returns errors by job: an error in one
-        job does not affect the rest of the report.
+        Returns errors by job: an error in one job does not affect the rest of the report.
         """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
             raise FleetFullError(
@@ -176,8 +171,7 @@ class Fleet:
         )
 
     def drop_old(self, now: float) -> None:
-        """Drop rivals that are no longer reported, and nodes without ranks that were silent for
-        `NODE_MEMORY_S`."""
+        """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
         for job in self.jobs.values():
             if job.generation.rivals:
                 job.generation.expire_rivals(now)
@@ -209,8 +203,7 @@ class Fleet:
     def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
         """Return the label of a process's job.
 
-        A process that was reported before stays in its job. After a restart of its agent, the owner
-        that the agent reports may change: it can read the owner now, or no longer.
+        A process stays in its job even if a restarted agent reports a different owner or none.
         """
         live = self.labels.find_live(vitals.job, vitals.owner)
         if live is not None:
@@ -376,16 +369,15 @@ class Fleet:
             del rivals[key]
 
     def _is_on(self, node: str, name: str, rank: int) -> bool:
-        """Return whether a process on this node holds the rank. Other claims of a node are not
-        recorded with the node."""
+        """Return whether a process on this node holds the rank, and does not only claim it."""
         job = self.jobs.get(name)
         record = job.generation.ranks.get(rank) if job else None
         return record is not None and record.key.node == node
 
     def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
-        """Return whether a rank that its node no longer reports may be reported again.
+        """Return whether a rank may be reported again, and record it as ended if not.
 
-        If not, the rank is recorded as ended. A restarted agent needs a moment to find its ranks.
+        A restarted agent needs a moment to find its ranks.
         """
         job = self.jobs.get(name)
         record = job.generation.ranks.get(rank) if job else None
