@@ -71,7 +71,7 @@ def test_of_one_place_there_is_no_last_one_to_leave():
     assert places.hand_out(0.0) == [ticket]
 
 
-def test_what_was_used_long_ago_counts_little():
+def test_use_of_long_ago_counts_little():
     places = FairPlaces(1)
     (ticket,) = (places.ask("a"), *places.hand_out(0.0))[1:]
     places.leave(ticket, 8.0)

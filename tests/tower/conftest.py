@@ -1,4 +1,4 @@
-"""A story told to one real tower."""
+"""The fixture `tell`: runs a story, which is a timeline of reports to one real tower."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Story = Callable[[Simulation], Awaitable[None]]
 
 @pytest.fixture
 def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run a story; what the tower started is ended afterwards.
+    """Return a function that runs a story and then ends everything that the tower started.
 
-    Dumps are judged with the next tick: a timer of real time would come whenever the disk is slow.
+    Dumps are judged at the next tick, because a timer in real time would depend on the disk.
     """
     monkeypatch.setattr(tower, "JUDGE_WITHIN_S", 3600)
 

@@ -1,4 +1,4 @@
-"""A real tower with a real store under a clock that the test moves; nodes are imagined."""
+"""A real tower with a real store. The test moves its clock and simulates the nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Simulation:
     def __init__(self, path: Path, world: World | None = None) -> None:
         self.world = world or World()
         self.agents: dict[str, str] = {}
-        """Ids of agents by node, where they are not the node's name."""
+        """Ids of agents by node, if they differ from the node's name."""
         self.doubled: set[str] = set()
         """Nodes under whose name a second agent reports, without any rank."""
         self.start_diagnoser: Callable[[], Diagnoser] = InThread
@@ -60,12 +60,12 @@ class Simulation:
         self.tower = Tower(self.world.policy, self.store, startup, clock, self.start_diagnoser)
 
     async def restart_tower(self) -> None:
-        """End the tower in good order, and start another one on the same data."""
+        """Stop the tower normally, and start another one on the same data."""
         await self.close()
         self._start()
 
     async def kill_tower(self) -> None:
-        """End the tower as kill -9 would: what it had not handed to the disk is gone."""
+        """End the tower as kill -9 would: data that were not written yet are lost."""
         if self.tower._judging is not None:
             self.tower._judging.cancel()
         for task in self.tower.effects.tasks:
@@ -76,7 +76,7 @@ class Simulation:
         self._start()
 
     def restart_agent(self, node: str) -> None:
-        """Another agent on this node: it finds the processes that live, and no others."""
+        """Replace the agent of this node. The new agent finds only live processes."""
         self.agents[node] = f"{node}-{len(self.agents)}-{self.world.now}"
         gone = [r.rank for r in self.world.ranks.values() if r.node == node and r.ended]
         for rank in gone:
@@ -110,7 +110,7 @@ class Simulation:
         return stored[::-1]
 
     async def report(self, seconds: float = 0.0) -> None:
-        """Let every node report and the tower look, now or once a second for `seconds`."""
+        """Report all nodes and advance the tower, now and then once a second for `seconds`."""
         for _ in range(max(1, round(seconds))):
             self.world.now += 1.0 if seconds else 0.0
             for node in sorted({r.node for r in self.world.ranks.values()} - self.world.silent):
@@ -128,7 +128,7 @@ class Simulation:
             await self.settle()
 
     async def settle(self) -> None:
-        """Wait for diagnoses under way, and for the writer thread, whose time is real."""
+        """Wait for running diagnoses, and for the writer thread, which runs in real time."""
         while tasks := list(self.tower.effects.tasks):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
@@ -137,7 +137,7 @@ class Simulation:
                 await asyncio.wrap_future(saving.future)
 
     async def step(self, times: int, step_s: float = 1.0) -> None:
-        """Let all ranks that live beat `times` steps of whole seconds."""
+        """Let all live ranks make `times` steps of whole seconds."""
         for _ in range(times):
             if step_s > 1:
                 await self.report(step_s - 1)
@@ -161,7 +161,7 @@ class Simulation:
         return await self.tower.take_dumps(as_sent(batch))
 
     def batch(self, node: str, number: int, behind: int, stack: str = FETCHING) -> DumpBatch:
-        """One node's dumps."""
+        """Return a batch with one node's dumps."""
         self._batches += 1
         stacks: dict[str, Stack] = {}
         dumps = []
@@ -196,7 +196,7 @@ class Simulation:
 
 
 async def hang(sim: Simulation, rank: int = 2) -> None:
-    """Ten steps, then a rank that fetches data for ever: until an incident is open."""
+    """Make ten steps; then one rank fetches data for ever. Returns when an incident is open."""
     await sim.step(10)
     await sim.report(6)
     await sim.dump(behind=rank)

@@ -1,4 +1,4 @@
-"""What follows a right verdict: the hung job is killed, loses a node, is restarted, or recovers."""
+"""Events after a right verdict: the hung job is killed, loses a node, is restarted, or recovers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def only_incident(sim: Simulation):
     return incident
 
 
-async def assert_stands(sim: Simulation, cause: Cause = Cause.DATALOADER_STALL) -> None:
+async def assert_unchanged(sim: Simulation, cause: Cause = Cause.DATALOADER_STALL) -> None:
     incident = await only_incident(sim)
     assert incident.verdict.cause is cause
     assert [suspect.rank for suspect in incident.verdict.suspects] == [SUSPECT]
@@ -42,7 +42,7 @@ def test_a_hung_job_that_is_killed_keeps_its_verdict(tell, code):
         kill(sim, 0, 1, 2, 3, code=code)
         await sim.report(60)
         assert sim.status == "ended"
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         (group,) = sim.verdict.aftermath
         assert (group.ranks, group.text) == ("0-3", f"ended by {code.name}")
 
@@ -60,7 +60,7 @@ def test_ranks_that_end_seconds_apart_on_two_nodes_change_nothing(tell, first):
         await sim.report(6)
         kill(sim, *others[1:], code=signal.SIGKILL)
         await sim.report(60)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         assert {group.text for group in sim.verdict.aftermath} == {
             "ended by SIGKILL",
             "ended by SIGTERM",
@@ -75,12 +75,12 @@ def test_a_node_that_drops_out_while_the_job_hangs_is_aftermath(tell):
         sim.world.silent.add("n0")
         await sim.report(60)
         assert sim.status == "hung"
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         (group,) = sim.verdict.aftermath
         assert (group.ranks, group.text) == ("0-1", "node n0 stopped reporting")
         kill(sim, 2, 3, code=signal.SIGKILL)
         await sim.report(60)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
 
     tell(story)
 
@@ -92,7 +92,7 @@ def test_a_job_that_is_started_again_leaves_the_verdict_of_its_incident(tell):
         await sim.report(1)
         sim.world.launch(pids_from=500)
         await sim.step(8)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         incident = await only_incident(sim)
         assert incident.status is Status.ENDED
         assert incident.verdict.aftermath[-1].text == "attempt 2 began"
@@ -106,7 +106,7 @@ def test_another_rank_that_crashes_afterwards_is_aftermath(tell):
         await hang(sim, SUSPECT)
         kill(sim, 0, code=signal.SIGSEGV)
         await sim.report(30)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
 
     tell(story)
 
@@ -119,7 +119,7 @@ def test_the_named_rank_that_dumps_core_later_is_still_named_and_its_death_is_re
         await sim.report(5)
         kill(sim, 0, 1, 3, code=signal.SIGTERM)
         await sim.report(60)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         assert [(g.ranks, g.text) for g in sim.verdict.aftermath] == [
             ("2", "ended by SIGABRT"),
             ("0-1,3", "ended by SIGTERM"),
@@ -146,7 +146,7 @@ def test_an_out_of_memory_kill_of_the_named_rank_is_the_better_cause(tell):
 
 
 async def hang_for_unknown_reasons(sim: Simulation) -> None:
-    """Every rank stops, and no stack is known of any."""
+    """Stop every rank, without a stack of any rank."""
     await sim.step(10)
     await sim.report(60)
     assert (sim.status, sim.verdict.cause) == ("hung", Cause.UNKNOWN)
@@ -188,7 +188,7 @@ def test_a_restarted_tower_still_knows_which_deaths_came_after_the_opening(tell)
         await sim.report(5)
         kill(sim, 2, 3, code=signal.SIGKILL)
         await sim.report(60)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         assert sim.verdict.aftermath
 
     tell(story)
@@ -271,7 +271,7 @@ def test_deaths_are_listed_while_every_live_rank_is_stopped(tell):
         kill(sim, 0, 1, 3, code=signal.SIGKILL)
         await sim.report(3)
         assert [(g.ranks, g.text) for g in sim.verdict.aftermath] == [("0-1,3", "ended by SIGKILL")]
-        await assert_stands(sim)
+        await assert_unchanged(sim)
 
     tell(story)
 
@@ -312,7 +312,7 @@ def test_a_restarted_tower_lists_what_its_last_run_listed_and_what_happened_mean
         sim.restart_agent("n0")  # it no longer knows rank 0
         kill(sim, 1, 2, 3, code=signal.SIGTERM)
         await sim.report(30)
-        await assert_stands(sim)
+        await assert_unchanged(sim)
         assert sim.status == "ended"
         assert {(g.ranks, g.text) for g in sim.verdict.aftermath} == {
             ("0", "ended by SIGKILL"),

@@ -17,10 +17,10 @@ from watchtower.wire.report import EndingKind
 
 NODES = st.sampled_from(["n0", "n1"])
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Every write is synced: on a disk that would take most of the time."""
+"""A folder in memory, because every write is synced, and a disk would take most of the time."""
 
 LEARNED = 6
-"""Steps after which a generation's pace is known in any event."""
+"""Number of steps after which a generation's pace is known in all cases."""
 
 
 class AnyStory(RuleBasedStateMachine):

@@ -1,4 +1,4 @@
-"""The API in process: what agents post and what people read, with a real store on disk."""
+"""The API in process, with a real store on disk: posts of agents, and requests of users."""
 
 import asyncio
 import json
@@ -103,7 +103,7 @@ def test_a_slash_in_the_name_of_a_job_need_not_be_encoded(client):
 
 @pytest.fixture
 def gate(tower, monkeypatch) -> Iterator[threading.Event]:
-    """A disk that hangs until this is set: the store's own thread waits."""
+    """Let the store's thread wait until the event is set, as on a disk that hangs."""
     monkeypatch.setattr(store_writer, "STORE_WAIT_S", 0.3)
     monkeypatch.setattr(tower.store_writer._dump_writes, "_patience_s", 0.3)
     gate = threading.Event()
@@ -187,7 +187,7 @@ def test_a_report_of_a_newer_release_is_taken(client):
         (recorded("report.json", ranks=[{"rank": -5}]), 422, ["$.ranks[0]"]),
     ],
 )
-def test_a_body_that_is_no_report_is_refused_precisely(client, body, status, words):
+def test_an_invalid_report_is_refused_with_the_reason(client, body, status, words):
     assert_problem(client.post("/ingest/v1/report", content=body), status, *words)
 
 
@@ -214,14 +214,14 @@ def test_dumps_are_acknowledged_when_they_are_stored(client, tower):
     assert len(record.dumps) == 1
 
 
-def test_dumps_of_a_job_nobody_reported_are_kept_as_well(client):
+def test_dumps_of_a_job_that_was_not_reported_are_stored(client):
     assert client.post("/ingest/v1/dumps", content=recorded("dumps.json")).status_code == 200
 
 
 @pytest.mark.parametrize(
     "path", ["/api/v1/jobs/none", "/api/v1/jobs/none/verdict", "/api/v1/incidents/none", "/nope"]
 )
-def test_what_is_not_there_is_a_problem_that_says_so(client, path):
+def test_an_unknown_path_gets_a_problem_document(client, path):
     assert_problem(client.get(path), 404, "there is no")
 
 

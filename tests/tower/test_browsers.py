@@ -1,4 +1,4 @@
-"""A tower without tokens, and what pages in a browser on the same machine ask of it."""
+"""A tower without tokens, and requests of web pages in a browser on the same machine."""
 
 import socket
 
@@ -26,7 +26,7 @@ LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch
 
 
 def refused(method="GET", **headers):
-    """Why a request is refused; names of headers are written with underscores here."""
+    """Return why a request is refused. Names of headers have underscores here."""
     pairs = {"host": "localhost:19660"} | {k.replace("_", "-"): v for k, v in headers.items()}
     sent = [(name.encode(), value.encode()) for name, value in pairs.items()]
     refusal = find_refusal(method, sent, HOSTS, PUBLIC_URL)
@@ -59,7 +59,7 @@ def test_a_name_that_is_made_to_point_at_the_tower_is_refused(host):
     assert refused(host=host) == ("wrong_host" if host != "a@localhost." else None)
 
 
-def test_two_names_are_refused_and_none_is_no_browser():
+def test_two_host_headers_are_refused_and_none_is_accepted():
     two = [(b"host", b"localhost"), (b"host", b"localhost")]
     assert find_refusal("GET", two, HOSTS).reason == "wrong_host"
     assert find_refusal("GET", [], HOSTS) is None

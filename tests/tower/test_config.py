@@ -1,4 +1,4 @@
-"""Settings from file and command line; every error names key, value and what is allowed."""
+"""Settings from file and command line. Every error contains key, value and allowed values."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_a_missing_file_is_named(tmp_path):
         load_config(tmp_path / "none.toml", {})
 
 
-def test_another_address_than_loopback_needs_an_explicit_word(config):
+def test_an_address_other_than_loopback_needs_an_explicit_setting(config):
     for host in ("0.0.0.0", "10.0.0.1", "tower", "::"):
         with pytest.raises(ConfigError, match="--insecure"):
             config("", host=host)

@@ -1,4 +1,4 @@
-"""Diagnoses that are ended with their process: only their own job gets no verdict."""
+"""Diagnoses whose process ends: only the job of such a diagnosis gets no verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HandClock(Clock):
 
 
 class Scripted:
-    """Dies of what is in `deadly`; answers to anything else with nothing."""
+    """A diagnoser that dies if the request is in `deadly`. Other requests get an empty answer."""
 
     deadly: frozenset[str] = frozenset()
     started = 0
@@ -52,7 +52,7 @@ class Scripted:
 
 
 def run(story) -> None:
-    async def told() -> None:
+    async def whole() -> None:
         clock = HandClock([0.0])
         runner = DiagnosisRunner(clock, Scripted)
         try:
@@ -60,7 +60,7 @@ def run(story) -> None:
         finally:
             runner.stop()
 
-    asyncio.run(asyncio.wait_for(told(), 30))
+    asyncio.run(asyncio.wait_for(whole(), 30))
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def ask(runner: DiagnosisRunner, job: str, owner: str = ""):
     return runner.run(job, owner or job, "", lambda: lambda: job)
 
 
-def test_a_diagnosis_that_costs_its_process_costs_no_other_job_anything():
+def test_a_diagnosis_that_ends_its_process_does_not_affect_other_jobs():
     async def story(runner, clock) -> None:
         asked = [ask(runner, "bad"), *(ask(runner, f"job {n}") for n in range(9))]
         bad, *good = await asyncio.gather(*asked, return_exceptions=True)
@@ -102,7 +102,7 @@ def test_a_job_waits_longer_after_each_death_from_the_second_on():
     run(story)
 
 
-def test_an_answer_ends_the_waiting(monkeypatch):
+def test_a_result_ends_the_wait_of_a_job(monkeypatch):
     async def story(runner, clock) -> None:
         for _ in range(2):
             with pytest.raises(NotDiagnosedError):
@@ -116,7 +116,7 @@ def test_an_answer_ends_the_waiting(monkeypatch):
     run(story)
 
 
-def test_jobs_that_cost_processes_are_remembered_in_bounds(monkeypatch):
+def test_the_memory_of_jobs_that_ended_processes_is_bounded(monkeypatch):
     monkeypatch.setattr(diagnosis_runner, "MAX_DEATHS", 5)
 
     async def story(runner, clock) -> None:
@@ -130,7 +130,7 @@ def test_jobs_that_cost_processes_are_remembered_in_bounds(monkeypatch):
     run(story)
 
 
-def test_what_writing_a_request_raises_is_the_callers():
+def test_an_error_in_writing_a_request_is_raised_to_the_caller():
     async def story(runner, clock) -> None:
         with pytest.raises(ZeroDivisionError):
             await runner.run("job", "owner", "", lambda: lambda: 1 // 0)
@@ -140,7 +140,7 @@ def test_what_writing_a_request_raises_is_the_callers():
 
 
 class Deadly(InThread):
-    """Dies of every request while `gate` is shut."""
+    """A diagnoser that dies at every request while `gate` is not set."""
 
     gate = threading.Event()
 
@@ -153,7 +153,7 @@ class Deadly(InThread):
 WHY = "the diagnosis was ended: it used more than 2 s of CPU time"
 
 
-def test_a_job_that_cannot_be_diagnosed_is_hung_all_the_same_and_says_why(tell, monkeypatch):
+def test_a_job_that_cannot_be_diagnosed_becomes_hung_with_the_reason(tell, monkeypatch):
     monkeypatch.setattr(Deadly, "gate", threading.Event())
 
     async def story(sim: Simulation) -> None:
@@ -181,7 +181,7 @@ def test_a_job_that_cannot_be_diagnosed_is_hung_all_the_same_and_says_why(tell, 
     tell(story)
 
 
-def test_a_job_of_which_no_case_can_be_made_is_hung_all_the_same(tell, monkeypatch):
+def test_a_job_for_which_no_case_can_be_made_becomes_hung(tell, monkeypatch):
     def fail(inputs):
         raise ValueError("two of one rank")
 
@@ -215,7 +215,7 @@ def test_a_diagnosis_that_fails_does_not_take_back_an_earlier_one(tell, monkeypa
 
 
 class Slow(InThread):
-    """Answers when `gate` opens."""
+    """A diagnoser that answers when `gate` is set."""
 
     gate = threading.Event()
 
@@ -246,7 +246,7 @@ def test_diagnoses_far_behind_make_the_tower_not_ready(tell):
     tell(story)
 
 
-def test_a_suspicion_goes_on_without_a_diagnosis_that_does_not_come(tell, monkeypatch):
+def test_a_suspicion_is_judged_without_a_diagnosis_that_does_not_arrive(tell, monkeypatch):
     monkeypatch.setattr(Slow, "gate", threading.Event())
 
     async def story(sim: Simulation) -> None:
@@ -257,7 +257,7 @@ def test_a_suspicion_goes_on_without_a_diagnosis_that_does_not_come(tell, monkey
         await sim.report(6)
         await sim.report(60)
         assert sim.status == "hung"
-        assert "not diagnosed: none came within 30 s" in sim.verdict.summary
+        assert "not diagnosed: no result within 30 s" in sim.verdict.summary
         Slow.gate.set()
         sim.settle = settle
         await sim.report(10)

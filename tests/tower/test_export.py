@@ -1,4 +1,4 @@
-"""An incident is exported whole and diagnosed again from the file alone."""
+"""An incident is exported completely, and diagnosed again from the file alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_export_has_verdict_case_and_the_dumps_of_the_stall(exported):
     assert bundle.ack.note == "<b>on it</b>"
 
 
-def test_a_replay_says_what_was_said_then_and_now(file, capsys):
+def test_a_replay_shows_the_stored_and_the_new_verdict(file, capsys):
     assert main(["replay", str(file)]) == 0
     said = capsys.readouterr().out
     assert said.count("rank 2") >= 2
@@ -58,7 +58,7 @@ def test_a_replay_says_what_was_said_then_and_now(file, capsys):
     assert both["then"]["cause"] == both["now"]["cause"] == "dataloader_stall"
 
 
-def test_a_replay_that_concludes_something_else_is_a_finding(file, exported, capsys):
+def test_a_replay_with_a_different_verdict_reports_the_difference(file, exported, capsys):
     bundle = json.loads(exported)
     bundle["verdict"]["cause"] = "busy_loop"
     file.write_text(json.dumps(bundle))
@@ -73,13 +73,13 @@ def test_a_replay_that_concludes_something_else_is_a_finding(file, exported, cap
         ({"verdict": 1}, "is not an export of watchtower"),
     ],
 )
-def test_a_file_that_cannot_be_replayed_is_told(file, exported, capsys, change, said):
+def test_a_file_that_cannot_be_replayed_is_reported(file, exported, capsys, change, said):
     file.write_text(json.dumps(json.loads(exported) | change))
     assert main(["replay", str(file)]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_what_is_no_json_is_told(tmp_path, capsys):
+def test_a_file_that_is_not_json_is_reported(tmp_path, capsys):
     (tmp_path / "x").write_bytes(b"\xff{")
     assert main(["replay", str(tmp_path / "x")]) == 2
     assert main(["replay", str(tmp_path / "absent")]) == 2

@@ -1,4 +1,4 @@
-"""No room on the disk: nothing is acknowledged, the rest goes on in memory and is written later."""
+"""A full disk: no dump is acknowledged, and other data stay in memory and are written later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from watchtower.wire.verdict import Cause
 
 @contextmanager
 def no_room() -> Iterator[None]:
-    """No file of this process grows or changes: the kernel refuses every write to one."""
+    """Let the kernel refuse every write of this process to a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
@@ -32,7 +32,7 @@ def no_room() -> Iterator[None]:
 
 
 async def until(sim: Simulation, is_so: Callable[[], bool]) -> None:
-    """Let time pass: the writer thread is a real one."""
+    """Wait in real time until `is_so()`, because the writer thread is a real thread."""
     for _ in range(200):
         if is_so():
             return
@@ -42,7 +42,7 @@ async def until(sim: Simulation, is_so: Callable[[], bool]) -> None:
 
 
 async def hang_without_a_store(sim: Simulation) -> None:
-    """From the last step to an incident."""
+    """Advance from the last step to an incident."""
     await sim.report(6)
     for node in ("n0", "n1"):
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
@@ -50,7 +50,7 @@ async def hang_without_a_store(sim: Simulation) -> None:
     await sim.report(12)
 
 
-def test_a_hang_is_found_and_told_while_the_disk_is_full(tell):
+def test_a_hang_is_found_and_reported_while_the_disk_is_full(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         with no_room():
@@ -101,7 +101,7 @@ def test_an_incident_that_came_and_went_meanwhile_is_written_as_closed(tell):
     tell(story)
 
 
-def test_a_mute_that_cannot_be_kept_is_refused(tell):
+def test_a_silence_that_cannot_be_stored_is_refused(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(3)
         with no_room(), pytest.raises(StoreFailedError, match="the mute could not be stored"):
@@ -152,7 +152,7 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
     tell(story)
 
 
-def test_a_store_that_hangs_is_said_and_given_nothing_more(tell):
+def test_a_store_that_hangs_is_reported_and_gets_no_more_work(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         await asyncio.wrap_future(sim.store.check_file())  # what was asked for before is written
@@ -202,7 +202,7 @@ def test_a_tower_that_starts_on_a_full_disk_watches_and_knows_its_open_incident(
     assert "the store fails" in caplog.text
 
 
-def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
+def test_incidents_that_could_not_be_stored_are_logged_at_the_end(tell, caplog):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         with no_room():
@@ -219,7 +219,7 @@ def test_incidents_that_could_not_be_kept_are_named_at_the_end(tell, caplog):
     tell(story)
 
 
-def test_what_was_kept_is_not_called_lost(tell, caplog):
+def test_stored_incidents_are_not_reported_as_lost(tell, caplog):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         with no_room():

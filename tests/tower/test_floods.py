@@ -1,4 +1,4 @@
-"""Floods: jobs that change all the time, beside a victim whose writes are in time."""
+"""Floods: jobs that change all the time, beside a victim that must be stored in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def owned() -> World:
 
 
 def crash_loops(sim: Simulation, attempt: int, jobs: int = 200) -> None:
-    """A node where another user's jobs are other processes each time."""
+    """Report a node where every job of another user has new processes in every attempt."""
     ranks = tuple(
         RankVitals(
             job=f"bad{n}",
@@ -50,7 +50,7 @@ def crash_loops(sim: Simulation, attempt: int, jobs: int = 200) -> None:
     sim.tower.take_report(Report(version=1, node="n9", agent_id="n9", interval_s=1.0, ranks=ranks))
 
 
-def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_taken_in(tell):
+def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_recorded(tell):
     async def story(sim: Simulation) -> None:
         start, attempt = sim.world.now, 0
         while sim.world.now < start + 60:
@@ -70,8 +70,8 @@ def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_taken_in(
     tell(story)
 
 
-def test_a_job_that_restarts_too_often_is_not_taken_for_ended(tell):
-    """Its ranks live for 5 s and come back a second later; then they live."""
+def test_a_job_that_restarts_too_often_is_not_reported_as_ended(tell):
+    """Its ranks run for 5 s and restart a second later. In the end they run on."""
 
     async def story(sim: Simulation) -> None:
         await sim.step(20)
@@ -93,7 +93,7 @@ def test_a_job_that_restarts_too_often_is_not_taken_for_ended(tell):
     tell(story, owned())
 
 
-def test_what_changes_all_the_time_is_one_write_a_tick(tell):
+def test_constant_changes_are_one_write_per_tick(tell):
     async def story(sim: Simulation) -> None:
         commits = []
         save_rows = sim.store.save_rows
@@ -116,7 +116,7 @@ def test_what_changes_all_the_time_is_one_write_a_tick(tell):
 
 
 def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored(tell, tmp_path):
-    """While the store is slow: each of its turns comes after a commit of other rows at most."""
+    """The store is slow. Each write of the victim waits for at most one commit of other rows."""
 
     async def story(sim: Simulation) -> None:
         for attempt in range(1, 11):
@@ -150,7 +150,7 @@ def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored
     tell(story, owned())
 
 
-def test_owners_take_turns_in_what_is_stored_of_their_jobs():
+def test_owners_take_turns_when_their_jobs_are_stored():
     rows = PendingRows()
     for number in range(10_000):
         rows.put(
@@ -214,7 +214,7 @@ def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, mo
 
 
 def test_a_job_that_waits_for_its_diagnosis_holds_no_dumps_that_were_dropped(tell):
-    """Two others are diagnosed for ever; meanwhile its owner has too much."""
+    """Two other jobs are diagnosed for ever, while the owner of this job has too many bytes."""
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)

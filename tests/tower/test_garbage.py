@@ -1,4 +1,4 @@
-"""Full collections are put off, small ones are not."""
+"""Full garbage collections are delayed; small ones are not."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ def put_off():
 
 
 class Node:
-    """Something that a weak reference can watch."""
+    """An object that accepts weak references."""
 
 
 def count_full_collections() -> int:

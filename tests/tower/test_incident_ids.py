@@ -1,4 +1,4 @@
-"""Incidents by the beginning of their id, agents in lists, and titles of problem documents."""
+"""Incidents found by the beginning of their id, lists of agents, titles of problem documents."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_ambiguous_beginning_lists_the_candidates(client):
 
 
 @pytest.mark.parametrize("text", ["02", FIRST + "0", "%", "_", "é", FIRST[1:5]])
-def test_what_begins_no_id_is_not_found(client, text):
+def test_a_text_that_is_not_the_beginning_of_an_id_is_not_found(client, text):
     assert_problem(client.get(f"/api/v1/incidents/{text}"), 404, "there is no incident")
 
 
@@ -92,7 +92,7 @@ def test_many_candidates_are_not_all_listed():
     assert str(error).endswith("and more")
 
 
-def test_an_empty_id_is_of_no_incident(tower):
+def test_an_empty_id_matches_no_incident(tower):
     assert asyncio.run(find_incident_id(tower, "")) is None
 
 

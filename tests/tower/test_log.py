@@ -1,4 +1,4 @@
-"""The tower's log: one line a record whatever names say, and no owner's lines hide another's."""
+"""The tower's log: one line per record for any names, and no owner's lines hide another's."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_one_owner_s_jobs_hide_no_line_of_another_owner(log):
 
 
 def flood(log: Log, seconds: int, sharers: int) -> None:
-    """Say one sentence again and again, in the name of so many owners by turns."""
+    """Log one message again and again, for `sharers` owners in turn."""
     for number in range(3 * MAX_SHARERS):
         log.now = seconds * number / (3 * MAX_SHARERS)
         log.say("bad", f"uid:{number % sharers}")

@@ -1,4 +1,4 @@
-"""Jobs without heartbeats: the tower takes samples of them, and reports when nothing changes."""
+"""Jobs without heartbeats: the tower samples their stacks, and reports when nothing changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for li
 
 
 def without_heartbeats(**policy: float) -> World:
-    """Four ranks on two nodes; no process has a page. Only samples make it suspect here."""
+    """Return four ranks on two nodes without heartbeat files. Only samples make them suspect."""
     world = World(policy=replace(Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400), **policy))
     for rank in world.ranks.values():
         rank.has_page = False
@@ -36,7 +36,7 @@ class Watching:
         self.statuses: list[str] = []
 
     async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
-        """Let time pass; one rank is elsewhere, the others wait in all_reduce."""
+        """Let time pass while rank `behind` has another stack and the others wait in all_reduce."""
         for _ in range(seconds):
             await self.sim.report(1)
             for node, (order,) in self.orders().items():
@@ -50,7 +50,7 @@ class Watching:
                 self.statuses.append(self.sim.status)
 
     async def until(self, status: str, **where) -> int:
-        """Let time pass until the job has this status; return how long it took."""
+        """Let time pass until the job has this status. Returns the seconds."""
         for second in range(1, 1000):
             await self.go(1, **where)
             if self.sim.status == status:
@@ -85,12 +85,12 @@ def tell_no_heartbeat(tell):
     return run
 
 
-def test_a_job_without_pages_that_stands_still_is_suspected_and_then_an_incident(tell_no_heartbeat):
+def test_a_hung_job_without_heartbeat_files_is_suspect_and_then_an_incident(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         assert watch.statuses == ["healthy"]
         assert sim.live.watch.reason == (
-            "watched by samples every 20 s: no rank has a heartbeat page"
+            "checked by stack samples every 20 s: no rank has a heartbeat file"
         )
         assert (watch.samples, watch.dumps) == (20, 0)
         watch.be_still()
@@ -186,7 +186,7 @@ def test_a_rank_that_is_stopped_is_found_after_two_samples(tell_no_heartbeat):
     tell_no_heartbeat(story)
 
 
-def test_the_death_of_a_rank_is_told_at_once(tell_no_heartbeat):
+def test_the_death_of_a_rank_is_reported_at_once(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         sim.world.end(3, EndingKind.SIGNAL, 9)
@@ -199,7 +199,7 @@ def test_the_death_of_a_rank_is_told_at_once(tell_no_heartbeat):
     tell_no_heartbeat(story)
 
 
-def test_a_job_of_which_nobody_waits_for_anybody_has_long_patience(tell_no_heartbeat):
+def test_a_job_in_which_no_rank_waits_for_another_has_long_patience(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
@@ -224,7 +224,7 @@ def test_a_pause_that_ended_by_itself_is_waited_for_longer(tell_no_heartbeat):
     tell_no_heartbeat(story)
 
 
-def test_nothing_is_said_in_the_first_two_minutes_nor_of_a_rank_alone(tell_no_heartbeat):
+def test_no_stall_is_reported_in_the_first_two_minutes_or_for_a_single_rank(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.go(118)
         assert watch.statuses == ["healthy"]
@@ -252,12 +252,12 @@ def test_ranks_with_pages_that_never_beat_are_watched_by_samples_after_the_start
     tell_no_heartbeat(story)
 
 
-def test_a_job_whose_stacks_cannot_be_read_is_said_not_to_be_watched(tell_no_heartbeat):
+def test_a_job_whose_stacks_cannot_be_read_is_reported_as_not_watched(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await sim.report(200)  # no agent answers the orders for samples
         assert sim.status == "monitoring_lost"
-        said = "not watched: no rank has a heartbeat page, and samples of them show no stack"
-        assert sim.live.watch.reason == f"{said}; see /readyz"
+        said = "not watched: no stack can be read (see /readyz), and no rank has a heartbeat file"
+        assert sim.live.watch.reason == said
 
     tell_no_heartbeat(story)
 

@@ -23,7 +23,7 @@ def test_a_node_that_vanishes_with_its_ranks_is_named_and_then_an_incident(tell)
     tell(story)
 
 
-def test_a_node_lost_whose_peers_die_of_it_is_told_at_the_end(tell):
+def test_a_lost_node_whose_peers_die_of_it_is_reported_at_the_end(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.silent.add("n1")
@@ -91,20 +91,20 @@ def test_a_job_of_other_long_steps_after_a_few_quick_ones_is_not_slow(tell):
     tell(story)
 
 
-def test_a_slow_job_says_what_a_step_takes_now_and_took_before(tell):
+def test_a_slow_job_shows_the_length_of_a_step_now_and_before(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(12)
         await sim.step(4, step_s=3.0)
         assert all(value in sim.live.watch.reason for value in ("3.0 times", "3 s", "1 s"))
         await sim.step(6, step_s=60.0)
         assert sim.live.watch.reason == (
-            "steps became another kind of work: one takes 60 s now, 1 s before"
+            "the steps do a different kind of work: a step takes 60 s now, 1 s before"
         )
 
     tell(story)
 
 
-def test_what_was_suspected_is_still_told_when_the_agents_fall_silent(tell):
+def test_a_suspicion_is_still_shown_when_the_agents_stop_reporting(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.ranks[2].cpu_cores = 1.0  # it works: more patience than a silent agent gets
@@ -117,7 +117,7 @@ def test_what_was_suspected_is_still_told_when_the_agents_fall_silent(tell):
         assert sim.status == "monitoring_lost"
         assert [suspect.rank for suspect in sim.verdict.suspects] == [2]
         assert (
-            "no agent of this job reports any more; it was suspect: 4 ranks have not stepped"
+            "no agent of this job reports; it was suspect: 4 ranks have not stepped"
             in (sim.verdict.missing_evidence[0])
         )
 

@@ -1,4 +1,4 @@
-"""Orders wait for their node's next report, and not for ever; which one a node gets of several."""
+"""Orders wait for the next report of their node for a limited time, and may replace each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two owners' jobs of one name in one tower: verdicts, replies, dumps and names stay apart."""
+"""Jobs of two owners with one name in one tower: their verdicts, replies and dumps are separate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def owned() -> World:
 
 
 def attack(sim: Simulation, rank: int = 2, step: int = 5) -> ReportReply:
-    """A node where another user's process claims a rank of the job."""
+    """Report a process of another user that claims a rank of the job."""
     beat = Beat(step=step, age_s=0.0, advanced=1, interval_s=1.0)
     claim = RankVitals(
         job=JOB, rank=rank, pid=7, start_time=7, world_size=9, owner=OTHER, beat=beat, launched=True

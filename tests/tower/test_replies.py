@@ -1,4 +1,4 @@
-"""A report that the tower accepts gets a reply, whatever one rank or one job says."""
+"""Every report that the tower accepts gets a reply, for any data of one rank or one job."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def a_rank(job: str, step: int, interval_s: float, **more) -> RankVitals:
 def report_all(
     tower: Tower, world: World, reports: Iterable[tuple[Report, float]]
 ) -> list[ReportReply]:
-    """Take reports as they come over the wire, with a tick and some seconds after each."""
+    """Process reports as from the network, with a tick and some seconds after each."""
     replies = []
 
     async def take() -> None:
@@ -85,7 +85,7 @@ def a_report(*ranks: RankVitals) -> Report:
 
 
 def report_steps(tower: Tower, world: World, intervals: dict[str, float]) -> ReportReply:
-    """Ten reports, a second apart, in which each job says how long its step took."""
+    """Send ten reports, a second apart. `intervals`: the seconds of a step by job."""
     reports = [
         a_report(*(a_rank(job, step, s if step else 0.0) for job, s in intervals.items()))
         for step in range(10)
@@ -132,7 +132,7 @@ def test_agents_of_thousands_of_nodes_are_asked_to_report_less_often(tower, worl
 
 
 class BrokenForOne(Detector):
-    """Fails for one job, as a bug would."""
+    """A detector that raises for one job, as with a bug."""
 
     def deadline_s(self, gen, *arguments):
         if gen.job == "broken":
@@ -150,7 +150,7 @@ def test_a_job_whose_reply_cannot_be_made_is_left_out_and_logged_once(tower, wor
     )
 
 
-def test_trouble_with_one_jobs_ranks_stays_its_own(tower, world, caplog, monkeypatch):
+def test_an_error_with_one_jobs_ranks_does_not_affect_other_jobs(tower, world, caplog, monkeypatch):
     take = tower.fleet._take_vitals
 
     def take_but_one(label, claim):

@@ -1,4 +1,4 @@
-"""A tower that is restarted goes on where it was: dumps, incident, generation, end of the job."""
+"""A restarted tower continues where it was: dumps, incident, generation, end of the job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_dumps_of_an_earlier_stall_are_not_read_back(tell):
     tell(story)
 
 
-def test_a_node_that_is_reported_late_after_a_restart_is_not_taken_for_missing(tell):
+def test_a_node_that_is_reported_late_after_a_restart_is_not_missing(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         before = sim.verdict
@@ -92,7 +92,7 @@ def test_a_node_that_is_reported_late_after_a_restart_is_not_taken_for_missing(t
     tell(story)
 
 
-def test_towers_that_are_killed_while_ranks_come_back_forget_none_of_them(tell):
+def test_towers_that_are_killed_while_ranks_come_back_lose_no_rank(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         before = sim.verdict.incident
@@ -109,7 +109,7 @@ def test_towers_that_are_killed_while_ranks_come_back_forget_none_of_them(tell):
     tell(story)
 
 
-def test_a_dead_rank_that_nobody_reports_after_a_restart_stays_the_culprit(tell):
+def test_a_dead_rank_that_is_not_reported_after_a_restart_stays_the_suspect(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.end(3, EndingKind.SIGNAL, 9)
@@ -141,7 +141,7 @@ def test_a_stall_in_a_phase_whose_pace_is_forgotten_has_not_recovered(tell):
     tell(story)
 
 
-def test_the_end_of_a_job_is_told_once_through_a_restart(tell):
+def test_the_end_of_a_job_is_reported_once_through_a_restart(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.end(2, EndingKind.EXIT, 1)
@@ -158,7 +158,7 @@ def test_the_end_of_a_job_is_told_once_through_a_restart(tell):
     tell(story)
 
 
-def test_a_job_that_died_while_the_tower_was_away_is_told(tell):
+def test_a_job_that_died_while_the_tower_was_away_is_reported(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.end(2, EndingKind.EXIT, 1)
@@ -231,7 +231,7 @@ def test_a_pace_that_changed_is_known_after_a_restart(tell):
     tell(story)
 
 
-def test_what_remains_of_ranks_that_moved_is_not_of_the_generation_that_is_known_again(tell):
+def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_generation(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(6)
         for rank in range(4):

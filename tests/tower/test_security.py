@@ -1,4 +1,4 @@
-"""Who may call what, on every route there is, in process with a real store."""
+"""The permissions of every route, in process with a real store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def call(client: TestClient, method: str, path: str, token: str | None = None, *
 
 
 def routes_of(app: Front) -> list[tuple[str, str]]:
-    """Every (method, path) of an app."""
+    """Return every (method, path) of an app."""
 
     def walk(routes: list[BaseRoute]):
         for route in routes:
@@ -87,7 +87,7 @@ def test_every_route_is_open_to_its_scopes_and_to_no_other(app, client):
                 assert status == (403 if who in TOKENS else 401), (method, path, who)
 
 
-def test_what_does_not_exist_is_not_told_without_a_token(client):
+def test_without_a_token_the_answer_does_not_show_what_exists(client):
     assert_problem(call(client, "GET", "/nothing"), 401)
     assert_problem(call(client, "GET", "/api/v1/jobs/none"), 401)
     assert_problem(call(client, "PUT", "/nothing", TOKENS["reader"]), 403, "operator")
@@ -165,7 +165,7 @@ def test_a_body_is_not_read_before_the_token_is_known():
     assert asyncio.run(story())[0]["status"] == 401
 
 
-def test_readiness_is_for_everybody_and_the_names_of_nodes_are_not(client):
+def test_readiness_needs_no_token_and_the_names_of_nodes_need_one(client):
     message = json.loads(recorded("report.json"))
     message["limits"] = {"python_stacks": "py-spy is not installed"}
     call(client, "POST", "/ingest/v1/report", TOKENS["agent"], json=message)
@@ -190,7 +190,7 @@ def test_refusals_are_counted_by_reason(client):
     assert {reason: count(reason) - 1 for reason in before} == before
 
 
-def test_refusals_are_told_at_a_bounded_rate(caplog):
+def test_refusals_are_logged_at_a_bounded_rate(caplog):
     refusals = Refusals()
     for number in range(1000):
         refusals.add("no_token", "10.0.0.9", now=number / 1000)

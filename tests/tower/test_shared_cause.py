@@ -1,4 +1,4 @@
-"""Jobs that hang on one dead file server: their incidents say so, each by itself."""
+"""Jobs that hang on one dead file server: each incident has the same shared cause."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Outage:
             await self.sim.settle()
 
     async def hang(self) -> None:
-        """Ten steps, then the server dies: until incidents are open."""
+        """Make ten steps; then the server dies. Returns when incidents are open."""
         await self.run(12)
         self.jobs.hang()
         await self.run(6)
@@ -108,7 +108,7 @@ def test_each_incident_keeps_an_alert_of_its_own_with_a_label_to_group_by(tell):
 
 
 def test_what_an_incident_shares_does_not_change_with_a_later_verdict(tell):
-    """Its alert has it as a label: another label would end the alert and begin a new one."""
+    """The cause is a label of the alert. A new label would end the alert and begin another one."""
 
     async def story(sim: Simulation) -> None:
         outage = Outage(sim, ["uid:1"])

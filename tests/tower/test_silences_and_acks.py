@@ -1,4 +1,4 @@
-"""Mutes and acks over the API: bounded, durable, seen in views and metrics."""
+"""Silences and acknowledgements over the API: bounded, stored, shown in lists and metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(store):
         yield client
 
 
-def test_a_muted_job_says_so_everywhere_and_after_a_restart(client, store):
+def test_a_silenced_job_is_shown_as_silenced_everywhere_and_after_a_restart(client, store):
     answer = client.post("/api/v1/jobs/llama-70b/mute", json={"for_s": 60, "reason": "drill"})
     assert answer.status_code == 200
     assert answer.json()["reason"] == "drill"
@@ -48,7 +48,7 @@ def test_a_muted_job_says_so_everywhere_and_after_a_restart(client, store):
     assert (kept.job, kept.reason) == ("llama-70b", "drill")
 
 
-def test_an_unmuted_job_pages_again(client, store):
+def test_a_job_that_is_no_longer_silenced_alerts_again(client, store):
     client.post("/api/v1/jobs/llama-70b/mute", json={"for_s": 60})
     assert client.delete("/api/v1/jobs/llama-70b/mute").status_code == 200
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] is None
@@ -57,7 +57,7 @@ def test_an_unmuted_job_pages_again(client, store):
     assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "is not muted")
 
 
-def test_a_job_that_is_not_there_yet_can_be_muted(client):
+def test_a_job_that_does_not_exist_yet_can_be_silenced(client):
     assert client.post("/api/v1/jobs/to%2Fcome/mute", json={"for_s": 60}).status_code == 200
     assert [one["job"] for one in client.get("/api/v1/mutes").json()["items"]] == ["to/come"]
 
@@ -72,7 +72,7 @@ def test_a_job_that_is_not_there_yet_can_be_muted(client):
         ({"for_s": 5, "reason": "x" * 2000}, "`reason` has 2000 characters"),
     ],
 )
-def test_a_mute_beyond_its_bounds_is_refused(client, body, word):
+def test_a_silence_beyond_its_limits_is_refused(client, body, word):
     assert_problem(client.post("/api/v1/jobs/llama-70b/mute", json=body), 422, word)
 
 
@@ -117,7 +117,7 @@ def test_an_ack_stays_with_its_incident_through_updates_and_a_restart(tmp_path):
     asyncio.run(story())
 
 
-def test_a_mute_ends_by_itself_and_changes_nothing_else(tmp_path):
+def test_a_silence_ends_by_itself_and_changes_nothing_else(tmp_path):
     async def story() -> None:
         sim = Simulation(tmp_path / "watchtower.db")
         await sim.step(1)

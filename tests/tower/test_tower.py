@@ -1,4 +1,4 @@
-"""The tower through whole stories: effects, races, a store that fails."""
+"""The tower in complete timelines: effects, races, a store that fails."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_dumps_of_a_second_round_are_diagnosed_at_once(tell):
     tell(story)
 
 
-def test_a_diagnosis_that_fails_is_told_and_asked_for_again(tell):
+def test_a_diagnosis_that_fails_is_reported_and_requested_again(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         await sim.report(6)
@@ -119,7 +119,7 @@ def test_a_diagnosis_that_fails_is_told_and_asked_for_again(tell):
     tell(story)
 
 
-def test_dumps_that_cannot_be_stored_are_refused_and_used_all_the_same(tell):
+def test_dumps_that_cannot_be_stored_are_refused_but_used(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         await sim.report(6)
@@ -144,7 +144,7 @@ def test_orders_reach_every_node_that_has_not_dumped(tell):
     tell(story)
 
 
-def test_a_job_nobody_reports_is_forgotten_after_hours(tell):
+def test_a_job_that_is_not_reported_is_dropped_after_hours(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         for hours in range(8):
@@ -156,7 +156,7 @@ def test_a_job_nobody_reports_is_forgotten_after_hours(tell):
     tell(story)
 
 
-def test_a_node_whose_agent_sees_no_rank_for_want_of_rights_is_told_with_the_verdict(tell):
+def test_a_verdict_names_a_node_whose_agent_lacks_the_rights_to_see_ranks(tell):
     blind = "sees ranks of user 7 only"
 
     async def story(sim: Simulation) -> None:
@@ -170,7 +170,7 @@ def test_a_node_whose_agent_sees_no_rank_for_want_of_rights_is_told_with_the_ver
     tell(story)
 
 
-def test_a_job_that_goes_on_is_not_diagnosed_while_half_of_it_was_reported(tell):
+def test_a_running_job_is_not_diagnosed_while_half_of_its_ranks_reported_a_step(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         sim.world.ranks[2].state = ProcessState.STOPPED

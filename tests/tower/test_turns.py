@@ -1,4 +1,4 @@
-"""Turns: whoever has used least is next, and no owner holds two places."""
+"""Turns: the owner that used least is next, and no owner has two places."""
 
 import asyncio
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def tell(story) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
-def test_whoever_has_used_least_is_next():
+def test_the_owner_that_used_least_is_next():
     async def story() -> None:
         scene = Scene(1)
         for owner in "aaaabc":
@@ -68,7 +68,7 @@ def test_whoever_has_used_least_is_next():
     tell(story)
 
 
-def test_one_who_takes_long_waits_for_all_who_take_little():
+def test_an_owner_that_takes_long_waits_for_owners_that_take_little():
     async def story() -> None:
         scene = Scene(1)
         await scene.ask("a", 2.0)
@@ -80,7 +80,7 @@ def test_one_who_takes_long_waits_for_all_who_take_little():
     tell(story)
 
 
-def test_what_an_owner_asks_for_the_first_time_goes_before_what_it_asks_for_again():
+def test_the_first_request_of_an_owner_goes_before_its_repeated_ones():
     async def story() -> None:
         scene = Scene(1)
         await scene.ask("a")
@@ -108,7 +108,7 @@ def test_an_owner_holds_one_place_and_leaves_the_other_to_others():
     tell(story)
 
 
-def test_what_was_used_long_ago_counts_little():
+def test_use_of_long_ago_counts_little():
     async def story() -> None:
         scene = Scene(1)
         await scene.ask("a", 8.0)
@@ -122,7 +122,7 @@ def test_what_was_used_long_ago_counts_little():
     tell(story)
 
 
-def test_whoever_is_cancelled_hands_the_turn_on():
+def test_a_cancelled_request_passes_the_turn_on():
     async def story() -> None:
         scene = Scene(1)
         first, waits, got_it, last = [await scene.ask(owner) for owner in "abcd"]
@@ -138,7 +138,7 @@ def test_whoever_is_cancelled_hands_the_turn_on():
     tell(story)
 
 
-def test_an_error_inside_hands_the_turn_on():
+def test_an_error_passes_the_turn_on():
     async def story() -> None:
         turns = Turns(1, HandClock([0.0]))
         with pytest.raises(ZeroDivisionError):

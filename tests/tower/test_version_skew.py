@@ -1,6 +1,6 @@
-"""Agents, exports and towers of two releases understand each other: shown on recorded messages.
+"""Agents, exports and towers of two releases understand each other: tested with recorded messages.
 
-`tests/wire/record.py` recorded them: see there how a release is added.
+`tests/wire/record.py` records them, and describes how to add a release.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def without_type_names(schemas: dict[str, dict], name: str) -> object:
 
 
 def assert_understood_by(release: Path, kind: str, message: object) -> None:
-    """Fail unless a message has the form that this release reads."""
+    """Assert that a message has the form that this release reads."""
     errors = [error.message for error in validator_of(release, kind).iter_errors(message)]
     assert errors == []
 
@@ -89,7 +89,7 @@ KINDS = {
 
 
 async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
-    """Send a tower of this release every message at its time; return its verdict and replies."""
+    """Send each message to a tower of this release at its time. Returns its verdict and replies."""
     store = SqliteStore(folder / "watchtower.db")
     clock = Replayed([0.0])
     tower = Tower(POLICY, store, store.recall(), clock, InThread)

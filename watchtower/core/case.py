@@ -1,7 +1,7 @@
 """The case: one immutable snapshot of all evidence about one job at one moment.
 
-`diagnose(case)` needs nothing else. Goldens, the store, the export bundle and replay are all this
-format, so a verdict that surprised someone can be computed again from what was stored.
+`diagnose(case)` needs nothing else. Goldens, the store, the export bundle and replay all use this
+format, so that every verdict can be computed again from the stored case.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from watchtower.wire.report import AgentGaps, Beat, Ending, Movement, ProcessSta
 from watchtower.wire.stacks import Stack
 
 CASE_SCHEMA = 1
-"""Raised when an older reader would misunderstand a newer case."""
+"""Version of the format. Increase it when an older reader would misunderstand a newer case."""
 
 
 class Presence(Enum):
-    """Where a rank's process is, as far as its node's agent can tell."""
+    """State of a rank's process, as its node's agent reports it."""
 
     LIVE = "live"
     ENDED = "ended"
     MISSING = "missing"
-    """Expected by the world size, never seen."""
+    """Expected because of the world size, but no agent has reported it."""
     SILENT = "silent"
-    """Its node's agent has stopped reporting: nothing is known of it now."""
+    """Its node's agent has stopped reporting, so its present state is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEvidence:
-    """All that is known of one rank when the case was taken."""
+    """All evidence about one rank at the moment of the case."""
 
     rank: int
     presence: Presence
@@ -39,19 +39,19 @@ class RankEvidence:
     """Empty for a missing rank."""
     pid: int | None = None
     local_rank: int | None = None
-    """By the launcher's word. Not a measured GPU index."""
+    """As the launcher set it. It is not a measured GPU index."""
     beat: Beat | None = None
-    """Ages in it are as of the moment of the case. Null without a heartbeat page."""
+    """Its ages are those at the moment of the case. None without a heartbeat page."""
     state: ProcessState = ProcessState.OTHER
     wchan: str = ""
     movement: Movement = Movement()
     ended: Ending | None = None
     dumps: tuple[RankDump, ...] = ()
-    """Of the current stall only, oldest first, at most the last two."""
+    """Dumps of the current stall only: at most the last two, oldest first."""
     looks: int = 0
-    """Of a slow job: dumps of this rank since the steps became slower."""
+    """Number of samples of this rank since the steps became slower. 0 if the job is not slow."""
     waits: int = 0
-    """How many of those found it waiting for other ranks."""
+    """Number of these samples in which the rank waited for other ranks."""
     rivals: tuple[str, ...] = ()
     """Other processes that claim the same rank, as "node pid"."""
 
@@ -74,25 +74,26 @@ class Case:
     job: str
     generation: int
     world_size: int
-    """Number of ranks the job says it has; the number seen when it does not say."""
+    """Number of ranks that the job reports; if it reports none, the number of ranks seen."""
     typical_step_s: float
     """p95 of plain steps in the current phase, 0 until learned."""
     stalled_for_s: float
-    """Seconds since the last step of the rank that stopped first, or since the first rank was seen
-    while the job is starting."""
+    """Seconds since the last step of the rank that stopped first. While the job is starting:
+    seconds since the first rank was seen."""
     settle_s: float
-    """Deaths closer together than this are ordered by kind, not by time."""
+    """Deaths within this many seconds of each other are ordered by kind, not by time."""
     moving_cpu_cores: float
     """CPU use (cores, whole process tree) from which a rank counts as moving."""
     ranks: tuple[RankEvidence, ...]
-    """In ascending order, one entry per rank of the world size; of missing ones the lowest."""
+    """One entry per rank, in ascending order. If many ranks are missing, only the lowest ones."""
     nodes: tuple[NodeEvidence, ...] = ()
     stacks: tuple[Stack, ...] = ()
-    """Every stack that a dump in `ranks` names by its digest."""
+    """Every stack whose digest is in a dump in `ranks`."""
     groups: tuple[ProcessGroup, ...] = ()
-    """Process groups of the job, as far as collective records are there."""
+    """Process groups of the job that have a log in `group_logs`."""
     group_logs: tuple[GroupLog, ...] = ()
-    """Every log that a dump in `ranks` names by its digest."""
+    """Every log whose digest is in a dump in `ranks`."""
     slowdown: float = 1.0
-    """Above 1: nothing is stalled, steps come and take this many times their usual length."""
+    """Length of a step now, as a multiple of its usual length. Above 1, the job is slow and not
+    stalled."""
     schema: int = CASE_SCHEMA

@@ -1,7 +1,7 @@
 """The parts of a case, in the form in which the diagnosing process receives it.
 
-The tower keeps dumps as the bytes they came as. It says which rank's dumps are in which of them;
-only the process of the diagnosis decodes them.
+The tower does not decode dumps: it stores the bodies as it received them, and records which body
+contains the dumps of which rank. Only the diagnosing process decodes them.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from watchtower.wire.stacks import Stack
 
 
 class DumpPlace(NamedTuple):
-    """Where one dump of a rank is found."""
+    """The place of one dump: a process of a rank, and the body that contains its dump."""
 
     rank: int
     pid: int
     start_time: int
     body: int
-    """Number of the body, from 0."""
+    """Index of the body, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseParts:
-    """A case without its dumps, and where these are."""
+    """A case without its dumps, and the places of these dumps."""
 
     case: Case
     dumps: tuple[DumpPlace, ...]
-    """Of each rank oldest first."""
+    """The dumps of each rank are in ascending order of time."""
 
 
 def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | None = None) -> Case:
-    """Put the dumps into a case; `batches` are the decoded bodies.
+    """Return the case with its dumps. `batches` are the decoded bodies.
 
-    `earlier` is what the tower's last run knew of the same stall.
+    `earlier` is the case of the same stall from before the tower was restarted.
     """
     case, contents = parts.case, DumpContents()
     dumps = _find_dumps(parts.dumps, batches)
@@ -73,9 +73,9 @@ def _find_dumps(places: Sequence[DumpPlace], batches: Sequence[DumpBatch]) -> _F
 
 
 def _carry_over(case: Case, earlier: Case) -> Case:
-    """Add ranks that are no longer reported, as an earlier case of the same stall had them.
+    """Add ranks that are no longer reported, as they were in an earlier case of the same stall.
 
-    A rank that died before tower and agent were restarted is in no report since.
+    If tower and agent were restarted after a rank died, no later report contains that rank.
     """
     elapsed_s = max(0.0, case.stalled_for_s - earlier.stalled_for_s)
     known = {r.rank: r for r in earlier.ranks if r.presence is not Presence.MISSING}
@@ -104,7 +104,7 @@ def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
 
 
 def age_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:
-    """Return a beat as it is `elapsed_s` seconds later."""
+    """Return the beat with its ages increased by `elapsed_s` seconds; None if there is no beat."""
     if beat is None:
         return None
     elapsed_s = max(0.0, elapsed_s)
@@ -119,7 +119,10 @@ class _Contents(TypedDict):
 
 
 def _contents_of(ranks: tuple[RankEvidence, ...], contents: DumpContents) -> _Contents:
-    """Collect what the dumps of these ranks name, in an order that depends on nothing else."""
+    """Return the stacks, groups and logs that the dumps of these ranks refer to.
+
+    They are sorted by digest or id, so that the same dumps always give the same case.
+    """
     dumps = [dump for rank in ranks for dump in rank.dumps]
     named = {digest for dump in dumps for digest in digests_of(dump)}
     logs = {digest for dump in dumps for digest in logs_of(dump)} & contents.group_logs.keys()

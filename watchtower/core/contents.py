@@ -1,7 +1,8 @@
-"""What the dumps of a generation name by digest: stacks, process groups, logs of collectives.
+"""The stacks, process groups and collective logs that dumps refer to by digest.
 
-Each is kept once for all ranks that share it. A name is computed anew from what it names, and what
-does not bear its right name is not kept: no node changes what another one's ranks were seen in.
+Each is stored once for all ranks that share it. Every digest is computed again from its content,
+and content with a wrong digest is dropped. Otherwise a node could replace the stacks of ranks on
+another node.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from watchtower.wire.stacks import Stack, make_stack
 
 @dataclass(slots=True)
 class DumpContents:
-    """Stacks, groups and logs by digest or id."""
+    """Stacks and logs by digest, groups by id."""
 
     stacks: dict[str, Stack] = field(default_factory=dict)
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     group_logs: dict[str, GroupLog] = field(default_factory=dict)
 
     def add(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
-        """Keep what these dumps of a batch name; what nobody names is not kept."""
+        """Add the contents of a batch that these dumps refer to; skip all others."""
         dumps = list(dumps)
         named = {digest for dump in dumps for digest in digests_of(dump)}
         for stack in batch.stacks:
@@ -32,7 +33,8 @@ class DumpContents:
             if make_stack(stack.frames).digest == stack.digest:
                 self.stacks[stack.digest] = stack
         named = {digest for dump in dumps for digest in logs_of(dump)}
-        # Once for all logs: members may be 100 kB of text, and there may be thousands of logs.
+        # Each group is checked once, not once per log: its members may be 100 kB of text, and
+        # there may be thousands of logs.
         groups = {group.id: group for group in batch.groups if self._is_right(group)}
         for log in batch.group_logs:
             if log.digest in named and log.digest not in self.group_logs and log.group in groups:
@@ -62,12 +64,12 @@ def _has_right_digest(log: GroupLog) -> bool:
 
 
 def digests_of(dump: RankDump) -> Iterator[str]:
-    """Name every stack of a dump, those of its children included."""
+    """Yield the digest of every stack of a dump, including those of its child processes."""
     for threads in (dump.threads, *(child.threads for child in dump.children)):
         for thread in threads:
             yield thread.digest
 
 
 def logs_of(dump: RankDump) -> tuple[str, ...]:
-    """Name every log of collectives of a dump."""
+    """Return the digests of all collective logs of a dump."""
     return dump.collectives.logs if dump.collectives else ()

@@ -1,7 +1,4 @@
-"""What a diagnosis concludes: the value that detection, tower and store use.
-
-How it is made is in `core/diagnosis`.
-"""
+"""The result of a diagnosis. Detection, tower and store use it; `core/diagnosis` makes it."""
 
 from __future__ import annotations
 
@@ -12,42 +9,44 @@ from watchtower.wire.verdict import Alternative, Cause, Evidence, SharedCause, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What a case says, without the job's status and times."""
+    """The result of diagnosing one case, without the job's status and times."""
 
     cause: Cause
     confidence: float
     suspects: tuple[Suspect, ...]
     summary: str
-    """One line a pager can show; without the job's name."""
+    """One line, short enough for an alert, without the job's name."""
     waiting: str
-    """Rank set of those that wait for the suspects."""
+    """The ranks that wait for the suspects, as a rank set such as "0-36,38"."""
     step: int | None
-    """Lowest step that every rank with heartbeats has made."""
+    """Highest step that every rank with heartbeats has made; None if that is not known."""
     stalled_for_s: float
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     next_steps: tuple[str, ...] = ()
     suspects_moving: bool = False
-    """Some suspect computes or moves bytes. Below `MIN_CONFIDENCE`: some candidate."""
+    """At least one suspect computes or moves bytes. If the confidence is below `MIN_CONFIDENCE`,
+    this is about the candidates."""
     suspects_transfer: bool = False
-    """Some suspect moves bytes through the network."""
+    """At least one suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
     said_waiting: str = ""
-    """How many ranks wait, in the summary's words: "3 ranks seem to wait for it". Empty if none."""
+    """The number of waiting ranks, in the words of the summary: "3 ranks seem to wait for it".
+    Empty if no rank waits."""
     doubts: tuple[str, ...] = ()
-    """Why the confidence is not higher, one clause each."""
+    """The reasons why the confidence is not higher, one clause each."""
     why_not: str = ""
-    """Reason if the case was not diagnosed, else empty."""
+    """The reason why the case was not diagnosed; empty if it was."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
     shared_cause: SharedCause | None = None
-    """What holds up the job and may hold up other jobs, too."""
+    """The cause of this hang, if other jobs may have the same one: a mount, for example."""
 
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:
-    """Return what is left to say without a diagnosis: that, and that the job stands still."""
+    """Return a diagnosis with an unknown cause, for a case that could not be diagnosed."""
     return Diagnosis(
         cause=Cause.UNKNOWN,
         confidence=0.0,

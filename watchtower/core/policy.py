@@ -1,4 +1,4 @@
-"""Every number that decides when a job is suspect, hung or slow. Each one is a setting."""
+"""All numbers that decide when a job is suspect, hung or slow. Each number is a setting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RENAMED = {
     "unbeaten_look_s": "no_heartbeat_sample_s",
     "unbeaten_looks": "no_heartbeat_samples",
 }
-"""Old names of settings and their new ones. The next release refuses the old names."""
+"""New names of settings by their old names. The next release rejects the old names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,9 @@ class Policy:
         900,
         0.1,
         86400,
-        "A suspect that works in a marked phase, or for which no rank waits, is hung this "
-        "many seconds after suspicion.",
+        "A rank in a marked phase of unknown length is suspect after this many seconds. A suspect "
+        "that works in a phase, or for which no rank waits, is hung this many seconds after "
+        "suspicion.",
     )
     phase_still_s: float = setting(
         60,
@@ -161,5 +162,5 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError, with setting, value and range, for what is outside it."""
+        """Raise ValueError with setting, value and range if a value is out of range."""
         check_ranges(self)

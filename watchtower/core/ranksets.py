@@ -1,4 +1,4 @@
-"""Rank sets as people write them: "0-36,38-511"."""
+"""Formats and parses rank sets such as "0-36,38-511"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Write ranks in ascending order, runs as `first-last`; an empty set gives an empty string."""
+    """Return ranks in ascending order, runs as `first-last`; an empty string for no ranks."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
@@ -17,7 +17,10 @@ def format_ranks(ranks: Iterable[int]) -> str:
 
 
 def parse_ranks(text: str) -> frozenset[int]:
-    """Read what `format_ranks` writes. Raises ValueError naming the part that is no rank."""
+    """Return the ranks of a text such as "0-36,38".
+
+    Raises ValueError with the part that is not a rank or a range.
+    """
     ranks: set[int] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, _, last = part.partition("-")
@@ -29,11 +32,11 @@ def parse_ranks(text: str) -> frozenset[int]:
 
 
 def count_ranks(count: int) -> str:
-    """Say "1 rank" or "7 ranks"."""
+    """Return "1 rank" or "7 ranks"."""
     return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """Say "rank 3" or "ranks 3,5-7"."""
+    """Return "rank 3" or "ranks 3,5-7"."""
     known = sorted(set(ranks))
     return f"rank {known[0]}" if len(known) == 1 else f"ranks {format_ranks(known)}"

@@ -1,4 +1,4 @@
-"""Numbers that an operator may set: fields of a dataclass, each with its range and a sentence."""
+"""Settings that are numbers: fields of a dataclass, each with a range and a description."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 
 def setting(default: float, low: float, high: float, doc: str) -> float:
-    """Declare one; from `low` to `high`, both allowed. docs/settings.md has the sentence."""
+    """Return a dataclass field with a range and a description.
+
+    The range includes `low` and `high`. docs/settings.md contains `doc`.
+    """
     value: float = field(default=default, metadata={"low": low, "high": high, "doc": doc})
     return value
 
 
 def check_ranges(settings: DataclassInstance) -> None:
-    """Refuse a value outside its range. Raises ValueError naming setting, value and range."""
+    """Raise ValueError with setting, value and range if a value is out of range."""
     for item in fields(settings):
         value = getattr(settings, item.name)
         low, high = item.metadata["low"], item.metadata["high"]

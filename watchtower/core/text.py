@@ -1,4 +1,4 @@
-"""Small pieces of text: names, durations, lists. All text from processes passes `clean` here."""
+"""Formats names, durations and lists. All text from processes must pass through `clean`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Sequence
 from watchtower.printable import fit_line
 
 MAX_WORDS = 160
-"""Characters of one piece of foreign text in a sentence: an exception line a pager can show."""
+"""Most characters of one text from a process in a sentence: enough for an exception's message, and
+short enough for an alert."""
 
 
 def clean(text: str, limit: int = MAX_WORDS) -> str:
-    """Make foreign text safe to show: one printable, bounded line.
+    """Return text from a process as one printable line of at most `limit` characters.
 
-    Backticks become apostrophes, so that our own code spans stay balanced.
+    Backticks become apostrophes, because they would break the code spans of our own sentences.
     """
     return fit_line(text, limit).replace("`", "'")
 
 
 def clean_sentence(text: str, limit: int) -> str:
-    """Clean one of our own sentences, which keeps its code spans if they are balanced.
+    """Return one of our own sentences as one printable line; balanced code spans are kept.
 
-    Two backticks in a row are not ours, and would end a span in the wrong place.
+    We never write two backticks in a row. They come from a process, and would end a span in the
+    wrong place.
     """
     line = fit_line(text, limit)
     is_ours = line.count("`") % 2 == 0 and "``" not in line
@@ -29,7 +31,7 @@ def clean_sentence(text: str, limit: int) -> str:
 
 
 def say_duration(seconds: float) -> str:
-    """Say "9 s", "4 min" or "3 h", as exact as a reader needs."""
+    """Return a duration such as "9 s", "4 min" or "3 h"."""
     if seconds < 120:
         return f"{max(round(seconds), 0)} s"
     if seconds < 7200:
@@ -38,28 +40,29 @@ def say_duration(seconds: float) -> str:
 
 
 ANOTHER_KIND = 20.0
-"""From so many times on nobody straggles: the steps do something else (generation, evaluation)."""
+"""If steps are at least so many times slower, no rank is a straggler: the steps do other work, such
+as generation or evaluation."""
 
 
 def say_slower(slowdown: float, step_s: float) -> str:
-    """Say how much longer a step takes than before; `step_s` is what it takes now."""
-    lengths = f"{_say_length(step_s)} now, {_say_length(step_s / slowdown)} before"
+    """Return a clause on how much longer a step takes than before. `step_s`: its length now."""
+    lengths = f"{_format_step(step_s)} now, {_format_step(step_s / slowdown)} before"
     if slowdown >= ANOTHER_KIND:
-        return f"steps became another kind of work: one takes {lengths}"
+        return f"the steps do a different kind of work: a step takes {lengths}"
     return f"steps take {slowdown:.1f} times as long as before ({lengths})"
 
 
-def _say_length(seconds: float) -> str:
+def _format_step(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else say_duration(seconds)
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Say "a", "a and b" or "a, b and c"."""
+    """Return "a", "a and b" or "a, b and c"."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def capitalise(sentence: str) -> str:
-    """Write the first letter large without touching the others."""
+    """Return the sentence with its first letter in upper case; the others do not change."""
     return sentence[:1].upper() + sentence[1:]

@@ -1,8 +1,8 @@
-"""Writes a verdict for people: text for terminals, markdown and Slack for chats. Pure.
+"""Formats a verdict for people: as text for terminals, as Markdown and Slack markup for chats.
 
-Every form has at most `MAX_LINES` lines, with evidence in a code block where the form has one.
-Free text in a verdict came from processes: it is cleaned again here, because a stored verdict may
-be older than today's rules, and escaped for the form.
+Each format has at most `MAX_LINES` lines. The chat formats show evidence in a code block. Free text
+in a verdict comes from processes. It is cleaned again here, because a stored verdict may be older
+than today's rules, and then escaped for the format.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from watchtower.wire.verdict import (
 )
 
 MAX_LINES = 15
-"""What a chat shows without folding the message."""
+"""A chat shows this many lines without folding the message."""
 
 MAX_LINE = 400
-"""Characters of one line; summaries with a long path stay readable."""
+"""Most characters of one line: enough for a summary with a long path."""
 
 SHOWN_SUSPECTS = 3
 SHOWN_EVIDENCE = 4
@@ -40,7 +40,7 @@ _MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
 
 
 def render_text(verdict: Verdict) -> str:
-    """Write a verdict for a terminal or a mail."""
+    """Return a verdict as plain text, for a terminal or a mail."""
     lines = [
         _headline(verdict),
         _line(verdict.summary),
@@ -54,24 +54,24 @@ def render_text(verdict: Verdict) -> str:
 
 
 def render_markdown(verdict: Verdict) -> str:
-    """Write a verdict as CommonMark."""
+    """Return a verdict as CommonMark."""
     return _render_chat(verdict, bold="**", escape=escape_markdown)
 
 
 def render_slack(verdict: Verdict) -> str:
-    """Write a verdict as Slack's mrkdwn."""
+    """Return a verdict as Slack's mrkdwn."""
     return _render_chat(verdict, bold="*", escape=escape_slack)
 
 
 def escape_markdown(text: str) -> str:
-    """Escape what CommonMark would read as markup, outside our own code spans."""
+    """Return text with CommonMark's markup characters escaped, except in our own code spans."""
     return _map_prose(text, lambda prose: _MARKUP.sub(r"\\\g<0>", prose))
 
 
 def escape_slack(text: str) -> str:
-    """Escape what Slack would read as a mention, a link or markup, outside our own code spans.
+    """Return text without mentions, links and markup for Slack, except in our own code spans.
 
-    Slack has no escape for the characters of its markup: similar ones take their place.
+    Slack has no escapes for its markup characters, so they are replaced by similar characters.
     """
     return _map_prose(
         escape_slack_code(text),
@@ -80,7 +80,7 @@ def escape_slack(text: str) -> str:
 
 
 def escape_slack_code(text: str) -> str:
-    """Escape the three characters that Slack reads as control everywhere, also inside code."""
+    """Return text with the three characters escaped that Slack interprets even inside code."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -123,11 +123,11 @@ def _facts(verdict: Verdict) -> list[str]:
         f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
     ]
     known = ", ".join(filter(None, parts))
-    return [*lines, *filter(None, [known, _say_shared(verdict)])]
+    return [*lines, *filter(None, [known, _shared_line(verdict)])]
 
 
-def _say_shared(verdict: Verdict) -> str:
-    """Say "12 other jobs hang on the same mount nfs1:/data", or nothing."""
+def _shared_line(verdict: Verdict) -> str:
+    """Return "12 other jobs hang on the same mount nfs1:/data", or an empty string."""
     cause, number = verdict.shared_cause, verdict.shared_with
     if cause is None or not number:
         return ""
@@ -148,7 +148,7 @@ def _describe_suspect(suspect: Suspect) -> str:
 
 def _evidence(verdict: Verdict) -> list[str]:
     if verdict.status is Status.RECOVERED:
-        return []  # it says what was seen during the hang, in the present tense
+        return []  # the evidence is from the hang, but its sentences are in the present tense
     shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
     return [_line(f"{clean(item.source, 24)}{_weight(item)}: {item.text}") for item in shown]
 
@@ -158,7 +158,7 @@ def _weight(item: Evidence) -> str:
 
 
 def _outlook(verdict: Verdict) -> list[str]:
-    """Say what the detector still waits for, or what happened after the incident opened."""
+    """Return lines on what the detector waits for, or on what happened after the opening."""
     lines = []
     if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
         lines.append(_line(f"progress: {verdict.progress_text}"))

@@ -247,7 +247,7 @@ class Tower:
         ranks as missing that are only not reported yet.
         """
         gen = job.generation
-        if reason := job.attempts.say_refused(now, self.policy.silence_s):
+        if reason := job.attempts.explain_refusal(now, self.policy.silence_s):
             live.watch.reason = reason
             return True
         if gen.is_returning(now, self.policy.silence_s):
@@ -289,7 +289,7 @@ class Tower:
         live, longest = self.live.get(job.name), math.inf
         if live is None:
             return
-        if self.fleet.is_crowded_for(job):
+        if self.fleet.is_nearly_full_for(job):
             longest = FORGET_CROWDED_AFTER_S
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)

@@ -1,4 +1,4 @@
-"""A small world for detection tests: nodes report ranks, time is an argument."""
+"""A small world for detection tests: nodes report ranks to a fleet, and the test moves the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB = "llama"
 
 @dataclass
 class Rank:
-    """One imagined rank process; a test changes it, `World.report` tells of it."""
+    """One imagined rank process. A test changes its fields; `World.report` reports them."""
 
     rank: int
     node: str
@@ -73,7 +73,7 @@ class Rank:
 
 @dataclass
 class World:
-    """Ranks on nodes, a fleet that hears of them, and a detector that judges."""
+    """Ranks on nodes, a fleet that receives their reports, and a detector."""
 
     size: int = 4
     per_node: int = 2
@@ -108,7 +108,7 @@ class World:
         return self.fleet.jobs[JOB].generation
 
     def report(self, seconds: float = 0.0) -> Condition:
-        """Let every node report at once a second for `seconds`, and once at least; judge last."""
+        """Report all nodes now, then once a second for `seconds`. Returns the last condition."""
         condition = self._report_once()
         for _ in range(round(seconds)):
             self.now += 1.0
@@ -135,7 +135,7 @@ class World:
     def step(
         self, times: int = 1, step_s: float = 1.0, but: frozenset[int] = frozenset()
     ) -> Condition:
-        """All ranks (but some) beat a step, `times` times, reporting once a second meanwhile."""
+        """Let all ranks except `but` make `times` steps, with reports once a second."""
         condition = self.judge() if JOB in self.fleet.jobs else self.report()
         for _ in range(times):
             end = self.now + step_s

@@ -1,4 +1,4 @@
-"""One watch over a job, told second by second: for tests of statuses, incidents and pauses."""
+"""One `JobWatch` that advances second by second: for tests of statuses, incidents and pauses."""
 
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.incidents import JobWatch
@@ -40,7 +40,7 @@ def plain(kind: Kind) -> Condition:
 
 
 class Story:
-    """One watch and its effects, told second by second from 106 s on."""
+    """One watch and its effects. It advances once a second, beginning at 106 s."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.watch = JobWatch(policy=policy or Policy(), pauses=Pauses())

@@ -1,4 +1,4 @@
-"""What a job is doing, told as timelines of reports."""
+"""The conditions of jobs, for timelines of reports."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from watchtower.wire.report import EndingKind, ProcessState
 
 
 def running(**changes) -> World:
-    """Four ranks on two nodes, ten steps of one second in."""
+    """Return four ranks on two nodes, after ten steps of one second."""
     world = World(**changes)
     world.step(10)
     return world
@@ -90,7 +90,7 @@ def test_a_learned_phase_is_suspect_in_time_however_long_it_once_took():
     assert deadline_s == world.policy.learned_max_s
 
 
-def test_silence_of_every_agent_is_no_stall():
+def test_silence_of_every_agent_is_not_a_stall():
     world = running()
     world.silent = {"n0", "n1"}
     world.report(9)
@@ -133,7 +133,7 @@ def test_after_a_suspension_ages_count_anew():
     assert world.report(3).kind is Kind.STALLED
 
 
-def test_one_rank_that_goes_on_after_a_stop_excuses_nobody():
+def test_one_rank_that_resumes_does_not_extend_the_deadlines_of_others():
     world = running()
     world.ranks[2].state = ProcessState.STOPPED
     world.report(8)
@@ -150,14 +150,14 @@ def test_a_death_is_a_stall_after_the_settle_time():
     assert condition.stall.ranks == {2}
 
 
-def test_a_death_that_the_others_step_over_is_no_stall():
+def test_a_death_is_not_a_stall_if_the_others_make_steps():
     world = running()
     world.end(2, EndingKind.SIGNAL, 9)
     world.step(8)
     assert world.judge().kind is Kind.STEPPING
 
 
-def test_leaving_with_0_is_no_death():
+def test_exit_code_0_is_not_a_death():
     world = running()
     world.end(2)
     assert world.report(4).kind is Kind.STEPPING
@@ -174,12 +174,12 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
-        (EndingKind.EXIT, 0, "finished: every rank left with 0"),
+        (EndingKind.EXIT, 0, "finished: every rank exited with code 0"),
         (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
         (EndingKind.UNKNOWN, None, "every rank exited (exit status unknown)"),
     ],
 )
-def test_the_end_is_told_as_what_it_was(kind, code, said):
+def test_the_reason_of_an_ended_job_describes_its_end(kind, code, said):
     world = running()
     for rank in range(4):
         world.end(rank, kind, code)
@@ -204,7 +204,7 @@ def test_a_mixed_end_is_counted():
         (EndingKind.SIGNAL, 15, "ended by SIGTERM"),
     ],
 )
-def test_the_end_of_a_job_with_ranks_never_seen_says_how_many_were(kind, code, said):
+def test_the_end_of_a_job_counts_ranks_that_were_never_seen(kind, code, said):
     world = World()
     world.launch(pids_from=100, absent=frozenset({3}))
     world.step(10)
@@ -239,7 +239,7 @@ def test_how_a_job_ended_is_a_value_before_it_is_a_sentence():
     assert not replace(end, silent=1).is_cancelled
 
 
-def test_ranks_that_leave_one_after_the_other_are_no_stall():
+def test_ranks_that_exit_one_after_the_other_are_not_a_stall():
     world = running()
     for rank in range(3):
         world.end(rank)
@@ -248,7 +248,7 @@ def test_ranks_that_leave_one_after_the_other_are_no_stall():
     assert world.report(3).kind is Kind.ENDED
 
 
-def test_a_start_in_which_nobody_works_is_a_stall_after_the_grace():
+def test_a_start_without_work_is_a_stall_after_the_grace():
     world = World()
     assert world.report(60).kind is Kind.STARTING
     assert world.report(59).kind is Kind.STEPLESS
@@ -256,7 +256,7 @@ def test_a_start_in_which_nobody_works_is_a_stall_after_the_grace():
     assert condition.stall.why is Why.STARTUP
 
 
-def test_a_start_in_which_waiting_ranks_spin_is_a_stall_all_the_same():
+def test_a_start_in_which_waiting_ranks_spin_is_a_stall():
     world = World()
     world.report()
     for rank in (0, 1, 3):
@@ -265,7 +265,7 @@ def test_a_start_in_which_waiting_ranks_spin_is_a_stall_all_the_same():
 
 
 def stands_since(age_s: float, phase: str = "") -> World:
-    """A job that stands at step 12, as somebody sees it who has only just begun to look."""
+    """Return a job that was hung at step 12 for `age_s` seconds before its first report."""
     world = World()
     for rank in world.ranks.values():
         rank.step, rank.beat_at = 12, world.now - age_s
@@ -273,18 +273,18 @@ def stands_since(age_s: float, phase: str = "") -> World:
     return world
 
 
-def test_a_job_that_hung_before_it_was_watched_is_no_start_and_not_waited_for_anew():
+def test_a_job_that_hung_before_it_was_watched_gets_no_new_startup_grace():
     world = stands_since(300)
     condition = world.report()
     assert condition.kind is Kind.STARTING  # other nodes may be about to report
-    assert condition.reason == "too few steps were seen to know how long one takes"
+    assert condition.reason == "too few steps were seen to know how long a step takes"
     condition = world.report(3)
     assert condition.stall.why is Why.STARTUP
     assert condition.stall.ranks == {0, 1, 2, 3}
     assert condition.reason.startswith("no step since step 12, 303.0 s ago")
 
 
-def test_a_job_that_stands_only_since_now_gets_the_grace_from_its_last_step():
+def test_the_startup_grace_of_a_hung_job_counts_from_its_last_step():
     world = stands_since(60)
     assert world.report(59).kind is Kind.STARTING
     assert world.report(3).stall.why is Why.STARTUP
@@ -304,7 +304,7 @@ def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
     assert world.report(7).kind is Kind.STALLED
 
 
-def test_a_step_before_a_phase_is_no_step_of_that_phase():
+def test_a_step_before_a_phase_does_not_count_for_that_phase():
     world = running()
     for _ in range(5):
         for rank in world.ranks.values():
@@ -316,7 +316,7 @@ def test_a_step_before_a_phase_is_no_step_of_that_phase():
     assert "checkpoint" not in world.gen.paces
 
 
-def test_a_death_that_was_stepped_over_is_not_blamed_for_a_later_one():
+def test_a_death_before_further_steps_is_not_part_of_a_later_stall():
     world = running()
     world.end(2, EndingKind.SIGNAL, 9)
     world.step(20)
@@ -324,7 +324,7 @@ def test_a_death_that_was_stepped_over_is_not_blamed_for_a_later_one():
     assert world.report(3).stall.ranks == {1}
 
 
-def test_ranks_that_finished_with_an_unknown_code_are_no_deaths():
+def test_ranks_that_finished_with_an_unknown_code_are_not_deaths():
     world = running()
     for rank in (1, 2, 3):
         world.end(rank, EndingKind.EXIT, None)
@@ -338,7 +338,7 @@ def test_a_rank_that_never_came_is_part_of_the_startup_stall():
     assert 2 in world.report(125).stall.ranks
 
 
-def test_a_job_without_pages_is_unwatched():
+def test_a_job_without_heartbeat_files_is_unwatched():
     world = World()
     for rank in world.ranks.values():
         rank.has_page = False

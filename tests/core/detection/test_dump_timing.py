@@ -1,4 +1,4 @@
-"""When dumps of many ranks are taken and diagnosed, by value."""
+"""Decisions about when dumps of many ranks are taken and diagnosed."""
 
 import pytest
 
@@ -17,10 +17,8 @@ def context(have, want=8):
     return StallContext(dumps_have=have, dumps_want=want, evidence=(float(have),))
 
 
-def is_due(timing, have, now, *, want=8, says_enough=False, is_diagnosed=False):
-    return timing.is_due(
-        context(have, want), says_enough=says_enough, is_diagnosed=is_diagnosed, now=now
-    )
+def is_due(timing, have, now, *, want=8, is_death=False, is_diagnosed=False):
+    return timing.is_due(context(have, want), is_death=is_death, is_diagnosed=is_diagnosed, now=now)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +42,14 @@ def test_a_rank_that_is_not_dumped_delays_it_no_longer_than_the_jitter_and_a_rou
 
 
 def test_a_death_does_not_wait_for_dumps():
-    assert is_due(DiagnosisTiming(100.0), 0, 100.0, says_enough=True)
+    assert is_due(DiagnosisTiming(100.0), 0, 100.0, is_death=True)
 
 
 def test_dumps_that_come_in_meanwhile_are_diagnosed_together():
     timing = DiagnosisTiming(100.0)
-    assert is_due(timing, 0, 100.0, says_enough=True)
-    assert not is_due(timing, 3, 100.1, says_enough=True)
-    assert is_due(timing, 5, 100.1 + DIAGNOSE_GAP_S, says_enough=True)
+    assert is_due(timing, 0, 100.0, is_death=True)
+    assert not is_due(timing, 3, 100.1, is_death=True)
+    assert is_due(timing, 5, 100.1 + DIAGNOSE_GAP_S, is_death=True)
 
 
 def test_the_more_ranks_the_longer_dumps_are_gathered():

@@ -1,4 +1,4 @@
-"""Which processes are which ranks of which generation."""
+"""The fleet maps processes to ranks and generations."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def test_ranks_that_come_back_as_new_processes_begin_a_generation():
     assert world.gen.step() == -1
 
 
-def test_the_last_words_of_an_old_generation_do_not_disturb_the_new_one():
+def test_late_reports_of_an_old_generation_do_not_change_the_new_one():
     world = World()
     world.step(3)
     old = world.ranks
@@ -137,7 +137,7 @@ def test_one_replaced_rank_takes_the_others_that_step_into_the_new_generation():
     assert all(record.is_live for record in world.gen.ranks.values())
 
 
-def test_what_runs_beside_a_dead_rank_with_its_environment_is_no_restart():
+def test_a_process_with_the_environment_of_a_dead_rank_is_not_a_restart():
     world = World()
     world.step(5)
     world.end(3, EndingKind.SIGNAL, 9)
@@ -149,7 +149,7 @@ def test_what_runs_beside_a_dead_rank_with_its_environment_is_no_restart():
     assert [key.pid for key in world.gen.rivals] == [999]
 
 
-def test_a_tower_that_just_started_takes_the_rank_with_the_page_for_the_rank():
+def test_for_a_new_tower_the_process_with_a_heartbeat_page_is_the_rank():
     fleet = Fleet(Policy())
     page = Beat(step=5, age_s=1.0)
     tool, rank = a_rank(0, 90), a_rank(0, 10, beat=page)
@@ -157,7 +157,7 @@ def test_a_tower_that_just_started_takes_the_rank_with_the_page_for_the_rank():
     assert fleet.jobs[JOB].generation.ranks[0].key.pid == 10
 
 
-def test_a_rank_with_a_page_takes_its_place_from_what_outlived_an_earlier_run():
+def test_a_rank_with_a_page_replaces_a_process_left_over_from_an_earlier_run():
     fleet = Fleet(Policy())
     orphan = a_rank(1, 10)
     fleet.take_report(a_report("n0", orphan), 1.0)
@@ -237,7 +237,7 @@ def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
     assert fleet.jobs["job-of-a"].generation.ranks[0].is_live
 
 
-def test_a_restarted_agent_is_no_second_one():
+def test_a_restarted_agent_is_not_a_second_agent():
     fleet = Fleet(Policy())
     for agent in ("a", "a", "b", "b", "c"):
         fleet.take_report(replace(a_report("n0", a_rank(0, 10)), agent_id=agent), 1.0)
@@ -254,7 +254,7 @@ def test_a_job_that_ended_before_the_tower_started_is_not_watched():
     assert world.fleet.jobs == {}
 
 
-def test_a_forgotten_job_goes_on_counting_its_generations():
+def test_a_dropped_job_continues_to_count_its_generations():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.forget(JOB)
@@ -287,14 +287,14 @@ def test_dumps_go_to_the_very_process_they_were_taken_of():
     assert not fleet.take_dumps(as_sent(replace(batch(10), job="other")), 5.0)
 
 
-def test_a_node_too_many_is_refused():
+def test_a_node_beyond_the_limit_is_refused():
     fleet = Fleet(Policy(), max_nodes=1)
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
-    with pytest.raises(FleetFullError, match="1 nodes are known already, n1 is refused"):
+    with pytest.raises(FleetFullError, match="n1 is refused: the tower already has 1 nodes"):
         fleet.take_report(a_report("n1"), 1.0)
 
 
-def test_a_job_too_many_is_left_out_and_hides_nobody():
+def test_a_job_beyond_the_limit_is_skipped_and_hides_no_other_job():
     fleet = Fleet(Policy(), max_jobs=1)
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.take_report(a_report("n0", a_rank(0, 12, job="other"), a_rank(0, 10)), 2.0)
@@ -303,7 +303,7 @@ def test_a_job_too_many_is_left_out_and_hides_nobody():
     assert fleet.refused_jobs == 1
 
 
-def test_a_node_that_is_gone_for_long_is_forgotten():
+def test_a_node_that_is_silent_for_long_is_dropped():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.take_report(a_report("n1"), 1.0)
@@ -313,7 +313,7 @@ def test_a_node_that_is_gone_for_long_is_forgotten():
     assert sorted(fleet.nodes) == ["n0"]
 
 
-def test_the_first_beat_of_all_is_no_step_time():
+def test_the_first_beat_is_not_a_step_time():
     world = World()
     for rank in world.ranks.values():
         rank.step, rank.advanced, rank.interval_s = 0, 1, 0.0

@@ -1,4 +1,4 @@
-"""Bounds of the fleet: a node that lies gets its share of memory and time, and no more."""
+"""Limits of the fleet: a node that sends false reports gets only its share of memory and time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_ranks_are_counted_through_joins_restarts_and_ends(fleet, monkeypatch):
     fleet.take_report(report("m", *(vitals("k", rank=n, pid=n) for n in range(5))), 2.0)
     assert fleet.rank_count == count_ranks(fleet) == 4
     assert fleet.refused_jobs == 3
-    assert fleet.is_crowded
+    assert fleet.is_nearly_full
     fleet.take_report(report("l", vitals("late")), 3.0)
     assert "late" not in fleet.jobs
     fleet.forget("k")
@@ -102,7 +102,7 @@ def test_processes_of_earlier_generations_are_bounded(fleet):
     assert len(fleet.jobs["j"].retired) == MIN_RETIRED
 
 
-def test_jobs_that_are_over_are_remembered_in_bounds(fleet, monkeypatch):
+def test_the_memory_of_ended_jobs_is_bounded(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_PAST", 10)
     for number in range(30):
         fleet.take_report(report("n", vitals(f"j{number}", pid=number + 1)), 0.0)

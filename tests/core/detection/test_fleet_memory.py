@@ -1,7 +1,7 @@
-"""Memory: what one owner or one node sends is bounded in bytes, and costs no other job its dumps.
+"""Memory: the bytes of one owner or one node are bounded, and other jobs keep their dumps.
 
-Each attack sends messages that the wire accepts, beside a job of another owner. What it takes is
-counted twice: by the fleet's account, and by the interpreter, which `make test` leaves out.
+Each attack sends messages that the wire accepts, beside a job of another owner. Its memory is
+counted twice: by the fleet's account, and by the interpreter (not in `make test`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from watchtower.wire.report import AgentGaps, Beat, Ending, EndingKind, RankVita
 
 USER, OTHER = "uid:1000", "uid:2000"
 LIMIT = 4 << 20
-"""Of the account, for the attacks that are sent as they are."""
+"""Limit of the account during the attacks, in bytes."""
 
 
 def wide(length: int) -> str:
-    """A text of characters that take four bytes each; each call makes another one."""
+    """Return a new text of characters that take four bytes each."""
     return "".join(["\U0001f600"] * length)
 
 
@@ -87,13 +87,13 @@ def batch(job: str, name: str, pids: dict[int, int], node: str, owner: str = OTH
 
 
 def with_body(sent: DumpBatch, size: int) -> SentBatch:
-    """A batch whose message is as long as this; the fleet keeps it unread."""
+    """Return a batch whose message has this size. The fleet does not decode it."""
     return SentBatch(sent, bytes(size))
 
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """The victim: a job of four ranks whose dumps are in."""
+    """Return a fleet with the victim: a job of four ranks whose dumps have arrived."""
     fleet = Fleet(Policy())
     victim = {rank: 10 + rank for rank in range(4)}
     fleet.take_report(report("n0", *(vitals("llama", r, p, USER) for r, p in victim.items())), 0.0)
@@ -110,9 +110,9 @@ def check_victim(fleet: Fleet) -> None:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """Count the bytes that the interpreter has more than before, in the thorough profile.
+    """Count the bytes by which the interpreter's memory grows.
 
-    It makes everything several times slower.
+    Only in the thorough profile, because it makes everything several times slower.
     """
     if not is_thorough():
         yield lambda: 0
@@ -127,7 +127,7 @@ def traced() -> Iterator[Callable[[], int]]:
 
 @pytest.mark.thorough
 def test_the_largest_batches_of_one_owner_take_no_more_than_the_bound(fleet):
-    """As many as once took 4.5 GB."""
+    """Before the bound, this number of batches took 4.5 GB."""
     pids = dict.fromkeys(range(53), 1)
     fleet.take_report(report("n1", *(vitals("bad", rank, 1) for rank in pids)), 0.0)
     with traced() as grown:
@@ -162,7 +162,7 @@ def unclaimed(fleet: Fleet) -> int:
 
 
 def other_processes(fleet: Fleet) -> int:
-    """Jobs whose ranks come back as other processes, as often as they may."""
+    """Jobs whose ranks restart as often as the limit on attempts allows."""
     jobs = 50
     for number in range(12):
         ranks = (vitals(f"bad{n % jobs}", n // jobs, 1000 * number + n + 1) for n in range(1000))
@@ -211,7 +211,7 @@ def phases(fleet: Fleet) -> int:
 
 
 def sentences(fleet: Fleet) -> int:
-    """Agents of many nodes that say much of themselves."""
+    """Agents of many nodes with long sentences about themselves."""
     for number in range(1000):
         words = [wide(MAX_TEXT) for _ in range(5)]
         gaps = AgentGaps(
@@ -251,7 +251,7 @@ def test_many_owners_that_one_node_invents_cost_no_other_node_s_job_its_dumps(fl
 
 
 def test_jobs_that_one_node_founded_share_by_owner(fleet, monkeypatch):
-    """The attacker's node is the victim's: the attacker has most there."""
+    """Attacker and victim share a node, and the attacker has more bytes there."""
     monkeypatch.setattr(bounds, "MAX_STORED_BYTES", 2_000_000)
     for number in range(30):
         fleet.take_report(report("n0", vitals(f"bad{number}", 0, 7)), 1.0)
@@ -287,7 +287,7 @@ def test_a_node_s_record_lists_the_ranks_on_it_and_no_other_claims(fleet):
     assert fleet.nodes["n1"].ranks == {("bad", 0)}
 
 
-def test_a_job_that_is_forgotten_takes_nothing(fleet):
+def test_a_dropped_job_takes_no_memory(fleet):
     before = fleet.account.total
     fleet.take_report(report("n1", vitals("bad", 0, 7)), 1.0)
     fleet.take_dumps(with_body(batch("bad", "b", {0: 7}, "n1"), 1000), 1.0)
@@ -296,7 +296,7 @@ def test_a_job_that_is_forgotten_takes_nothing(fleet):
     assert fleet.account.total == before
 
 
-def test_stack_samples_of_a_rank_are_small_whatever_its_records_say():
+def test_stack_samples_of_a_rank_are_small_for_any_collective_logs():
     samples = Samples()
     samples.begin({0}, 0.0)
     logs = tuple(f"{n:016x}" for n in range(4096))

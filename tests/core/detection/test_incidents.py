@@ -1,4 +1,4 @@
-"""From a condition to a status, an incident and its end: the table, and timelines over it."""
+"""Statuses and incidents: the table of statuses, and timelines of conditions."""
 
 import pytest
 
@@ -129,21 +129,21 @@ def test_a_job_cancelled_during_a_suspicion_opens_no_incident():
     assert IncidentOpened not in story.kinds()
 
 
-def test_a_death_on_top_of_a_stall_keeps_the_evidence_of_the_stall():
+def test_a_death_during_a_stall_keeps_the_evidence_of_the_stall():
     story = Story()
     story.see(stalled(since=100.0))
     story.see(stalled(since=105.0, why=Why.DEATH))
     assert (story.watch.stall.why, story.watch.stall.since) == (Why.DEATH, 100.0)
 
 
-def test_a_job_given_up_and_found_again_is_watched_again():
+def test_a_job_that_counted_as_ended_is_watched_again_when_it_is_reported():
     story = Story()
     story.see(plain(Kind.ENDED))
     story.see(plain(Kind.STEPPING))
     assert story.watch.status is Status.HEALTHY
 
 
-def test_an_open_incident_takes_newer_diagnoses():
+def test_an_open_incident_is_updated_by_newer_diagnoses():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
@@ -152,7 +152,7 @@ def test_an_open_incident_takes_newer_diagnoses():
 
 
 @pytest.mark.parametrize("kind", [Kind.LOST, Kind.SUSPENDED, Kind.ENDING])
-def test_nothing_but_steps_or_the_end_hides_an_open_incident(kind):
+def test_only_steps_or_the_end_close_an_open_incident(kind):
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
@@ -195,7 +195,7 @@ def test_a_hung_job_that_is_ended_closes_its_incident_as_ended():
     assert story.watch.status is Status.ENDED
 
 
-def test_a_job_that_died_of_something_is_told_once():
+def test_the_cause_of_a_jobs_death_is_reported_once():
     story = Story()
     assert DiagnosisWanted() in story.see(plain(Kind.ENDED))
     assert story.hear(a_diagnosis(Cause.EXCEPTION)) == [IncidentOpened()]
@@ -204,7 +204,7 @@ def test_a_job_that_died_of_something_is_told_once():
 
 
 @pytest.mark.parametrize("cause", [Cause.UNKNOWN, Cause.DATALOADER_STALL, Cause.PROCESS_STOPPED])
-def test_a_job_that_just_ended_is_not_told(cause):
+def test_a_normal_end_of_a_job_is_not_reported(cause):
     story = Story()
     story.see(plain(Kind.ENDED))
     assert story.hear(a_diagnosis(cause)) == []
@@ -232,7 +232,7 @@ PATIENCE = [
     # diagnosis, context, seconds, part of the reason
     ({}, {}, 10, "does not move"),
     ({}, {"typical_s": 4.0}, 20, "does not move"),
-    ({"suspects_moving": True}, {}, 30, "moves without stepping"),
+    ({"suspects_moving": True}, {}, 30, "moves but makes no step"),
     ({"suspects_moving": True, "suspect_class": "checkpoint"}, {}, 900, "checkpoint"),
     ({"suspects_moving": True, "suspect_class": "child"}, {}, 900, "child"),
     (
@@ -245,7 +245,7 @@ PATIENCE = [
         {"suspects_moving": True, "suspects_transfer": True, "suspect_class": "dataloader"},
         {},
         30,
-        "moves without stepping",
+        "moves but makes no step",
     ),
     ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
     ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
@@ -268,7 +268,7 @@ PATIENCE = [
 
 
 @pytest.mark.parametrize(("diagnosis", "context", "seconds", "reason"), PATIENCE)
-def test_patience_depends_on_what_the_evidence_says(diagnosis, context, seconds, reason):
+def test_patience_depends_on_the_evidence(diagnosis, context, seconds, reason):
     context = StallContext(**({"typical_s": 1.0} | context))
     patience = patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy())
     assert patience.length_s == seconds
@@ -296,7 +296,7 @@ REASONS = [
 
 
 @pytest.mark.parametrize(("diagnosis", "reason"), REASONS)
-def test_the_reason_of_a_patience_says_of_waits_what_the_summary_says(diagnosis, reason):
+def test_the_reason_of_a_patience_agrees_with_the_summary(diagnosis, reason):
     context = StallContext(typical_s=1.0)
     assert patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy()).reason == reason
 
@@ -316,7 +316,7 @@ def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     assert statuses.index(Status.HUNG) == 15
 
 
-def test_a_suspicion_in_which_the_job_went_out_of_reach_stays():
+def test_a_suspicion_remains_when_the_agents_stop_reporting():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())

@@ -1,4 +1,4 @@
-"""Two agents under one node's name, one of which may be anything that has an agent's token."""
+"""Two agents that report under one node's name. One of them may be an attacker with a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ranks_of(world: World) -> dict[int, tuple[int, bool]]:
 
 
 def intrude(world: World, *ranks: RankVitals, agent: str = "intruder") -> None:
-    """Report under the name of a node whose own agent reports, too."""
+    """Report under the name of a node that has another agent."""
     report = replace(a_report("n0", *ranks), agent_id=agent)
     world.fleet.take_report(report, world.now + 0.1)
 
@@ -41,7 +41,7 @@ def test_no_agent_takes_a_rank_from_another_one_under_its_node_s_name(launched, 
 
 
 def test_no_agent_ends_a_process_that_another_one_reports():
-    """It knows process id and start time, which any user of the node can see."""
+    """The attacker knows process id and start time, because every user of the node can see them."""
     world = World()
     world.step(8)
     rank = world.ranks[0]

@@ -1,4 +1,4 @@
-"""Owners: a process of another owner is of another job, and shares are by owner."""
+"""Owners: processes of different owners belong to different jobs, and quotas are by owner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ranks_of(fleet: Fleet, label: str = "llama") -> dict[int, int]:
 
 
 def test_another_user_s_process_takes_no_rank_and_stalls_no_job(fleet):
-    """Its rank exists already, or not at all; it is older, younger, or on another node."""
+    """Its rank exists already or does not. The process is older, younger, or on another node."""
     real = [vitals(0, 10), vitals(1, 11)]
     attack = [
         vitals(0, 1, OTHER, beat=STUCK),
@@ -87,7 +87,7 @@ def test_the_plain_name_is_the_first_owner_s_also_after_a_restart(fleet):
     assert [job.generation.number for job in again.jobs.values()] == [1, 1]
 
 
-def test_the_name_of_a_job_that_was_forgotten_stays_its_owner_s(fleet):
+def test_the_name_of_a_dropped_job_still_belongs_to_its_owner(fleet):
     fleet.take_report(report("n0", vitals(0, 10)), 0.0)
     fleet.forget("llama")
     fleet.take_report(report("n0", vitals(0, 20, OTHER)), 1.0)
@@ -109,7 +109,7 @@ def test_a_live_job_keeps_its_label_when_the_first_owner_is_no_longer_known(flee
 
 
 def test_no_name_leads_to_another_owner_s_job(fleet):
-    """An owner may call his job as the tower labels another one's."""
+    """An owner may choose a job name that equals the label of another owner's job."""
     fleet.take_report(report("n0", vitals(0, 10, OTHER, job="llama@uid:1000")), 0.0)
     fleet.take_report(report("n0", vitals(0, 20, "uid:0")), 1.0)
     fleet.take_report(report("n0", vitals(0, 30)), 2.0)
@@ -120,7 +120,7 @@ def test_no_name_leads_to_another_owner_s_job(fleet):
     }
 
 
-def test_labels_end_whatever_names_are_taken():
+def test_the_search_for_a_label_ends_for_any_names():
     labels = Labels(lambda label: OTHER if len(label) <= MAX_NAME else None)
     assert len(labels.find("x", USER)) <= MAX_NAME + len(USER) + 1
 
@@ -134,7 +134,7 @@ def test_the_names_of_a_live_job_are_bounded():
     assert labels._live == labels._pairs == {}
 
 
-def test_agents_without_owners_join_whatever_has_the_name(fleet):
+def test_processes_without_an_owner_join_the_job_with_the_plain_name(fleet):
     fleet.take_report(report("n0", vitals(0, 10, "")), 0.0)
     assert fleet.jobs["llama"].owner == ""
     fleet.take_report(report("n1", vitals(1, 20)), 1.0)
@@ -144,8 +144,8 @@ def test_agents_without_owners_join_whatever_has_the_name(fleet):
     assert list(fleet.jobs) == ["llama"]
 
 
-def test_a_process_stays_in_its_job_when_its_agent_learns_whose_it_is(fleet):
-    """Agents are restarted one after the other, and read the namespace of the pods from then on."""
+def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner(fleet):
+    """Agents restart one after the other, and report the namespace of the pods after that."""
     old, new = "uid:0", "namespace:team-a"
     fleet.take_report(report("n0", vitals(0, 10, old)), 0.0)
     fleet.take_report(report("n1", vitals(1, 20, old)), 0.0)
@@ -157,7 +157,7 @@ def test_a_process_stays_in_its_job_when_its_agent_learns_whose_it_is(fleet):
     assert fleet.take_dumps(as_sent(replace(batch(1, 20, "n1"), owner=old)), 2.0)
 
 
-def test_a_process_stays_in_its_job_when_its_agent_learns_that_while_the_tower_is_away(fleet):
+def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner_without_a_tower(fleet):
     fleet.past["llama"] = PastGeneration(
         number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0"
     )
@@ -205,8 +205,8 @@ def test_sixty_jobs_of_one_namespace_leave_room_for_every_other_owner(fleet, mon
     assert fleet.refused_jobs == 10
     fleet.take_report(report("n0", *pods, vitals(0, 10), vitals(0, 20, OTHER)), 1.0)
     assert {"llama", "llama@uid:1001"} <= fleet.jobs.keys()
-    assert fleet.is_crowded_for(fleet.jobs["j0"])
-    assert not fleet.is_crowded_for(fleet.jobs["llama"])
+    assert fleet.is_nearly_full_for(fleet.jobs["j0"])
+    assert not fleet.is_nearly_full_for(fleet.jobs["llama"])
     for n in range(50):
         fleet.forget(f"j{n}")
     assert fleet._founded["n0"].total == 2
@@ -239,7 +239,7 @@ def launched(rank: int, pid: int, **more) -> RankVitals:
 
 
 def test_a_process_started_by_hand_takes_no_rank_of_the_launcher_s_family(fleet):
-    """With a page where the rank has none, older than the rank, here first, or on another node."""
+    """The process has a page that the rank lacks, is older, came first, or is on another node."""
     by_hand = [vitals(0, 5, beat=STUCK), vitals(1, 99, beat=STEPS)]
     fleet.take_report(report("n0", *by_hand), 0.0)
     real = [launched(0, 10, beat=None), launched(1, 11, beat=None)]
@@ -285,7 +285,7 @@ def test_jobs_that_were_never_launched_are_as_before(fleet):
     assert ranks_of(fleet) == {0: 11}
 
 
-def test_what_is_remembered_of_an_older_release_has_no_owner(fleet):
+def test_jobs_stored_by_an_older_release_have_no_owner(fleet):
     fleet.past["llama"] = PastGeneration(number=3)
     fleet.take_report(report("n0", vitals(0, 10)), 0.0)
     assert (fleet.jobs["llama"].owner, fleet.jobs["llama"].generation.number) == (USER, 4)

@@ -46,7 +46,7 @@ def test_steps_three_times_as_long_are_slow_after_four_of_them():
     assert paced(*[1.0] * 12, *[3.0] * 4).slowdown == 3.0
 
 
-def test_the_yardstick_stands_still_while_the_steps_are_slow():
+def test_the_usual_length_does_not_change_while_the_steps_are_slow():
     assert paced(*[1.0] * 12, *[3.0] * 60).slowdown == 3.0
 
 
@@ -54,7 +54,7 @@ def test_single_slow_steps_and_jitter_are_not_slow():
     assert paced(*[1.0, 0.9, 1.1, 1.0, 3.0] * 30).slowdown == 1.0
 
 
-def test_a_pace_that_was_recalled_is_a_yardstick():
+def test_a_recalled_pace_is_the_usual_length():
     pace = Pace()
     pace.recall(1.0)
     for _ in range(12):
@@ -80,13 +80,13 @@ def test_a_job_of_long_steps_that_became_slower_has_a_new_usual_pace_after_half_
     assert paced(*[60.0] * 12, *[180.0] * 60).slowdown == 1.0
 
 
-def test_a_few_quick_steps_at_the_start_are_no_yardstick():
+def test_a_few_quick_steps_at_the_start_are_not_the_usual_length():
     pace = paced(*[1.0] * 3, *[238.0] * 60)
     assert (pace.slowdown, pace.typical_s) == (1.0, 238.0)
     assert paced(*[0.01] * 4, *[30.0] * 60).slowdown == 1.0
 
 
-def test_after_a_few_quick_steps_the_long_ones_are_the_yardstick():
+def test_after_a_few_quick_steps_the_long_ones_are_the_usual_length():
     assert paced(*[1.0] * 3, *[30.0] * 20, *[90.0] * 4).slowdown == 3.0
 
 
@@ -96,18 +96,18 @@ def test_a_pause_that_keeps_coming_back_is_known(cycle):
     assert (pace.typical_s, pace.pause_s, pace.slowdown) == (1.0, 25.0, 1.0)
 
 
-def test_a_pause_that_comes_once_or_twice_is_none_to_wait_for():
+def test_a_pause_that_comes_once_or_twice_does_not_extend_the_deadline():
     assert paced(*[1.0] * 20, 300.0, *[1.0] * 5).pause_s == 0.0
     assert paced(*[*[1.0] * 20, 300.0] * 20).pause_s == 0.0
     assert paced(*[1.0] * 20, 300.0, *[25.0, 1.0] * 3).pause_s == 25.0
 
 
 @given(st.lists(st.floats(0.85, 1.15), min_size=3, max_size=60))
-def test_jitter_is_no_pause_and_moves_no_deadline(samples):
+def test_jitter_is_not_a_pause_and_does_not_change_deadlines(samples):
     assert paced(*samples).pause_s == 0.0
 
 
-def test_a_pause_that_came_back_no_more_is_forgotten():
+def test_a_pause_that_does_not_come_back_is_dropped():
     assert paced(*[1.0, 25.0] * 10, *[1.0] * 32).pause_s == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Pauses that a job came back from: which are remembered, and what patience they earn."""
+"""Pauses that ended by themselves: which are stored, and how they extend the patience."""
 
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from watchtower.core.detection.detector import Kind, Why
@@ -27,7 +27,7 @@ def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
     assert IncidentOpened not in story.kinds()
 
 
-def test_a_long_start_teaches_no_pause_of_training():
+def test_a_long_start_is_not_learned_as_a_pause():
     story = Story()
     story.see(stalled(why=Why.STARTUP), starting=True)
     story.hear(a_diagnosis(suspects_moving=True, suspect_class="user"))
@@ -49,7 +49,7 @@ def test_a_pause_seen_before_gets_more_patience():
     assert IncidentOpened not in story.kinds()
 
 
-def test_a_death_that_peers_survive_teaches_no_pause():
+def test_a_death_that_peers_survive_is_not_learned_as_a_pause():
     story = Story()
     story.see(stalled(why=Why.DEATH))
     story.hear(a_diagnosis(Cause.PROCESS_DIED))
@@ -57,7 +57,7 @@ def test_a_death_that_peers_survive_teaches_no_pause():
     assert [type(effect) for effect in effects] == [StatusChanged]
 
 
-def test_an_incident_teaches_no_pause_however_it_ended():
+def test_an_incident_is_not_learned_as_a_pause():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis(suspects_moving=True))
@@ -67,7 +67,7 @@ def test_an_incident_teaches_no_pause_however_it_ended():
     assert not story.watch.pauses
 
 
-def test_however_long_a_pause_was_seen_patience_has_an_end():
+def test_patience_is_limited_for_pauses_of_any_length():
     context = StallContext(typical_s=1.0)
     pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
     patience = patience_for(a_diagnosis(), context, pauses, Policy())

@@ -1,4 +1,4 @@
-"""Laws of detection, whatever the timeline."""
+"""Properties of detection that hold for every timeline."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_renumbering_the_ranks_renumbers_the_stall(late: int, moved: list[int]):
 
 
 class AnyTimeline(RuleBasedStateMachine):
-    """Conditions and diagnoses in any order: incidents open and close by turns, and only so."""
+    """Conditions and diagnoses in any order. An incident must open before it can close."""
 
     @initialize()
     def begin(self) -> None:

@@ -22,7 +22,7 @@ def a_dump(rank: int, stack: str, *, state: str = "S", pid: int = 10, **values) 
 
 
 def sample(samples: Samples, at: float, *stacks: str, **values) -> int:
-    """Take a sample of ranks 0, 1 ... in these stacks; returns how many samples agree."""
+    """Add a sample of ranks 0, 1 ... with these stacks. Returns how many samples agree."""
     samples.begin(RANKS, at)
     dumps = [a_dump(rank, stack, **values) for rank, stack in enumerate(stacks)]
     samples.take(dumps, [a_stack(stack) for stack in stacks if stack], at)
@@ -46,7 +46,7 @@ def test_samples_without_a_change_agree():
     assert samples.since == 0.0
 
 
-def test_one_rank_that_went_on_begins_anew():
+def test_a_change_of_one_rank_resets_the_count():
     samples = sampled(SAME, SAME, SAME)
     assert sample(samples, 60.0, *OTHER) == 1
     assert samples.since == 60.0
@@ -60,7 +60,7 @@ def test_the_first_position_is_not_a_change():
     assert not samples.changed_since(7, -1.0)
 
 
-def test_a_sample_that_a_rank_did_not_answer_does_not_count():
+def test_a_sample_without_a_dump_of_every_rank_does_not_count():
     samples = sampled(SAME, SAME)
     assert sample(samples, 40.0, IN_ALL_REDUCE) == 2
     assert sample(samples, 60.0, *SAME) == 3
@@ -77,14 +77,14 @@ def test_a_failed_dump_is_not_a_sample_unless_the_rank_is_held():
     "records",
     [RankCollectives(logs=("b",)), RankCollectives(logs=("a",), peers=(PeerTransfers(peer=1),))],
 )
-def test_collectives_and_transfers_that_go_on_are_progress_at_the_same_line(records):
+def test_collectives_and_transfers_that_change_are_progress_at_the_same_line(records):
     samples = sampled()
     sample(samples, 0.0, *SAME, collectives=RankCollectives(logs=("a",)))
     assert sample(samples, 20.0, *SAME, collectives=RankCollectives(logs=("a",))) == 2
     assert sample(samples, 40.0, *SAME, collectives=records) == 1
 
 
-def test_several_samples_that_show_no_rank_are_blind():
+def test_several_samples_without_any_stack_are_blind():
     samples = Samples()
     for number in range(3):
         sample(samples, 20.0 * number, *SAME, failure=FAILED)
@@ -109,7 +109,7 @@ def test_a_rank_that_comes_later_begins_the_count_anew():
     assert sample(samples, 60.0, FETCHING, FETCHING) == 1
 
 
-def test_a_dump_that_arrives_late_says_nothing_of_now():
+def test_a_dump_that_arrives_late_is_skipped():
     samples = sampled(SAME, SAME)
     samples.take([a_dump(1, IN_USER_CODE)], [a_stack(IN_USER_CODE)], 5.0)
     assert samples.agreed(RANKS) == 2
@@ -124,7 +124,7 @@ def test_the_more_samples_agree_by_chance_the_more_are_needed():
     assert sampled(*([SAME] * 300 + [OTHER])).longest(still=False) == MAX_SAMPLES
 
 
-def test_how_long_all_stood_still_before_is_remembered_by_itself():
+def test_the_longest_run_without_movement_is_recorded_separately():
     samples = sampled(SAME, SAME, SAME, SAME)
     samples.note_still(3)
     sample(samples, 80.0, *OTHER)

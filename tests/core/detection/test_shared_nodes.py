@@ -1,4 +1,4 @@
-"""Two jobs whose ranks share nodes: the evidence of one never holds anything of the other."""
+"""Two jobs whose ranks share nodes: the evidence of one job contains nothing of the other."""
 
 import random
 from dataclasses import replace
@@ -24,7 +24,7 @@ NOW = 1000.0
 
 
 def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
-    """Let a fleet take in what the agents send, in some order, and make the case of each job."""
+    """Send the agents' messages to a fleet in this order. Returns the case of each job."""
     policy = Policy()
     fleet, detector = Fleet(policy), Detector(policy)
     for report in write_reports(cases):
@@ -58,7 +58,7 @@ def test_a_case_is_the_same_whether_or_not_another_job_shares_its_nodes(one, oth
 
 @examples(30)
 @given(st.sampled_from(STOPS), st.sampled_from(STOPS), st.integers(0, 7), st.integers(0, 2**32))
-def test_each_of_two_jobs_is_told_its_own_fault(one, other, rank, seed):
+def test_each_of_two_jobs_gets_a_verdict_on_its_own_fault(one, other, rank, seed):
     truths = {"one": imagine(ONE, one, rank), "other": imagine(OTHER, other, rank)}
     cases = [
         launch(truth.case, job, pids)

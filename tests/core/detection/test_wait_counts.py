@@ -1,10 +1,10 @@
-"""Wait counts: which dumps they order, and what they count."""
+"""Wait counts: the dumps that they order, and the samples that they count."""
 
 from tests.core.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted
 from watchtower.core.detection.wait_counts import (
     DUMP_EVERY_S,
-    FIRST_ANSWER,
+    DUMPS_BEFORE_DIAGNOSIS,
     MAX_DUMPS,
     REVIEW_S,
     WaitCounts,
@@ -25,7 +25,7 @@ def test_dumps_are_ordered_one_after_the_other_and_then_diagnosed():
     dumps = [at for at, effect in wanted if isinstance(effect, DumpsWanted)]
     asked = [at for at, effect in wanted if isinstance(effect, DiagnosisWanted)]
     assert dumps == [i * DUMP_EVERY_S for i in range(MAX_DUMPS)]
-    assert asked == [i * DUMP_EVERY_S for i in range(FIRST_ANSWER, MAX_DUMPS + 1)]
+    assert asked == [i * DUMP_EVERY_S for i in range(DUMPS_BEFORE_DIAGNOSIS, MAX_DUMPS + 1)]
 
 
 def test_an_answer_ends_the_dumps_and_a_job_that_stays_slow_is_counted_anew():

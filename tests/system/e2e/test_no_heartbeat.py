@@ -85,7 +85,7 @@ def test_a_rank_without_heartbeats_that_never_comes_back_is_named(
             time.sleep(0.05)
         return found
 
-    want("the job is sampled", lambda v: "watched by samples every 1 s" in v["summary"])
+    want("the job is sampled", lambda v: "checked by stack samples every 1 s" in v["summary"])
     until = time.monotonic() + 5.0  # well past the grace: it works, and is not suspected
     while time.monotonic() < until:
         assert verdict()["status"] == "healthy"

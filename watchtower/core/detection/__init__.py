@@ -1,1 +1,1 @@
-"""Is it stuck? Conditions, suspicion, patience, incidents."""
+"""Detects jobs that are stuck or slow: conditions, suspicions, patience, incidents."""

@@ -1,9 +1,9 @@
-"""What happens to ranks after an incident opened, and what of it may still change its verdict.
+"""Ranks that are lost after an incident opened, and whether such a loss may change its verdict.
 
-A hang often ends when a user or a launcher kills the job. The deaths of that moment explain
-nothing: the verdict that was made while the ranks were alive stays. A process that was already
-dying is the exception: the kernel dumps its core or reclaims memory for a minute, and only its
-death shows the cause.
+A hang often ends when a user or a launcher kills the job. These deaths do not explain the hang, so
+the verdict that was made while the ranks were alive stays. The exception is a process that was
+already dying: the kernel may dump its core or reclaim its memory for a minute, and only its death
+shows the cause.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from watchtower.wire.verdict import Cause
 OWN_DEATHS = frozenset(
     {DeathKind.OOM, DeathKind.CRASH, DeathKind.OWN_EXCEPTION, DeathKind.EXIT_CODE}
 )
-"""Deaths that a process brings upon itself. Signals of a launcher or a user, and deaths that follow
-from the loss of a peer, are not among them; nor is SIGABRT, by which watchdogs give up waiting."""
+"""Deaths that the process itself caused. Not included: signals from a launcher or a user, deaths
+because a peer was lost, and SIGABRT, which watchdogs raise when they stop waiting."""
 
 DYING_CAUSES = frozenset(
     {Cause.UNINTERRUPTIBLE_IO, Cause.PROCESS_FROZEN, Cause.BEHIND_COLLECTIVE, Cause.GIL_HELD}
 )
-"""What a rank that is already dying looks like before it is gone."""
+"""Causes that are diagnosed for a rank while it is dying, before it has ended."""
 
 MAX_GROUPS = 8
-"""Groups of losses that are listed. The last one holds all that are left."""
+"""Most groups of losses in a list. The last group contains all remaining losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The verdict that an incident opened with, or took since, while its ranks were alive."""
+    """The verdict of an incident, made while its ranks were alive: the first or a later one."""
 
     at: float
     """When the incident opened."""
@@ -57,9 +57,9 @@ class Loss:
     rank: int
     at: float
     kind: DeathKind | None
-    """Null when its node went silent: how the rank is, is not known."""
+    """None if its node stopped reporting: the state of the rank is not known then."""
     text: str
-    """"ended by SIGTERM"."""
+    """A description such as "ended by SIGTERM"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def find_losses(
 ) -> dict[int, Loss]:
     """Return the ranks lost after `since`, by rank."""
     losses: dict[int, Loss] = {}
-    # What a node says of its ranks is worked out once: a job has thousands of ranks on few nodes.
+    # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
     silences: dict[str, tuple[float, str] | None] = {}
     for rank, record in gen.ranks.items():
         if record.ended_at is not None:
@@ -101,20 +101,22 @@ def find_losses(
 def _find_silence(
     name: str, node: NodeRecord | None, detector: Detector, since: float, now: float
 ) -> tuple[float, str] | None:
-    """Return when a node was last heard of, and the sentence for it, if it went silent."""
+    """Return the time of a node's last report and a description, if it stopped reporting."""
     if not detector.is_silent(node, now) or (node is not None and node.seen_at <= since):
         return None
     return (node.seen_at if node else now), f"node {clean(name, 64)} stopped reporting"
 
 
-def may_stand(
+def may_replace_verdict(
     opening: Opening, diagnosis: Diagnosis, losses: Mapping[int, Loss], ranks: int
 ) -> bool:
     """Return whether a diagnosis made after the opening may replace the incident's verdict.
 
-    While no rank was lost, it may. After that only if it names ranks that died by themselves before
-    all others, and if the verdict so far was unknown, or named the same ranks as barely alive.
-    `losses` have settled: no further rank was lost for a while. `ranks` is the size of the job.
+    It may if no rank was lost. After a loss it may if both of these hold:
+    * Its suspects caused their own deaths, and died before all other ranks.
+    * The verdict so far has no known cause, or the same suspects with a cause of dying ranks.
+
+    `losses` must be complete: no rank was lost for a while. `ranks` is the number of ranks.
     """
     if not losses:
         return True
@@ -128,9 +130,10 @@ def may_stand(
 
 
 def _died_by_themselves(named: Set[int], losses: Mapping[int, Loss], ranks: int) -> bool:
-    """Whether the named ranks, and only these, died so, before all others.
+    """Return whether only the named ranks caused their own deaths, before all other ranks ended.
 
-    Ranks that end in the same way were asked to end: by a signal that their program handles.
+    If another rank ended in the same way, the ranks were asked to end by a signal that their
+    program handles.
     """
     deaths = [losses[rank] for rank in named if rank in losses]
     if len(deaths) < len(named) or 2 * len(named) >= ranks:
@@ -146,7 +149,7 @@ def _died_by_themselves(named: Set[int], losses: Mapping[int, Loss], ranks: int)
 
 
 def group_losses(losses: Iterable[Loss]) -> list[LossGroup]:
-    """Return the losses by what happened, the earliest first, at most `MAX_GROUPS`."""
+    """Return the losses grouped by their description, earliest first, at most `MAX_GROUPS`."""
     by_text: dict[str, list[Loss]] = {}
     for loss in sorted(losses, key=lambda loss: (loss.at, loss.rank)):
         by_text.setdefault(loss.text, []).append(loss)

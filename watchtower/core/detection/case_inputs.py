@@ -1,4 +1,4 @@
-"""Collects the inputs of a case: everything known of a job at one moment."""
+"""Collects the inputs of a case: all evidence about a job at one moment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from watchtower.wire.report import Ending
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInputs:
-    """Everything that a case is made of. Later reports and dumps do not change it.
+    """The inputs of a case. Later reports and dumps do not change them.
 
-    Collecting the inputs takes a hundredth of the time that making the case takes, so that another
-    process can make the case.
+    Collecting the inputs takes a hundredth of the time that making the case takes. Therefore
+    another process makes the case.
     """
 
     job: str
@@ -31,16 +31,16 @@ class CaseInputs:
     rivals: Mapping[int, Sequence[str]]
     nodes: Mapping[str, NodeRecord]
     wait_counts: Mapping[int, tuple[int, int]]
-    """Of a slow job: samples and waits by rank."""
+    """Number of samples and number of waits, by rank. Empty if the job is not slow."""
     detector: Detector
     since: float
     evidence_since: float
-    """Dumps from before the trouble are left out."""
+    """Dumps that are older than this are not part of the case."""
     now: float
 
     @property
     def stalled_for_s(self) -> float:
-        """For how long the job has not moved."""
+        """Seconds since the stall began."""
         return max(0.0, self.now - self.since)
 
 
@@ -52,7 +52,10 @@ def collect_case_inputs(
     wait_counts: WaitCounts | None,
     now: float,
 ) -> CaseInputs:
-    """Copy what is known of a generation: in a stall, at its end, or slow (`wait_counts`)."""
+    """Copy the evidence about a generation that is stalled, has ended, or is slow.
+
+    `stall` is None for a job that has ended or is slow. `wait_counts` is None unless it is slow.
+    """
     since = stall.since if stall else now
     rivals: dict[int, list[str]] = {}
     for key, (vitals, _) in gen.rivals.items():
@@ -102,7 +105,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
     ranks = tuple(_with_more(item, inputs) for item in ranks)
     names = {record.key.node for record in inputs.records}
     if inputs.missing:
-        # An agent without rights sees no rank of another user: the missing ones may run there.
+        # An agent without rights cannot see ranks of other users. Missing ranks may run there.
         names |= {name for name, node in nodes.items() if node.gaps.process}
     return Case(
         job=inputs.job,
@@ -119,7 +122,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
 
 
 def is_dumped_since(record: RankRecord, since: float) -> bool:
-    """Whether a dump of a rank was taken during the stall that began at `since`."""
+    """Return whether the rank was dumped at or after `since`, the beginning of the stall."""
     return bool(record.dumps) and record.dumps[-1][0] >= since
 
 

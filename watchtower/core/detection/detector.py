@@ -1,7 +1,7 @@
-"""The detector: is this job stepping, starting, stalled, suspended, over, or out of reach?
+"""The detector: is this job stepping, starting, stalled, suspended, ended, or without reports?
 
-It judges one generation at one moment, and returns a condition with its reason. What
-follows from a condition (suspicion, an incident, an alert) is decided in `incidents`.
+It checks one generation at one moment, and returns a condition with its reason. `incidents` decides
+about the consequences: a suspicion, an incident, an alert.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import Enum
 from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.no_heartbeat import (
     change_limit_s,
-    goes_on,
     has_changed,
     has_no_heartbeat,
     unchanged_since,
+    works_without_heartbeats,
 )
 from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
@@ -28,7 +28,7 @@ from watchtower.wire.report import ProcessState
 
 
 class Kind(Enum):
-    """What a job is doing."""
+    """The states of a job that the detector distinguishes."""
 
     STEPPING = "stepping"
     STARTING = "starting"
@@ -37,7 +37,7 @@ class Kind(Enum):
     CHANGING = "changing"
     """No rank has heartbeats, but samples show changes."""
     STEPLESS = "stepless"
-    """No step for longer than a healthy job takes, and nothing is overdue yet."""
+    """No step for longer than in a healthy job, but no rank is past its deadline yet."""
     BLIND = "blind"
     """No rank has heartbeats, and samples show no stack: the job is not watched."""
     SLOW = "slow"
@@ -45,13 +45,13 @@ class Kind(Enum):
     SUSPENDED = "suspended"
     ENDED = "ended"
     ENDING = "ending"
-    """All ranks are gone, the last of them only just: its peers' words may still come."""
+    """All ranks have ended, the last one a moment ago: reports about others may still arrive."""
     LOST = "lost"
-    """Agents went silent."""
+    """Agents stopped reporting."""
 
 
 class Why(Enum):
-    """What makes a stall one."""
+    """Why a job is stalled."""
 
     OVERDUE = "overdue"
     STARTUP = "startup"
@@ -62,17 +62,18 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Ranks that should have stepped, or a death that the others cannot step over."""
+    """Ranks that made no step in time, or that died while the other ranks make no steps."""
 
     why: Why
     since: float
-    """When the rank that stopped first last stepped, or died, or the first rank was seen."""
+    """Time of the last step of the rank that stopped first, or of the first death. While the job
+    is starting: when its first rank was seen."""
     ranks: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a job is doing, and a sentence with the reason."""
+    """The state of a job, and the reason for it as a sentence."""
 
     kind: Kind
     reason: str
@@ -81,7 +82,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """Judges generations by one policy."""
+    """Returns the conditions of generations, by one policy."""
 
     policy: Policy
 
@@ -93,16 +94,16 @@ class Detector:
         now: float,
         samples: Samples | None = None,
     ) -> Condition:
-        """Say what the job is doing at `now`."""
+        """Return what the job is doing at `now`. `samples`: for a job without heartbeats."""
         samples = samples or Samples()
         live = list(gen.live())
         if not live:
             return self._judge_end(gen, now)
         reporting = self.find_reporting(live, nodes, now)
-        if not reporting and self._is_left_by_the_silent(gen, nodes, now):
+        if not reporting and self._did_reporting_ranks_die(gen, nodes, now):
             return self._judge_end(gen, now)
         if not reporting:
-            return Condition(kind=Kind.LOST, reason="no agent of this job reports any more")
+            return Condition(kind=Kind.LOST, reason="no agent of this job reports")
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
@@ -116,16 +117,16 @@ class Detector:
         if len(reporting) < len(live):
             lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
             shown = ", ".join(lost[:5])
-            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} went silent")
+            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} stopped reporting")
         return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
-        """Whether a node's agent has not reported for longer than it may."""
+        """Return whether a node's agent has not reported in time, or is not known."""
         limit = self.policy.silence_s
         return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
 
     def is_reporting(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
-        """Whether the agent of a rank's node reports, and reports this rank."""
+        """Return whether the agent on a rank's node is reporting, and reports this rank."""
         return record.seen_at >= self._reporting_from(nodes.get(record.key.node), now)
 
     def find_reporting(
@@ -144,13 +145,16 @@ class Detector:
         return reporting
 
     def _reporting_from(self, node: NodeRecord | None, now: float) -> float:
-        """Return the time since which a rank of this node must have been reported to count."""
+        """Return the time of the oldest report that still counts for a rank on this node."""
         if node is None or self.is_silent(node, now):
             return float("inf")
         return now - 2 * max(self.policy.silence_s, 3 * node.interval_s)
 
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
-        """Seconds without a beat after which a rank in `phase` is suspect; None: not known yet."""
+        """Return the seconds without a beat after which a rank in `phase` is suspect.
+
+        None while they are not known.
+        """
         floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
         pace = gen.paces.get(phase)
         if pace is not None and pace.is_learned:
@@ -163,14 +167,17 @@ class Detector:
         return self.policy.phase_patience_s
 
     def step_limit_s(self, gen: Generation) -> float:
-        """Seconds without a step after which a generation is not called healthy."""
+        """Return the seconds without a step after which a generation is not healthy."""
         typical_s = max((pace.typical_s for pace in gen.paces.values()), default=0.0)
         return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
 
-    def _is_left_by_the_silent(
+    def _did_reporting_ranks_die(
         self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
     ) -> bool:
-        """Whether nodes that still report saw their ranks die, and nothing is heard of the rest."""
+        """Return whether ranks died on nodes that still report, and no other node reports.
+
+        The job counts as ended then.
+        """
         ended = [record for record in gen.ranks.values() if not record.is_live]
         reporting = any(not self.is_silent(nodes.get(r.key.node), now) for r in ended)
         return reporting and self._find_death(gen, list(gen.live()), now) is not None
@@ -189,14 +196,14 @@ class Detector:
         else:
             condition = self._judge_pace(gen)
         if condition.kind is Kind.UNWATCHED:
-            return self._find_changeless(gen, samples, now) or condition
+            return self._find_long_unchanged(gen, samples, now) or condition
         if condition.kind in (Kind.STEPPING, Kind.STARTING):
             return self._find_stepless(gen, reporting, now) or condition
         return condition
 
     def _judge_pace(self, gen: Generation) -> Condition:
         if not gen.is_paced:
-            text = "too few steps were seen to know how long one takes"
+            text = "too few steps were seen to know how long a step takes"
             text = text if gen.step() >= 0 else "the first steps are not done yet"
             return Condition(kind=Kind.STARTING, reason=text)
         pace = gen.pace("")
@@ -208,7 +215,7 @@ class Detector:
     def _find_stepless(
         self, gen: Generation, reporting: list[RankRecord], now: float
     ) -> Condition | None:
-        """Find a job that is not called healthy: its last step is long ago, and no phase moves."""
+        """Return a condition if the last step is too long ago and no rank moves in a phase."""
         limit_s = self.step_limit_s(gen)
         if now - max(gen.began_at, gen.resumed_at) <= limit_s:
             return None
@@ -224,8 +231,10 @@ class Detector:
             kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
         )
 
-    def _find_changeless(self, gen: Generation, samples: Samples, now: float) -> Condition | None:
-        """Find a job without heartbeats that is not called healthy: its samples do not change."""
+    def _find_long_unchanged(
+        self, gen: Generation, samples: Samples, now: float
+    ) -> Condition | None:
+        """Return a condition if the samples of a job without heartbeats did not change for long."""
         still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
         if still_s <= change_limit_s(samples, self.policy):
             return None
@@ -244,10 +253,10 @@ class Detector:
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
             return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
-        what = "beats; is beat() called?" if has_page else "has a heartbeat page"
-        reason = f"watched by samples every {every_s}: no rank {what}"
+        what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
+        reason = f"checked by stack samples every {every_s}: no rank {what}"
         if samples.is_blind:
-            text = f"not watched: no rank {what}, and samples of them show no stack; see /readyz"
+            text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
             return Condition(kind=Kind.BLIND, reason=text)
         is_changing = has_changed(gen, samples, self.policy, now)
         return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
@@ -273,7 +282,7 @@ class Detector:
         }
         if not dead:
             return None
-        # A step that began after a death shows that the others go on without that rank.
+        # A step that began after a death shows that the others continue without that rank.
         patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
         last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
         dead = {rank: at for rank, at in dead.items() if last_step <= at + patience}
@@ -292,8 +301,8 @@ class Detector:
         began = max(gen.began_at, gen.resumed_at)
         since, grace_s = began, self.policy.startup_grace_s
         if stepped:
-            # A job that hung before anybody watched: its pages know how long ago. Not all its
-            # nodes may have reported yet.
+            # The job hung before it was watched. Its heartbeat pages contain the time of the last
+            # step. Wait for the settle time, because some nodes may not have reported yet.
             since = max(gen.resumed_at, *(self._last_beat(r) for r in stepped))
             if now - began <= self.policy.settle_s:
                 return None
@@ -301,7 +310,7 @@ class Detector:
                 grace_s = max(grace_s, self.policy.phase_patience_s)
         if now - since <= grace_s:
             return None
-        if has_no_heartbeat(gen) and goes_on(gen, samples, self.policy):
+        if has_no_heartbeat(gen) and works_without_heartbeats(gen, samples, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
         late.update(gen.missing_ranks())
@@ -327,7 +336,7 @@ class Detector:
             if beat.phase not in deadlines:
                 deadlines[beat.phase] = self.deadline_s(gen, beat.phase, pauses)
             deadline = deadlines[beat.phase]
-            # Of thousands of ranks that step nearly all are told here, without a call.
+            # Fast path without a call: it skips nearly all of thousands of stepping ranks.
             if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
                 continue
             age = record.age_s(now, nodes[record.key.node].interval_s)
@@ -354,9 +363,11 @@ class Detector:
     def _explain(gen: Generation, stall: Stall, now: float) -> str:
         waited = f"{now - stall.since:.1f} s"
         if stall.why is Why.DEATH:
-            return f"{name_ranks(stall.ranks)} died {waited} ago and the others do not go on"
+            return f"{name_ranks(stall.ranks)} died {waited} ago and the other ranks make no steps"
         if stall.why is Why.STARTUP and gen.step() >= 0:
-            return f"no step since step {gen.step()}, {waited} ago; how long one takes is not known"
+            return (
+                f"no step since step {gen.step()}, {waited} ago; how long a step takes is not known"
+            )
         if stall.why is Why.STARTUP:
             return f"no first steps {waited} after the start"
         if stall.why is Why.UNCHANGED:

@@ -1,6 +1,7 @@
-"""When the dumps of a stall are taken and when they are diagnosed.
+"""Decides when the dumps of a stall are taken and when they are diagnosed.
 
-The dumps of thousands of ranks must not all come at one moment, nor be diagnosed batch by batch.
+The dumps of thousands of ranks must not all arrive at the same moment. A diagnosis must cover many
+batches of them, because a diagnosis per batch would take too long.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from watchtower.core.detection.stall_context import StallContext
 JITTER_FROM_RANKS = 256
 JITTER_PER_RANK_S = 0.001
 MAX_JITTER_S = 2.0
-"""The agents of a job with so many ranks or more spread their dumps over this time."""
+"""Agents of a job with at least `JITTER_FROM_RANKS` ranks spread their dumps over
+`JITTER_PER_RANK_S` times the number of ranks, but at most `MAX_JITTER_S`."""
 
 DIAGNOSE_EVERY_S = 5.0
-"""The diagnosis of a stall is repeated this often, with fresh movement and ages."""
+"""Seconds after which the diagnosis of a stall is repeated, with new movement and ages."""
 
 DUMP_WAIT_S = 2.5
-"""Missing dumps delay the first verdict by at most this and the jitter: a rank that does not answer
-is evidence too. It is longer than the second between two rounds, plus a report interval."""
+"""Missing dumps delay the first verdict by at most these seconds plus the jitter. A missing dump is
+evidence too. The time is longer than the second between two rounds plus a report interval."""
 
 DIAGNOSE_GAP_S = 0.4
 DIAGNOSE_GAP_PER_RANK_S = 0.0001
-"""Dumps that come in after a diagnosis began are diagnosed together after this time. A diagnosis
-takes longer the more ranks there are; so does the gap."""
+"""Dumps that arrive after a diagnosis began are diagnosed together after this time. It grows with
+the number of ranks, as the time of a diagnosis does."""
 
 
 def jitter_s(ranks: int) -> float:
@@ -37,24 +39,24 @@ def jitter_s(ranks: int) -> float:
 
 @dataclass(slots=True)
 class DiagnosisTiming:
-    """Decides when the diagnosis of one stall is due, the first time and again."""
+    """Decides when a diagnosis of one stall is due: the first one and each later one."""
 
     suspect_since: float
     _asked_at: float = -math.inf
     _asked_for: tuple[float, ...] | None = None
-    """The evidence that the latest diagnosis was asked for."""
+    """Evidence at the time of the latest request for a diagnosis."""
 
     def is_due(
-        self, context: StallContext, *, says_enough: bool, is_diagnosed: bool, now: float
+        self, context: StallContext, *, is_death: bool, is_diagnosed: bool, now: float
     ) -> bool:
-        """Tell whether to diagnose now: the evidence is new and complete enough, or it is time to
-        repeat it. A stall that `says_enough` by itself, a death, does not wait for dumps.
+        """Return whether to request a diagnosis now; if so, the request is recorded.
 
-        The caller diagnoses when this is true.
+        It is due when the evidence is new and complete enough, or `DIAGNOSE_EVERY_S` have passed.
+        If the stall is a death (`is_death`), it does not wait for dumps.
         """
         wait_s = DUMP_WAIT_S + jitter_s(context.dumps_want)
         is_late = now - self.suspect_since >= wait_s
-        is_ready = context.is_complete or says_enough or is_late
+        is_ready = context.is_complete or is_death or is_late
         waited_s = now - self._asked_at
         gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * context.dumps_want
         is_new = is_ready and context.evidence != self._asked_for and waited_s >= gap_s

@@ -1,4 +1,4 @@
-"""Effects: what `incidents` wants done, as data. The tower carries them out in order."""
+"""Effects: the actions that `incidents` requests, as data. The tower performs them in order."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from watchtower.wire.verdict import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpsWanted:
-    """Order dumps of every rank that has none of this stall, or of all ranks again."""
+    """Order dumps of every rank that was not dumped in this stall, or of all ranks again."""
 
     reason: str
     again: bool = False
-    """True: also of ranks that were dumped in this stall already."""
+    """True: order dumps also of ranks that were already dumped in this stall."""
     sample: bool = False
-    """One cheap round that only says where each rank is, see `samples`."""
+    """True: one cheap dump of each rank, only to record its position (see `samples`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisWanted:
-    """Take a case now and diagnose it; the answer goes to `JobWatch.take_diagnosis`."""
+    """Diagnose the present case and pass the result to `JobWatch.take_diagnosis`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class IncidentUpdated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentClosed:
-    """The open incident is over: the job stepped on or ended."""
+    """The open incident is over: the job made a step again or ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseLearned:
-    """Remember a pause durably, so that a restart does not alarm about it again."""
+    """Store a pause, so that the tower does not alert about its kind again after a restart."""
 
     pause: Pause
 

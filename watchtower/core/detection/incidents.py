@@ -1,8 +1,8 @@
-"""Incidents: everything that raises a suspicion or opens, changes or closes an incident is here.
+"""Raises suspicions, and opens, updates and closes incidents.
 
-Two rules. `NEXT` is the whole table of statuses: what a job becomes when it is in one status and
-the detector sees one kind of condition. And at most one incident is open per job: a stall that
-recovered is over, the next one is a new incident.
+`NEXT` is the table of all statuses. It maps a job's status and the kind of its condition to its
+next status. A job has at most one open incident. If a job recovered, its next stall is a new
+incident.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from watchtower.core.detection.aftermath import Loss, Opening, may_stand
+from watchtower.core.detection.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.core.detection.detector import Condition, Kind, Stall, Why
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.detection.effects import (
@@ -55,11 +55,11 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     Status.SLOW: _QUIET,
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
-    # A stall becomes HUNG not by its kind but by its patience: see `JobWatch.advance`.
-    # While a job starts, ranks that connect to their peers may move by turns: only steps clear it.
+    # A stall becomes HUNG when its patience is over, not because of its kind: see
+    # `JobWatch.advance`. While a job starts, ranks that connect to their peers may move in turn,
+    # so that only steps end the suspicion.
     Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
-    # An open incident ends by steps, by changes in samples, or by the end of the job; nothing else
-    # hides it.
+    # Only steps, changes in samples, or the end of the job close an open incident.
     Status.HUNG: {
         Kind.STEPPING: Status.RECOVERED,
         Kind.CHANGING: Status.RECOVERED,
@@ -82,14 +82,14 @@ NEXT: dict[Status, dict[Kind, Status]] = {
         Kind.UNWATCHED: Status.RECOVERED,
         Kind.ENDING: Status.RECOVERED,
     },
-    # An agent that was away may find ranks again that were given up.
+    # An agent that reports again may report ranks that counted as ended.
     Status.ENDED: _QUIET | {Kind.ENDING: Status.ENDED},
 }
 
 STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
-"""Statuses that there is a stall in, or was one at the end."""
+"""Statuses in which a job has a stall, or had one when it ended."""
 
-TOLD_AT_THE_END = frozenset(
+REPORTED_AT_THE_END = frozenset(
     {
         Cause.PROCESS_DIED,
         Cause.OOM_KILLED,
@@ -98,54 +98,58 @@ TOLD_AT_THE_END = frozenset(
         Cause.NODE_LOST,
     }
 )
-"""Causes that end a job by themselves. Everything else leaves it hanging, and is seen then."""
+"""Causes that end a job by themselves, and are therefore reported when it has ended. With any other
+cause the job hangs, and is reported while it hangs."""
 
 DIAGNOSIS_WAIT_S = 30.0
-"""A suspicion without a diagnosis for so long goes on without one."""
+"""Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
 
 SECOND_DUMP = 0.6
-"""New dumps are ordered when this share of the patience is over, so that the stacks an incident
-opens with are fresh."""
+"""New dumps are ordered when this share of the patience is over, so that an incident opens with
+recent stacks."""
 
 
 @dataclass(slots=True)
 class JobWatch:
-    """One generation of one job under watch. `advance` is called every tick, and on every dump."""
+    """The status of one generation of one job.
+
+    The tower calls `advance` every tick, and after every dump.
+    """
 
     policy: Policy
     pauses: Pauses
     status: Status = Status.HEALTHY
-    reason: str = "just seen"
+    reason: str = "just found"
     stall: Stall | None = None
-    """The current stall, or the one the job ended in."""
+    """The current stall, or the one during which the job ended."""
     suspect_since: float = 0.0
     diagnosis: Diagnosis | None = None
-    """Of the current stall, or of the end of the job."""
+    """The diagnosis of the current stall, or of the end of the job."""
     patience: Patience | None = None
-    """How long the current suspicion may last, once there is a diagnosis."""
+    """How long the current suspicion may last; None until there is a diagnosis."""
     wait_counts: WaitCounts | None = None
-    """While the job is slow."""
+    """None unless the job is slow."""
     samples: Samples = field(default_factory=Samples)
-    """Of a job without heartbeats."""
+    """Stack samples; empty if the job has heartbeats."""
     kind: Kind | None = None
-    """The latest condition."""
+    """The kind of the latest condition."""
     opening: Opening | None = None
-    """Of the open incident, or of the one that this stall ended in."""
+    """The opening of the open incident, or of the latest incident of this stall."""
     losses: Mapping[int, Loss] = field(default_factory=dict)
     """Ranks lost since the incident opened."""
     recovered_at: float | None = None
-    """When the open incident ended in steps; null in any status but recovered."""
+    """When the incident ended because the job made steps; None unless the status is RECOVERED."""
     _candidate: Diagnosis | None = None
-    """Made after a rank was lost; it is weighed when the losses have settled."""
-    _said_last: str = ""
-    """Of a suspicion in which the job went out of reach."""
+    """A diagnosis made after a rank was lost. It is judged when the losses are complete."""
+    _suspicion_reason: str = ""
+    """Reason of the suspicion during which the agents stopped reporting."""
     _phase: str = ""
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _dumped_again: bool = False
     _is_resumed: bool = False
 
     def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
-        """Move on by one condition. The effects are the caller's to carry out, in order."""
+        """Update the status for one condition. The caller must perform the effects in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
@@ -157,7 +161,7 @@ class JobWatch:
             self.stall = self.diagnosis = self.patience = None
         reason = condition.reason
         if status is Status.MONITORING_LOST:
-            reason = self._say_lost(reason)
+            reason = self._explain_lost(reason)
         if status is not self.status:
             effects += self._change(status, reason, now)
         if self.wait_counts is not None:
@@ -180,16 +184,20 @@ class JobWatch:
             return self._weigh_suspicion(self.stall, context, effects, now)
         return status
 
-    def _say_lost(self, reason: str) -> str:
-        """Return the reason for a job out of reach: a suspicion stays, with its reason."""
+    def _explain_lost(self, reason: str) -> str:
+        """Return the reason for lost monitoring, with the reason of a suspicion before it."""
         if self.status is Status.SUSPECT:
-            self._said_last = self.reason
-        return f"{reason}; it was suspect: {self._said_last}" if self._said_last else reason
+            self._suspicion_reason = self.reason
+        return (
+            f"{reason}; it was suspect: {self._suspicion_reason}"
+            if self._suspicion_reason
+            else reason
+        )
 
     def take_dumps(
         self, dumps: Iterable[RankDump], stacks: Iterable[Stack], taken_at: float
     ) -> None:
-        """Take dumps of this generation that have just come in."""
+        """Add new dumps of this generation to the samples and wait counts."""
         dumps, stacks = list(dumps), list(stacks)
         if self.samples.has_begun:
             self.samples.take(dumps, stacks, taken_at)
@@ -197,15 +205,18 @@ class JobWatch:
             self.wait_counts.take(dumps, stacks)
 
     def prolong(self, stall: Stall) -> Stall:
-        """What began as one stall stays one, whatever comes on top: its dumps stay evidence."""
+        """Return the stall with the beginning of the current one, if that was earlier.
+
+        A stall remains the same one if another reason is added. Its dumps are still evidence.
+        """
         if self.stall is None:
             return stall
         return replace(stall, since=min(stall.since, self.stall.since))
 
     def take_diagnosis(self, diagnosis: Diagnosis, now: float) -> list[Effect]:
-        """Take what `diagnose` made of the case asked for; the stall may be over by then."""
+        """Use the requested diagnosis, unless the stall is over by now. Returns the effects."""
         if self.status is Status.ENDED:
-            if self.diagnosis is not None or not is_told(diagnosis):
+            if self.diagnosis is not None or not is_reported_at_the_end(diagnosis):
                 return []
             self.diagnosis = diagnosis
             return [IncidentOpened()]
@@ -214,7 +225,7 @@ class JobWatch:
             return []
         if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
             return []
-        self._stand(diagnosis)
+        self._adopt(diagnosis)
         if self.wait_counts is not None and diagnosis.suspects:
             self.wait_counts.settle(now)
         return [IncidentUpdated()] if self.status is Status.HUNG else []
@@ -222,10 +233,11 @@ class JobWatch:
     def take_losses(
         self, losses: Mapping[int, Loss], ranks: int, is_over: bool, now: float
     ) -> list[Effect]:
-        """Take the ranks lost since the incident opened, of the job's `ranks`; see `aftermath`.
+        """Record the ranks lost since the incident opened (see `aftermath`). Returns the effects.
 
-        A diagnosis made after the first loss is weighed when no further rank was lost for a while,
-        or when none is left: programs that handle SIGTERM end seconds apart.
+        `ranks` is the number of the job's ranks. Programs that handle SIGTERM end seconds apart.
+        Therefore a diagnosis made after the first loss waits until no rank was lost for a while, or
+        no rank is left (`is_over`).
         """
         if self.status is not Status.HUNG or self.opening is None:
             return []
@@ -238,30 +250,33 @@ class JobWatch:
         has_settled = is_over or now - last_at >= self.policy.aftermath_settle_s
         if candidate is not None and has_settled:
             self._candidate = None
-            if may_stand(self.opening, candidate, losses, ranks):
-                self._stand(candidate)
+            if may_replace_verdict(self.opening, candidate, losses, ranks):
+                self._adopt(candidate)
                 has_changed = True
         return [IncidentUpdated()] if has_changed else []
 
-    def _stand(self, diagnosis: Diagnosis) -> None:
+    def _adopt(self, diagnosis: Diagnosis) -> None:
         self.diagnosis, self.patience = diagnosis, None
         if self.status is Status.HUNG and self.opening is not None:
             self.opening = _open(diagnosis, self.opening.at)
 
     def resume(self, stall: Stall, opening: Opening, now: float) -> None:
-        """Go on with an incident that the tower's last run opened and left open."""
-        self.status, self.reason = Status.HUNG, "its incident was open when the tower stopped"
+        """Continue an incident that was open when the tower stopped."""
+        self.status, self.reason = (
+            Status.HUNG,
+            "its incident was already open when the tower started",
+        )
         self.stall, self.suspect_since, self._is_resumed = stall, now, True
         self.opening, self._timing = opening, DiagnosisTiming(now)
 
     def hung_in_s(self, now: float) -> float | None:
-        """Return the seconds until a suspicion becomes an incident; null when none may."""
+        """Return the seconds until a suspicion becomes an incident; None without a suspicion."""
         if self.status is not Status.SUSPECT or self.patience is None:
             return None
         return max(0.0, self.patience.length_s - (now - self.suspect_since))
 
     def end(self, reason: str) -> list[Effect]:
-        """The generation is over because another one began."""
+        """End this generation because the next one began. Returns the effects."""
         before, self.status, self.reason = self.status, Status.ENDED, reason
         self.wait_counts = None
         return [IncidentClosed()] if before is Status.HUNG else []
@@ -277,7 +292,7 @@ class JobWatch:
     def _ask_for_diagnosis(self, context: StallContext, now: float) -> list[Effect]:
         is_death = self.stall is not None and self.stall.why is Why.DEATH
         is_due = self._timing.is_due(
-            context, says_enough=is_death, is_diagnosed=self.diagnosis is not None, now=now
+            context, is_death=is_death, is_diagnosed=self.diagnosis is not None, now=now
         )
         return [DiagnosisWanted()] if is_due else []
 
@@ -289,7 +304,7 @@ class JobWatch:
             if waited < DIAGNOSIS_WAIT_S:
                 return Status.SUSPECT
             self.diagnosis = not_diagnosed(
-                now - stall.since, f"none came within {DIAGNOSIS_WAIT_S:g} s"
+                now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
         if waited >= SECOND_DUMP * self.patience.length_s and not self._dumped_again:
@@ -298,7 +313,7 @@ class JobWatch:
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
     def _weigh_recovery(self, context: StallContext, now: float) -> Status:
-        """Call a job healthy when it has gone on for as long as a rank may go without a step."""
+        """Return HEALTHY if the job has recovered for as long as a rank may need for a step."""
         policy = self.policy
         long_s = max(policy.suspect_floor_s, policy.suspect_factor * context.typical_s)
         is_over = self.recovered_at is not None and now - self.recovered_at >= long_s
@@ -313,28 +328,27 @@ class JobWatch:
             self.opening = _open(self.diagnosis, now)
             effects.append(IncidentOpened())
         elif before is Status.HUNG:
-            effects.append(
-                IncidentClosed()
-            )  # no pause is learned: the next one is an incident again
+            # No pause is learned, so that the next stall of this length is an incident, too.
+            effects.append(IncidentClosed())
         elif status is Status.ENDED:
-            self.diagnosis = None  # what a suspicion said is weighed again, with the deaths
+            self.diagnosis = None  # it is made again, because the deaths are new evidence
             effects.append(DiagnosisWanted())
         elif before is Status.SUSPECT and status in (Status.HEALTHY, Status.SLOW):
             effects += self._learn_pause(now)
         if (before, status) != (Status.SUSPECT, Status.MONITORING_LOST):
-            self._said_last = ""
+            self._suspicion_reason = ""
             self.stall = self.stall if status in STALLED else None
         self.wait_counts = WaitCounts(since=now) if status is Status.SLOW else None
         if self.wait_counts is not None:
-            self.diagnosis = None  # what a suspicion said is not what makes the job slow
+            self.diagnosis = None  # it was about the suspicion, not about the slow steps
         return effects
 
     def _learn_pause(self, now: float) -> list[Effect]:
-        """A suspicion that ended in steps was a pause: be more patient with the next like it."""
+        """Record a suspicion that ended because of steps as a pause, which extends the patience."""
         if self.diagnosis is None or self.stall is None or self.diagnosis.cause in CANNOT_GO_ON:
             return []
         if self.stall.why is Why.STARTUP:
-            return []  # that a job takes minutes to start says nothing of its steps
+            return []  # the length of a start is unrelated to the length of steps
         pause = Pause(
             phase=self._phase,
             frame_class=self.diagnosis.suspect_class,
@@ -348,6 +362,6 @@ def _open(diagnosis: Diagnosis, at: float) -> Opening:
     return Opening(at=at, cause=diagnosis.cause, ranks=ranks)
 
 
-def is_told(diagnosis: Diagnosis) -> bool:
-    """Whether the end of a job has a culprit worth telling once: somebody died of something."""
-    return bool(diagnosis.suspects) and diagnosis.cause in TOLD_AT_THE_END
+def is_reported_at_the_end(diagnosis: Diagnosis) -> bool:
+    """Return whether to report the cause of a job's end: a rank died and ended the job."""
+    return bool(diagnosis.suspects) and diagnosis.cause in REPORTED_AT_THE_END

@@ -1,4 +1,4 @@
-"""How a job ended: first as a value, then in words."""
+"""How a job ended: as a value, and as a sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGTERM = 15
 """Signal that launchers and schedulers send to cancel a job (signal(7))."""
 
 MAX_ENDS = 4
-"""Different ends that a sentence names, the most frequent first."""
+"""Most different endings in one sentence, the most frequent first."""
 
 End = tuple[EndingKind, int | None]
 """How a process ended: the kind, and its exit code or signal number if known."""
@@ -27,18 +27,18 @@ CANCELLED: End = (EndingKind.SIGNAL, SIGTERM)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How the ranks of a job ended, of which no rank is reported alive."""
+    """How the ranks of a job ended. No agent reports a live rank of it."""
 
     ends: Mapping[End, int]
     """Number of ranks by how they ended."""
     silent: int
-    """Ranks that were alive when their node went silent."""
+    """Number of ranks that were alive when their node stopped reporting."""
     never_seen: int
-    """Ranks that the job should have and no agent ever reported."""
+    """Number of ranks within the world size that no agent ever reported."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether every rank of the job exited with 0."""
+        """Whether every rank of the job exited with code 0."""
         return self._is_all(FINISHED)
 
     @property
@@ -61,22 +61,22 @@ def find_end(gen: Generation) -> JobEnd:
 
 
 def explain_end(end: JobEnd) -> str:
-    """Say how the job ended, and how many of its ranks were seen."""
+    """Return a clause on how the job ended, and on how many of its ranks were seen."""
     if end.is_finished:
-        return "finished: every rank left with 0"
+        return "finished: every rank exited with code 0"
     if end.is_cancelled:
         return "cancelled: SIGTERM ended every rank"
-    every = _say_every(end)
+    every = _name_ranks_seen(end)
     if end.silent:
-        return f"{every} has ended or is on a node that went silent"
+        return f"{every} has ended or is on a node that stopped reporting"
     if len(end.ends) == 1:
-        return f"{every} {_say_how(*next(iter(end.ends)))}"
+        return f"{every} {_describe_end(*next(iter(end.ends)))}"
     frequent = sorted(end.ends.items(), key=lambda counted: -counted[1])[:MAX_ENDS]
-    parts = (f"{count_ranks(number)} {_say_how(*how)}" for how, number in frequent)
+    parts = (f"{count_ranks(number)} {_describe_end(*how)}" for how, number in frequent)
     return f"{every} has ended: {', '.join(parts)}"
 
 
-def _say_every(end: JobEnd) -> str:
+def _name_ranks_seen(end: JobEnd) -> str:
     if not end.never_seen:
         return "every rank"
     seen = sum(end.ends.values()) + end.silent
@@ -90,5 +90,5 @@ def _name_end(ended: Ending | None) -> End:
     return kind, ended.code
 
 
-def _say_how(kind: EndingKind, code: int | None) -> str:
+def _describe_end(kind: EndingKind, code: int | None) -> str:
     return describe_ending(Ending(kind=kind, age_s=0.0, code=code))

@@ -1,4 +1,4 @@
-"""Jobs without heartbeats. They show no steps, so samples watch them: slower and less sure.
+"""Detects stalls of jobs without heartbeats by stack samples: later and with less certainty.
 
 A job is stalled when no rank's stack and no collective log has changed for some samples, and
 nothing moves. A rank that waits for a GPU or a peer may use 100 % CPU. CPU use in such a place is
@@ -23,10 +23,12 @@ HELD_SAMPLES = 2
 """Samples that must agree when a rank is stopped, traced or in state D: it cannot work there."""
 
 SPINNING = 3
-"""So many times as many samples must agree when a rank computes: it may be waiting in a loop."""
+"""Factor on the number of samples that must agree if a rank computes. It may be working, or waiting
+in a loop."""
 
 MIN_RANKS = 2
-"""A single rank waits for no other rank: what it does for long may be its work."""
+"""A job needs this many ranks. A single rank does not wait for others, so that it may be working
+even if nothing changes."""
 
 AT_WORK = frozenset(
     {
@@ -37,16 +39,16 @@ AT_WORK = frozenset(
         FrameClass.DATALOADER,
     }
 )
-"""Classes in which a rank whose process tree computes is at work, for however long."""
+"""A rank with one of these classes whose process tree computes is working, at any length."""
 
 
 def has_no_heartbeat(gen: Generation) -> bool:
-    """Whether no rank of the generation has reported a step."""
+    """Return whether no rank of the generation has reported a step."""
     return not any(r.vitals.beat and r.vitals.beat.step >= 0 for r in gen.ranks.values())
 
 
 def wants_sample(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
-    """Whether it is time for a sample of all ranks. A job stopped on purpose needs none."""
+    """Return whether a sample of all ranks is due. Not if every rank is stopped (SIGSTOP)."""
     if not samples.is_due(policy.no_heartbeat_sample_s, now) or not has_no_heartbeat(gen):
         return False
     if now - gen.began_at < policy.no_heartbeat_sample_s:
@@ -57,7 +59,7 @@ def wants_sample(gen: Generation, samples: Samples, policy: Policy, now: float) 
 def unchanged_since(
     gen: Generation, reporting: Sequence[RankRecord], samples: Samples, policy: Policy, now: float
 ) -> float | None:
-    """Return since when nothing has changed, if that is too long ago; else null.
+    """Return since when nothing has changed if the job is stalled, else None.
 
     `reporting` are the live ranks whose agents report.
     """
@@ -71,7 +73,7 @@ def unchanged_since(
     if not working:
         samples.note_still(agreed)
     if any(_is_at_work(record, samples, policy) for record in reporting):
-        samples.begin_anew(now)  # what ends now has not had time to show what comes of it
+        samples.reset(now)  # a change that this work causes may appear only later
         return None
     if agreed < needed_samples(reporting, working, samples, policy, now):
         return None
@@ -86,7 +88,7 @@ def needed_samples(
     policy: Policy,
     now: float,
 ) -> int:
-    """Return how many samples have to agree. A rank that cannot run needs the fewest."""
+    """Return how many samples must agree: the fewest if a rank cannot run."""
     needed = ceil(policy.no_heartbeat_samples)
     if any(_is_held(record, policy, now) for record in reporting):
         return min(HELD_SAMPLES, needed)
@@ -96,27 +98,28 @@ def needed_samples(
     return max(SPINNING * needed, samples.needed_by_chance(), once)
 
 
-def goes_on(gen: Generation, samples: Samples, policy: Policy) -> bool:
-    """Whether every rank is there and has changed since the start: it works without heartbeats.
+def works_without_heartbeats(gen: Generation, samples: Samples, policy: Policy) -> bool:
+    """Return whether no rank is missing and every rank's position changed after `startup_grace_s`.
 
-    What ranks do before the grace is over may be no more than their imports.
+    Such a job works without heartbeats. Earlier changes do not count: they may be imports.
     """
     since = gen.began_at + policy.startup_grace_s
-    if not samples.go_on and not gen.missing_ranks():
-        samples.go_on = all(samples.changed_since(r.vitals.rank, since) for r in gen.live())
-    return samples.go_on
+    if not samples.has_worked and not gen.missing_ranks():
+        samples.has_worked = all(samples.changed_since(r.vitals.rank, since) for r in gen.live())
+    return samples.has_worked
 
 
 def has_changed(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
-    """Whether the latest samples show any change."""
+    """Return whether any rank's position changed within the latest samples."""
     since = now - policy.no_heartbeat_samples * policy.no_heartbeat_sample_s
     return any(samples.changed_since(record.vitals.rank, since) for record in gen.live())
 
 
 def change_limit_s(samples: Samples, policy: Policy) -> float:
-    """Seconds without a change after which a job without heartbeats is not called healthy.
+    """Return the seconds without a change after which a job without heartbeats is not healthy.
 
-    Three times the longest run of samples that agreed and then changed, as three typical steps.
+    This is `no_step_factor` times the longest run of samples that agreed before a change. Such a
+    run is used as the length of a step.
     """
     longest = 1 + max(samples.longest(still=False), samples.longest(still=True))
     window = max(policy.no_heartbeat_samples, policy.no_step_factor * longest)
@@ -128,13 +131,13 @@ def _working(reporting: Iterable[RankRecord], within_s: float, now: float) -> li
 
 
 def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
-    """Whether a rank could not run between the last two samples."""
+    """Return whether a rank could not run between the last two samples."""
     held = record.vitals.state in HELD | {ProcessState.UNINTERRUPTIBLE}
     return held and now - record.moved_at >= policy.no_heartbeat_sample_s
 
 
 def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
-    """Whether a rank moves data now, or computes in a place that is not a wait."""
+    """Return whether a rank moves data now, or computes in a place that is not a wait."""
     movement = record.vitals.movement
     computes = movement.cpu_cores >= policy.moving_cpu_cores
     return (

@@ -1,4 +1,4 @@
-"""How long a suspicion may last before it is an incident."""
+"""Decides how long a suspicion may last before it becomes an incident."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from watchtower.core.policy import Policy
 from watchtower.wire.verdict import Cause
 
 PATIENT_CLASSES = frozenset({"compile", "checkpoint", "network", "child"})
-"""Frame classes whose work is long by nature while something still moves."""
+"""Frame classes of work that usually takes long, as long as something moves."""
 
-HURRIED_CLASSES = frozenset({"dataloader"})
-"""Frame classes that are no excuse even while they transfer data: a batch has to come in time."""
+IMPATIENT_CLASSES = frozenset({"dataloader"})
+"""Frame classes without extra patience even if they transfer data. A batch must arrive in time."""
 
 CANNOT_GO_ON = frozenset(
     {
@@ -30,12 +30,12 @@ CANNOT_GO_ON = frozenset(
         Cause.NEVER_STARTED,
     }
 )
-"""Causes that no patience mends: no pause of a healthy job resembles them."""
+"""Causes from which a job cannot recover by itself. A pause of a healthy job never has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds from suspicion to incident, and why so many."""
+    """Seconds from suspicion to incident, and the reason for them."""
 
     length_s: float
     reason: str
@@ -44,14 +44,14 @@ class Patience:
 def patience_for(
     diagnosis: Diagnosis, context: StallContext, pauses: Pauses, policy: Policy
 ) -> Patience:
-    """Decide how long after suspicion a stall becomes an incident."""
+    """Return how long after suspicion a stall becomes an incident."""
     if diagnosis.why_not:
         return _undiagnosed(context, policy)
     if diagnosis.cause in CANNOT_GO_ON:
         return Patience(
             length_s=_still_s(context, policy), reason="the suspect cannot go on by itself"
         )
-    judge = _without_beats if context.no_heartbeat else _by_movement
+    judge = _without_heartbeats if context.no_heartbeat else _by_movement
     patience = judge(diagnosis, context, policy)
     seen = pauses.longest(context.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
@@ -80,22 +80,25 @@ def _by_movement(diagnosis: Diagnosis, context: StallContext, policy: Policy) ->
         reason = f"nothing moves in phase {context.phase}"
         return Patience(length_s=policy.phase_still_s, reason=reason)
     if diagnosis.peers_waiting and not diagnosis.suspects_moving:
-        return Patience(length_s=_still_s(context, policy), reason=_say_still(diagnosis))
+        return Patience(length_s=_still_s(context, policy), reason=_explain_still(diagnosis))
     if diagnosis.peers_waiting and diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    if diagnosis.suspects_transfer and diagnosis.suspect_class not in HURRIED_CLASSES:
+    if diagnosis.suspects_transfer and diagnosis.suspect_class not in IMPATIENT_CLASSES:
         reason = "the suspect transfers data through the network"
         return Patience(length_s=policy.class_patience_s, reason=reason)
     if diagnosis.peers_waiting or context.all_still:
-        still = "nothing moves" if context.all_still else "the suspect moves without stepping"
+        still = "nothing moves" if context.all_still else "the suspect moves but makes no step"
         length_s = max(policy.moving_floor_s, policy.moving_factor * context.typical_s)
         return Patience(length_s=length_s, reason=still)
-    return Patience(length_s=policy.phase_patience_s, reason=_say_nothing_waits(diagnosis))
+    return Patience(length_s=policy.phase_patience_s, reason=_explain_no_wait(diagnosis))
 
 
 def _at_start(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
-    """Ranks that wait for others may spin; what counts is whether the awaited one works."""
+    """Return the patience before the first steps.
+
+    It depends on the suspect's movement only, because waiting ranks may use CPU, too.
+    """
     if diagnosis.suspects and not diagnosis.suspects_moving:
         reason = "the suspect does not move and the others cannot start without it"
         return Patience(length_s=_still_s(context, policy), reason=reason)
@@ -104,10 +107,13 @@ def _at_start(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Pa
     return Patience(length_s=policy.startup_patience_s, reason="a rank works on the first steps")
 
 
-def _without_beats(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
-    """A job that waits for work resembles one that hangs, unless some ranks wait for others."""
+def _without_heartbeats(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
+    """Return the patience with a job without heartbeats.
+
+    Unless some ranks wait for others, such a job may be waiting for work.
+    """
     if not diagnosis.peers_waiting:
-        reason = f"no step is known, and {_say_nothing_waits(diagnosis)}"
+        reason = f"no step is known, and {_explain_no_wait(diagnosis)}"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
     if not diagnosis.suspects:
         reason = "no step is known, and no rank is known to hold up the others"
@@ -115,11 +121,11 @@ def _without_beats(diagnosis: Diagnosis, context: StallContext, policy: Policy) 
     if diagnosis.suspects_moving:
         reason = "the suspect moves, and no step is known"
         return Patience(length_s=policy.class_patience_s, reason=reason)
-    return Patience(length_s=_still_s(context, policy), reason=_say_still(diagnosis))
+    return Patience(length_s=_still_s(context, policy), reason=_explain_still(diagnosis))
 
 
-def _say_still(diagnosis: Diagnosis) -> str:
-    """Give the reason for the shortest patience; the summary has the same words on who waits."""
+def _explain_still(diagnosis: Diagnosis) -> str:
+    """Return the reason for the shortest patience, in the words of the summary."""
     waiting = diagnosis.said_waiting or "other ranks wait"
     if not diagnosis.suspects:
         return waiting
@@ -127,8 +133,8 @@ def _say_still(diagnosis: Diagnosis) -> str:
     return f"the {whose} not move and {waiting}"
 
 
-def _say_nothing_waits(diagnosis: Diagnosis) -> str:
-    """Give the reason for the longest patience; the summary may say that some seem to wait."""
+def _explain_no_wait(diagnosis: Diagnosis) -> str:
+    """Return the reason for the longest patience, in agreement with the summary."""
     if not diagnosis.said_waiting:
         return "no rank is waiting for another"
     return f"{diagnosis.said_waiting}, but they may be working there"

@@ -1,4 +1,4 @@
-"""Whether a job makes progress, in one word and one sentence. Its status is decided elsewhere."""
+"""Describes a job's progress by one value and one sentence. Its status is decided elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GOES_ON = frozenset({Kind.STEPPING, Kind.SLOW, Kind.CHANGING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressView:
-    """The word and the sentence."""
+    """The value and the sentence."""
 
     progress: Progress | None
     text: str
@@ -31,9 +31,10 @@ def view_progress(
     limit_s: float,
     now: float,
 ) -> ProgressView:
-    """Say whether a generation in a condition of this kind makes progress; null when unknown.
+    """Return the progress of a generation whose latest condition is of this kind.
 
-    `limit_s`: after so long without a step, or without movement, there is none.
+    It is None if the progress is not known. After `limit_s` seconds without a step or without
+    movement, the job makes no progress.
     """
     if kind is None or kind in _NOT_WATCHED:
         return ProgressView(progress=None, text="")
@@ -42,12 +43,12 @@ def view_progress(
     last_at = _last_step_at(gen)
     ago_s = now - last_at
     if kind in _GOES_ON and ago_s <= limit_s:
-        text = f"Step {gen.step()}, the newest step {say_duration(ago_s)} ago."
+        text = f"Step {gen.step()}, the latest step was {say_duration(ago_s)} ago."
         return ProgressView(progress=Progress.STEPPING, text=text)
     if kind is Kind.STARTING and ago_s <= limit_s:
-        text = f"Step {gen.step()}. Too few steps were seen to know how long one takes."
+        text = f"Step {gen.step()}. Too few steps were seen to know how long a step takes."
         return ProgressView(progress=Progress.STARTING, text=text)
-    text = f"No step for {say_duration(ago_s)}; the last one that all ranks made is {gen.step()}."
+    text = f"No step for {say_duration(ago_s)}; all ranks have made step {gen.step()}."
     return ProgressView(progress=Progress.NONE, text=text + _name_phases(gen))
 
 
@@ -60,7 +61,7 @@ def _without_steps(
         text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
         return ProgressView(progress=Progress.STARTING, text=text)
     if kind is Kind.CHANGING:
-        text = "No rank has heartbeats. The job goes on: its stack samples change."
+        text = "No rank has heartbeats. The job makes progress: its stack samples change."
         return ProgressView(progress=Progress.STEPPING, text=text)
     if kind is Kind.UNWATCHED:
         text = "No rank has heartbeats. Stack samples are being compared."
@@ -84,14 +85,14 @@ def _is_idle(gen: Generation, diagnosis: Diagnosis | None, limit_s: float, now: 
 
 
 def _last_step_at(gen: Generation) -> float:
-    """When any rank made a step last; when the generation began, if none did."""
+    """Return the time of the latest step of any rank; without steps, when the generation began."""
     beats = ((r.seen_at, r.vitals.beat) for r in gen.ranks.values())
     steps = [seen_at - beat.age_s for seen_at, beat in beats if beat and beat.step >= 0]
     return max(steps, default=gen.began_at)
 
 
 def _name_phases(gen: Generation) -> str:
-    """Say " In phase: checkpoint.", or nothing."""
+    """Return " In phase: checkpoint.", or an empty string."""
     phases = {r.vitals.beat.phase for r in gen.live() if r.vitals.beat and r.vitals.beat.phase}
     shown = ", ".join(clean(phase, 40) for phase in sorted(phases)[:3])
     return f" In phase: {shown}." if shown else ""

@@ -22,14 +22,14 @@ from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
 CHANCE = 0.001
-"""Samples of a healthy job may agree by chance: most of a step may pass in one line. So many must
-agree that this happens once in a thousand runs."""
+"""Samples of a healthy job may agree by chance, because most of a step may pass in one line. The
+number of samples that must agree is chosen so that this happens once in a thousand runs."""
 
 MAX_SAMPLES = 120
-"""At most so many samples are required: an hour of samples every 30 s."""
+"""Most samples that can be required to agree: an hour of samples every 30 s."""
 
 BLIND_AFTER = 3
-"""A job is reported as not watched after more than so many samples that showed no rank."""
+"""A job is reported as not watched after more than this many samples without any stack."""
 
 
 class RankSample(NamedTuple):
@@ -38,8 +38,8 @@ class RankSample(NamedTuple):
     pid: int
     start_time: int
     position: bytes
-    """A hash over the stack of the training thread, the collective log and the transfers. These may
-    be long, and are only compared."""
+    """A hash over the stack of the training thread, the collective log and the transfers. A hash is
+    enough, because they are only compared and may be long."""
 
 
 @dataclass(slots=True)
@@ -50,41 +50,41 @@ class LatestSample:
     at: float
     frame_class: FrameClass
     changed_at: float = float("-inf")
-    """When the position last differed from the one before."""
+    """When the position last changed."""
 
 
 @dataclass(slots=True)
 class Samples:
-    """All samples of one generation. `begin` starts one, `take` adds the dumps that came of it."""
+    """All samples of one generation. `begin` starts a sample, `take` adds its dumps."""
 
     latest: dict[int, LatestSample] = field(default_factory=dict)
     """By rank. It is bounded, because only ranks of the fleet's record are added."""
     since: float = float("-inf")
-    """When a new position was last found in any rank: nothing has changed since."""
-    go_on: bool = False
-    """Every rank was found to work without heartbeats: there are no first steps to wait for."""
+    """When the position of any rank last changed."""
+    has_worked: bool = False
+    """Every rank was found to work without heartbeats, so that no first steps are expected."""
     _begun_at: float = float("-inf")
     _begun: int = 0
-    """Samples so far."""
+    """Number of samples so far."""
     _answered: set[int] = field(default_factory=set)
-    """Ranks in the present sample."""
+    """Ranks whose dumps of the present sample have arrived."""
     _agreed: int = 0
-    """Samples before the present one that agree with each other."""
-    _is_broken: bool = False
+    """Number of samples before the present one that agree with each other."""
+    _has_change: bool = False
     """Something changed in the present sample."""
     _by_chance: int = 0
-    """Samples that agreed with the one before in a run that a change ended."""
+    """Number of samples that agreed with the previous one, in runs that ended with a change."""
     _changes: int = 0
-    """Samples that did not."""
+    """Number of samples that did not agree with the previous one."""
     _still: int = 0
-    """Samples that agree while no rank moves."""
+    """Number of samples that agree while no rank moves."""
     _longest_still: int = 0
     _longest_working: int = 0
-    """Most samples in a row that agreed before something changed: without movement, and with."""
+    """The longest runs of samples that agreed before a change: without movement, and with it."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was any sample."""
+        """Whether any sample was begun."""
         return self._begun > 0
 
     @property
@@ -93,19 +93,19 @@ class Samples:
         return self._begun > BLIND_AFTER and not self.latest
 
     def is_due(self, every_s: float, now: float) -> bool:
-        """Whether it is time for the next sample."""
+        """Return whether the next sample is due."""
         return now - self._begun_at >= every_s
 
     def begin(self, live: Set[int], now: float) -> None:
-        """Begin a sample of these ranks. It does not count if one of them does not answer."""
+        """Begin a sample of these ranks. It does not count if a rank's dump does not arrive."""
         self._agreed = self.agreed(live)
         self._answered.clear()
-        self._is_broken, self._begun_at = False, now
+        self._has_change, self._begun_at = False, now
         self._begun += 1
 
     def agreed(self, live: Set[int]) -> int:
-        """Return how many samples in a row, the present one included, found all these ranks in
-        their present positions."""
+        """Return the number of samples in a row, including the present one, in which all these
+        ranks had their present positions."""
         return self._agreed + (bool(live) and live <= self._answered)
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack], at: float) -> None:
@@ -116,46 +116,49 @@ class Samples:
             read = known.get(thread.digest) if thread else None
             is_held = dump.kernel.state in HELD | {ProcessState.UNINTERRUPTIBLE}
             if (read is None or dump.failure is not None) and not is_held:
-                continue  # without a position: neither progress nor the absence of it
+                continue  # the position is not known, so nothing follows about progress
             collectives = dump.collectives
-            # Without a stack: a held process whose stack cannot be read.
+            # The stack of a held process may be unreadable. Its position counts nevertheless.
             stack = read.stack.digest if read else ""
             sample = RankSample(dump.pid, dump.start_time, _hash_position(stack, collectives))
             reading = read.reading if read else None
             self._note(dump.rank, sample, reading.frame_class if reading else FrameClass.NONE, at)
 
     def changed_since(self, rank: int, since: float) -> bool:
-        """Whether a rank's position changed after `since`."""
+        """Return whether a rank's position changed after `since`."""
         return rank in self.latest and self.latest[rank].changed_at > since
 
     def class_of(self, rank: int) -> FrameClass:
-        """Return the class of a rank's frame in its latest sample."""
+        """Return the class of a rank's stack in its latest sample; NONE without a sample."""
         return self.latest[rank].frame_class if rank in self.latest else FrameClass.NONE
 
-    def begin_anew(self, now: float) -> None:
-        """Drop the run of samples so far: a rank was at work meanwhile."""
+    def reset(self, now: float) -> None:
+        """Drop the run of samples that agree, because a rank was working during it."""
         self._answered.clear()
         self._end_run()
         self.since = now
 
     def note_still(self, agreed: int) -> None:
-        """Record that no rank moved while so many samples agreed."""
+        """Record that no rank moved while this many samples agreed."""
         self._still = max(self._still, agreed)
 
     def needed_by_chance(self) -> int:
-        """Return how many samples have to agree before chance is excluded in a job that works."""
-        # Laplace's rule: without any sample before, every second one is expected to agree.
+        """Return how many samples must agree so that agreement by chance is unlikely (`CHANCE`)."""
+        # Laplace's rule of succession: without earlier samples, half of them are expected to agree.
         share = (self._by_chance + 1) / (self._by_chance + self._changes + 2)
         return min(MAX_SAMPLES, ceil(log(CHANCE) / log(share)))
 
     def longest(self, *, still: bool) -> int:
-        """Return the most samples in a row that once agreed until something changed."""
+        """Return the longest run of samples that agreed before a change.
+
+        `still`: the runs without movement; else the runs with movement.
+        """
         return min(MAX_SAMPLES, self._longest_still if still else self._longest_working)
 
     def _note(self, rank: int, sample: RankSample, frame_class: FrameClass, at: float) -> None:
         before = self.latest.get(rank)
         if before is not None and at < before.at:
-            return  # a dump that was on its way for longer
+            return  # an older dump that arrived late
         if before is not None and before.sample == sample:
             before.at = at
         else:
@@ -168,11 +171,11 @@ class Samples:
         self._answered.add(rank)
 
     def _break(self) -> None:
-        """End a run of samples that agreed. Changes of several ranks in one sample count once."""
-        if not self._is_broken:
+        """Count a change. Changes of several ranks in one sample count once."""
+        if not self._has_change:
             self._by_chance += max(0, self._agreed - 1)
             self._changes += 1
-        self._is_broken = True
+        self._has_change = True
 
     def _end_run(self) -> None:
         self._longest_working = max(self._longest_working, self._agreed)

@@ -1,4 +1,4 @@
-"""The context of a stall: what incidents need to know besides the condition itself."""
+"""The context of a stall: the input of `incidents` besides the condition."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
 
 STILL_AFTER_S = 3.0
-"""A process tree without movement for this long does not move: three reports in a row."""
+"""Ranks count as still after this many seconds without movement: three reports in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallContext:
-    """One generation during a stall, reduced to what patience and diagnosis timing depend on."""
+    """The facts about a stall on which patience and the timing of diagnoses depend."""
 
     phase: str = ""
-    """Phase of the top suspect; empty in plain training, and in a phase that steps like it."""
+    """Phase of the top suspect. Empty outside phases, and in a phase whose step times are known."""
     typical_s: float = 0.0
-    """Typical step there, 0 while it is not known."""
+    """Typical seconds of a step of the top suspect, 0 while they are not known."""
     starting: bool = False
-    """The job has not come to its first steps."""
+    """The job has not made its first steps."""
     no_heartbeat: bool = False
-    """Samples show that it is stalled: no rank has heartbeats."""
+    """No rank has heartbeats: the stall was detected by samples."""
     all_still: bool = False
-    """Several ranks are live and none of them moves."""
+    """At least two ranks are live, and none of them moves."""
     dumps_have: int = 0
-    """Live ranks with at least one dump of this stall."""
+    """Number of live ranks with at least one dump of this stall."""
     dumps_want: int = 0
-    """Live ranks whose agents report."""
+    """Number of live ranks whose agents report."""
     evidence: tuple[float, ...] = ()
-    """Changes whenever evidence came in that could change a diagnosis."""
+    """A value that changes whenever new evidence could change a diagnosis."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rank that can be dumped was."""
+        """Whether every rank that can be dumped was dumped."""
         return self.dumps_have >= self.dumps_want
 
 
@@ -49,9 +49,10 @@ def stall_context_of(
     diagnosis: Diagnosis | None,
     now: float,
 ) -> StallContext:
-    """Reduce a generation in `stall`; `diagnosis` is the latest one, if there is one."""
+    """Return the context of `stall`; `diagnosis` is the latest one, or None."""
     live = detector.find_reporting(gen.live(), nodes, now)
-    # Of each rank the newest: only the last dumps are kept, so that their number stands still.
+    # The time of each rank's newest dump shows new dumps. Their number does not, because only the
+    # last two are stored.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
@@ -69,7 +70,7 @@ def stall_context_of(
 
 
 def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:
-    """Give the phase and the typical step of the top suspect."""
+    """Return the phase of the top suspect and the seconds of its typical step."""
     record: RankRecord | None = None
     if diagnosis is not None and diagnosis.suspects:
         record = gen.ranks.get(diagnosis.suspects[0].rank)

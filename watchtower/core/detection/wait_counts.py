@@ -1,8 +1,7 @@
 """Wait counts of a slow job: in how many samples did each rank wait for the others?
 
-A step of a synchronous job takes as long as that of its slowest rank. All ranks therefore beat at
-the same pace, and heartbeats do not distinguish them. But fast ranks wait, and the slow rank waits
-hardly ever.
+In a synchronous job all ranks step at the pace of the slowest rank, so that heartbeats do not
+distinguish them. But fast ranks wait often, and the slow rank hardly ever waits.
 """
 
 from __future__ import annotations
@@ -16,22 +15,23 @@ from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
 
 MAX_DUMPS = 8
-"""Dumps ordered at most for one count, of two rounds each. Among 16,384 ranks that wait in two of
-three samples, a rank that waits in none of sixteen is not there by chance."""
+"""Most dumps that are ordered for one count. Each has two rounds, so that a rank has 16 samples.
+Even among 16,384 ranks that wait in two of three samples, no rank waits in none of 16 by chance."""
 
-FIRST_ANSWER = 3
-"""After so many dumps, and after each one that follows, a diagnosis is made of the counts."""
+DUMPS_BEFORE_DIAGNOSIS = 3
+"""The counts are diagnosed after this many dumps, and again after each further dump."""
 
 DUMP_EVERY_S = 6.0
-"""Between two of them: a dump takes a second, and an agent does not repeat one that just ended."""
+"""Seconds between two dumps. A dump takes a second, and an agent does not repeat one that has just
+ended."""
 
 REVIEW_S = 600.0
-"""A job that stays slow is counted anew after this: another rank may be the slow one by then."""
+"""If a job is still slow after this, a new count begins: another rank may be the slow one."""
 
 
 @dataclass(slots=True)
 class WaitCount:
-    """Samples of one rank, and in how many of them the rank was waiting."""
+    """Number of samples of one rank, and of those in which it was waiting."""
 
     samples: int = 0
     waits: int = 0
@@ -39,7 +39,7 @@ class WaitCount:
 
 @dataclass(slots=True)
 class WaitCounts:
-    """One period of slowness. `tick` is called every tick while it lasts."""
+    """The counts of one period in which a job is slow. The caller calls `tick` every tick."""
 
     since: float
     by_rank: dict[int, WaitCount] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class WaitCounts:
     _next_at: float = float("-inf")
 
     def tick(self, now: float) -> list[Effect]:
-        """Order dumps, and a diagnosis when they have arrived."""
+        """Return orders for dumps, and for a diagnosis of the dumps that have arrived."""
         if now < self._next_at:
             return []
         self._next_at = now + DUMP_EVERY_S
         effects: list[Effect] = []
-        if self._ordered >= FIRST_ANSWER:
+        if self._ordered >= DUMPS_BEFORE_DIAGNOSIS:
             effects.append(DiagnosisWanted())
         if self._ordered == MAX_DUMPS:
             self.settle(now)
@@ -65,11 +65,11 @@ class WaitCounts:
         return effects
 
     def settle(self, now: float) -> None:
-        """Order no dumps for a while: the slow rank is known, or more dumps would not show it."""
+        """Pause the dumps: the slow rank is known, or more dumps would not show it."""
         self._ordered, self._next_at = 0, now + REVIEW_S
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
-        """Count the ranks of one batch, with the stacks of these dumps."""
+        """Count the ranks in these dumps. `stacks` are the stacks of the dumps."""
         known = index_stacks(stacks)
         for dump in dumps:
             waits = was_waiting(dump, known)

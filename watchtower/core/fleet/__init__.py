@@ -1,1 +1,1 @@
-"""Who is there: processes, ranks, jobs and their pace, rebuilt from reports."""
+"""The state of all jobs: processes, ranks and step times, computed from reports."""

@@ -1,10 +1,16 @@
-"""The byte account: what jobs and nodes keep in memory that may be dropped, and whose it is.
+"""The byte account: counts the memory of jobs and nodes that may be dropped, by owner and node.
 
-Whatever grows with what agents send is counted here: bodies of dumps, second claims of a rank,
-processes of earlier attempts, long texts, cases of diagnoses. If there is too much, the owner or
-the founding node that has most loses from the largest of its jobs; of a node's owners the one that
-has most there. So neither many jobs, nor many owners that one node invents, cost the job of another
-node its dumps.
+It counts all data that grows with the agents' messages:
+* bodies of dumps
+* second claims of a rank
+* processes of earlier attempts
+* long texts
+* cases of diagnoses
+
+A founding node is the node that first reported a job. If the total is too large, the owner or
+founding node with the most bytes loses data of its largest job. If it is a node, the job is one of
+the owner with the most bytes there. Therefore a job keeps its dumps even if another node reports
+many jobs or invents many owners.
 """
 
 from __future__ import annotations
@@ -18,22 +24,22 @@ from typing import Protocol
 from watchtower.core.fleet.quotas import Quota
 
 LOW_WATER = 7 / 8
-"""Share of the limit that is left after something was dropped, so that it is not needed at once
-again."""
+"""Share of the limit that may remain after data was dropped, so that the next drop is not due at
+once."""
 
 Key = tuple[str, str]
-"""What kind of thing it is, and the name of its job or node."""
+"""The kind of a holder, and the name of its job or node."""
 
 
 class Holder(Protocol):
-    """A part of the tower's memory."""
+    """A part of the tower's memory that can drop data."""
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes that it keeps and can drop."""
+        """Bytes that it can drop."""
 
     def drop(self, excess: int) -> None:
-        """Drop so many bytes or somewhat more, the largest part first; all if there are fewer."""
+        """Drop at least `excess` bytes, largest part first; everything if there are fewer."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Account:
         return self._by_owner.total
 
     def note(self, key: Key, holder: Holder, owner: str, node: str) -> None:
-        """Bring one holder up to date: how much it has now, and whose it is."""
+        """Update the size, owner and founding node of one holder."""
         entry, size = self._entries.get(key), holder.droppable_bytes
         if entry is None and not size:
             return
@@ -70,13 +76,13 @@ class Account:
             self._add(self._entries[key], 1)
 
     def remove(self, key: Key) -> None:
-        """Take out a holder that is gone."""
+        """Remove a holder from the account; unknown keys are skipped."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._add(entry, -1)
 
     def keep_to(self, limit: int) -> None:
-        """Have the largest holders drop what is more than `limit` bytes."""
+        """If the total is more than `limit` bytes, make the largest holders drop data."""
         if self.total <= limit:
             return
         target = int(LOW_WATER * limit)
@@ -92,7 +98,10 @@ class Account:
         self._by_node.add(entry.node, sign * entry.size)
 
     def _largest_first(self) -> Iterator[Key]:
-        """Yield what the owner or node with most has most of; sizes may change in between."""
+        """Yield the largest holder of the owner or node with the most bytes, again and again.
+
+        Sizes may change between two values.
+        """
         shares = (self._by_owner, self._by_node)
         items: defaultdict[tuple[int, str], list[Key]] = defaultdict(list)
         for key, entry in self._entries.items():
@@ -118,7 +127,7 @@ class Account:
                 heappush(most, (now, kind, name))
 
     def _order(self, keys: Iterable[Key]) -> list[Key]:
-        """Order holders: each time the largest of the owner that has most of those left."""
+        """Return holders in order: next is the largest one of the owner with most bytes left."""
         by_owner: defaultdict[str, list[tuple[int, Key]]] = defaultdict(list)
         for key in keys:
             entry = self._entries.get(key)

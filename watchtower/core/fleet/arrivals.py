@@ -1,6 +1,6 @@
-"""Arrivals: which batches of dumps have come, and which of their ranks were not reported yet.
+"""Arrivals: the batches of dumps that have arrived, and which of their ranks were not known then.
 
-A batch may arrive twice: then only its dumps of ranks that were not known the first time are new.
+A batch may arrive twice. Then only the dumps of ranks that were not known the first time are new.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from dataclasses import dataclass, field
 from watchtower.core.fleet.sizes import BATCH_BYTES, CHARACTER_BYTES, UNCLAIMED_BYTES
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of one attempt; the oldest make room. Two rounds of 8192 nodes whose ranks were all reported."""
+"""Limit for one attempt: two rounds of 8192 nodes whose ranks were all reported. Beyond it, the
+oldest batches are dropped."""
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """The batches of one attempt."""
+    """The batches of one attempt that have arrived."""
 
     unclaimed: set[int] = field(default_factory=set)
-    """Ranks that dumps came of before any report."""
+    """Ranks whose dumps arrived before any report of them."""
     size: int = 0
-    """Bytes of what is remembered, at least."""
+    """Bytes of memory, an upper estimate."""
     _batches: dict[str, frozenset[int]] = field(default_factory=dict)
-    """By id: the ranks that were not known."""
+    """By batch id: the ranks that were not known when the batch arrived."""
 
     def left_of(self, batch_id: str) -> frozenset[int] | None:
-        """Return the ranks that a batch is still new for; None for a batch not seen before."""
+        """Return the ranks for which a batch is still new; None for a batch not seen before."""
         return self._batches.get(batch_id)
 
     def note(self, batch_id: str, unclaimed: set[int]) -> None:
-        """Remember a batch, and those of its ranks that were not known."""
+        """Record a batch, and its ranks that are not known."""
         if batch_id in self._batches:
             self._forget(batch_id)
         new = unclaimed - self.unclaimed
@@ -42,7 +43,7 @@ class Arrivals:
             self.clear()
 
     def claim(self, rank: int) -> bool:
-        """Note that a rank was reported; True if dumps of it had come before."""
+        """Record that a rank was reported; True if dumps of it arrived before."""
         if rank not in self.unclaimed:
             return False
         self.unclaimed.discard(rank)
@@ -50,7 +51,7 @@ class Arrivals:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all records."""
         self._batches.clear()
         self.unclaimed.clear()
         self.size = 0

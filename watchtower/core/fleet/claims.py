@@ -1,8 +1,11 @@
-"""Claims: a process says it is a rank of a job. Is it, and of which generation?
+"""Claims: an agent reports a process as a rank of a job. Is it that rank, and of which generation?
 
-Whoever is reported as a rank may be the rank itself, its successor after a restart, a survivor of
-one, the same process on a node that was renamed, or something that was run beside the rank and
-inherited its environment.
+The process may be:
+* the rank itself
+* its successor after a restart
+* a survivor of a restart
+* the same process on a node that was renamed
+* another process that runs beside the rank and inherited its environment
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from watchtower.wire.report import RankVitals
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One process of one report, with what is needed to judge it."""
+    """One process of one report, with everything that is needed to judge its claim."""
 
     key: ProcessKey
     vitals: RankVitals
@@ -34,10 +37,10 @@ class Claim:
     now: float
 
     def goes_on(self, retired_at: float) -> bool:
-        """Whether a process of the last generation lives on in this one.
+        """Return whether a process of the previous generation is part of this generation, too.
 
-        Most launchers end every rank when one comes back; some replace only that one. Who steps, or
-        is still there after a while, was not ended.
+        Most launchers end every rank when one rank restarts. Some replace only that one. A process
+        that makes steps, or is still there after `vanish_s`, was not ended.
         """
         if self.vitals.ended is not None:
             return False
@@ -45,9 +48,10 @@ class Claim:
         return stepped or self.now - retired_at > self.policy.vanish_s
 
     def comes_after(self, gen: Generation) -> bool:
-        """Whether a rank not seen before is of the next generation, because this one has ended.
+        """Return whether a rank not seen before is of the next generation: this one has ended.
 
-        A rank that crashes at once may be gone before the others have appeared.
+        A young generation with a crashed rank has not ended, because its other ranks may not have
+        been reported yet.
         """
         if not gen.ranks or self.key in gen.known or any(True for _ in gen.live()):
             return False
@@ -55,21 +59,23 @@ class Claim:
         return not (is_young and any(has_died(record) for record in gen.ranks.values()))
 
     def is_history(self, gen: Generation) -> bool:
-        """Whether this is what remains of an earlier generation: the tower was restarted since, and
-        knows who the processes of this one are."""
+        """Return whether this is an ended process of an earlier generation.
+
+        The tower was restarted, and knows the processes of the present generation.
+        """
         return self.vitals.ended is not None and bool(gen.known) and self.key not in gen.known
 
     def is_renamed(self, record: RankRecord) -> bool:
-        """Whether this is the record's own process, on a node that goes by another name now."""
+        """Return whether this is the process of the record, on a node that was renamed."""
         same = (record.key.pid, record.key.start_time) == (self.key.pid, self.key.start_time)
         return same and not self._is_held(record)
 
     def is_rival(self, gen: Generation, record: RankRecord | None) -> bool:
-        """Whether this process only claims a rank that is another's.
+        """Return whether this process claims a rank that belongs to another process.
 
-        What is run beside a rank inherits its environment, and with it the rank; but a heartbeat
-        page is made by training code alone. A restarted rank has its page after its imports. A
-        process that was started by hand comes after what a launcher started.
+        A process that runs beside a rank inherits its environment, and with it the rank. But only
+        training code makes a heartbeat page; a restarted rank makes it after its imports. A process
+        that a launcher started has precedence over one that was started by hand.
         """
         before = [record] if record is not None else list(gen.ranks.values())
         if self._is_outside(gen, before):
@@ -79,31 +85,34 @@ class Claim:
         return record is not None and self._is_held(record)
 
     def takes_over(self, record: RankRecord) -> bool:
-        """Whether a rank that is taken is this process's all the same: a launcher started it, or it
-        has a page, and neither is so of the one that holds the rank. That may be something that
-        outlived an earlier run."""
-        comes_before = _standing(self.vitals) > _standing(record.vitals)
+        """Return whether this process replaces the process that holds the rank now.
+
+        It does if a launcher started it, or it has a heartbeat page, and the holder has neither.
+        Such a holder may be left over from an earlier run.
+        """
+        comes_before = _origin(self.vitals) > _origin(record.vitals)
         return comes_before and self._is_held(record)
 
     def is_of_another_agent(self, record: RankRecord) -> bool:
-        """Whether another agent than this report's has reported a rank just now.
+        """Return whether a different agent than the one of this report has just reported the rank.
 
-        A node's name is not a proof: whatever has an agent's token can report under it.
+        The name of a node proves nothing: every holder of an agent's token can report under it.
         """
         reporter = self.nodes[self.key.node].agent_id
         return record.reporter not in ("", reporter) and self.now < record.held_until
 
     def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
-        """Whether a launcher started the ranks `before` it, but not this process.
+        """Return whether a launcher started the ranks in `before`, but not this process.
 
-        It may begin the next generation when this one has ended, unless it was there before.
+        If all launched ranks have ended, the process may begin the next generation, unless it was
+        reported as a rival before.
         """
         if self.vitals.launched or not any(record.vitals.launched for record in before):
             return False
         return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
 
     def _is_held(self, record: RankRecord) -> bool:
-        """Whether the process that holds a rank is still there."""
+        """Return whether the process that holds the rank is still there."""
         if not record.is_live:
             return False
         if record.key.node == self.key.node:
@@ -113,17 +122,19 @@ class Claim:
 
 
 def precedence(vitals: RankVitals) -> tuple[bool, bool, bool, int]:
-    """Order processes that claim the same rank: the first one gets it.
+    """Return a sort key for processes that claim the same rank: the lowest one gets the rank.
 
-    Those that a launcher started first, ended or not: what was started by hand beside them takes no
-    rank of theirs. Then live ones before the remains of their predecessors, and of those the
-    youngest; with a page before without; of the live ones the oldest, since what a rank starts is
-    younger than the rank.
+    The order is:
+    1. Processes that a launcher started, ended or not. One started by hand cannot replace them.
+    2. Live processes before ended ones.
+    3. Processes with a heartbeat page before those without.
+    4. Among live processes the oldest, because children of a rank are younger than the rank. Among
+       ended processes the youngest.
     """
     has_ended = vitals.ended is not None
     age = -vitals.start_time if has_ended else vitals.start_time
     return not vitals.launched, has_ended, vitals.beat is None, age
 
 
-def _standing(vitals: RankVitals) -> tuple[bool, bool]:
+def _origin(vitals: RankVitals) -> tuple[bool, bool]:
     return vitals.launched, vitals.beat is not None

@@ -1,8 +1,9 @@
-"""The fleet: which processes are which ranks of which job, rebuilt from reports at any time.
+"""The fleet: maps processes to the ranks of jobs. It is computed from reports alone.
 
-The rules of this file: a process is known by (node, pid, start time), never by its rank; a new
-generation of a job begins when a rank comes back as another process; and a process of another owner
-is of another job. Reports are the only input; everything is soft state, updated in place.
+* (node, pid, start time) identifies a process; its rank does not.
+* A new generation of a job begins when a rank is reported as a different process.
+* Processes of different owners belong to different jobs.
+* The state is updated in place, and not stored: reports build it again after a restart.
 """
 
 from __future__ import annotations
@@ -29,43 +30,41 @@ from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
-"""Jobs kept in memory, ended ones included until they are forgotten; further ones are left out, so
-that a node which invents jobs does not hide the ranks of real ones."""
+"""Most jobs in memory, including ended ones. Further ones are skipped."""
 
 MAX_JOBS_PER_NODE = 512
-"""Jobs in memory that one node was the first to report; ended ones count until forgotten."""
+"""Most jobs in memory that one node was the first to report, including ended ones."""
 
 MAX_RANKS = MAX_WORLD_SIZE
-"""Ranks of all jobs in memory, some 2 KB each and checked twice a second: twice the largest job
-designed for. Further ones are left out."""
+"""Most ranks of all jobs in memory: twice the largest job that the design supports. Each takes
+about 2 KB and is checked twice a second. Further ranks are skipped."""
 
 MAX_STORED_BYTES = 256 * 1024 * 1024
-"""What jobs and nodes have in memory beyond a record of each rank: two rounds of dumps of 131,072
-ranks at 1 KB each. Beyond it who has most loses some (see `account`)."""
+"""Most bytes of jobs and nodes in memory, except one record per rank (see `account`): two rounds
+of dumps of 131,072 ranks at 1 KB each."""
 
 AGENTS = ""
-"""Owner of what agents say of themselves."""
+"""Owner of the sentences that agents report about themselves."""
 
-CROWDED = 0.5
-"""Share of the jobs or ranks from which on ended and lost jobs are not kept for people to see."""
+NEARLY_FULL = 0.5
+"""Above this share of `MAX_JOBS` or `MAX_RANKS`, ended and lost jobs are no longer shown."""
 
 MAX_NODES = 65_536
-"""Nodes kept in memory; reports of further ones are refused."""
+"""Most nodes in memory. Reports of further nodes are refused."""
 
 MAX_PAST = 20_000
-"""Jobs that are over and of which the number of generations is remembered: many have a name of
-their own. The oldest make room."""
+"""Most ended jobs whose number of generations is stored. Beyond it, the oldest ones are dropped."""
 
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
 
 
 class FleetFullError(Exception):
-    """A bound of the fleet is reached; the message says which and what to do."""
+    """A limit of the fleet is reached. The message contains the limit."""
 
 
 class Fleet:
-    """All nodes and jobs. `take_report` and `take_dumps` are the only ways in."""
+    """All nodes and jobs. `take_report` and `take_dumps` are the only inputs."""
 
     def __init__(
         self, policy: Policy, *, max_jobs: int = MAX_JOBS, max_nodes: int = MAX_NODES
@@ -76,25 +75,25 @@ class Fleet:
         self.nodes: dict[str, NodeRecord] = {}
         self.jobs: dict[str, Job] = {}
         self.past: dict[str, PastGeneration] = {}
-        """The last generation of jobs that are not live (any more)."""
+        """The last generation of each job that is not in `jobs`."""
         self.labels = Labels(self._holder_of)
         self.refused_jobs = 0
-        """Ranks that were not taken because there are too many of them, or of their jobs."""
+        """Number of ranks that were skipped because of a limit on ranks or jobs."""
         self._ranks, self._jobs = Quota(), Quota()
         self._founded: defaultdict[str, Quota] = defaultdict(Quota)
-        """Jobs in memory by the node that reported them first."""
+        """Jobs in memory, by the node that reported them first."""
         self.account = Account()
         self.deferred_claims = 0
-        """Processes left out of a report because their job began too many attempts."""
+        """Number of processes that were skipped because their job began too many attempts."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
-        """Bring the fleet up to date with one node. Raises FleetFullError at a bound.
+        """Update the fleet with the report of one node. Raises FleetFullError at too many nodes.
 
-        Returns what failed, by job: one job's trouble does not cost the node its report.
+        Returns errors by job: an error in one job does not affect the rest of the report.
         """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
             raise FleetFullError(
-                f"{self._max_nodes} nodes are known already, {report.node} is refused"
+                f"{report.node} is refused: the tower already has {self._max_nodes} nodes"
             )
         previous = self.nodes.get(report.node)
         node = NodeRecord.of(report, now, self._policy.silence_s)
@@ -118,28 +117,28 @@ class Fleet:
             self._drop_rivals(name, report.node, reported)
         gone = previous.ranks - node.ranks if previous else set()
         node.ranks |= {item for item in gone if self._is_awaited(*item, report.node, now)}
-        # All agents' sentences are one owner's: no number of node names makes them many.
+        # The sentences of all agents have one owner, so that many node names get no larger share.
         self.account.note(("node", report.node), node, AGENTS, report.node)
         self._count_bytes(*labels)
         return failed
 
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
-        """Attach dumps to the ranks they were taken of; returns those that tell something new."""
+        """Add dumps to their ranks. Returns the dumps that were not added before."""
         job = self.jobs.get(self.labels.find(sent.batch.job, sent.batch.owner))
         if job is None:
             return []
         return self.recall_dumps(job, sent, now - sent.batch.held_s)
 
     def recall_dumps(self, job: Job, sent: SentBatch, taken_at: float) -> list[RankDump]:
-        """Attach dumps of a job that were taken at some time; returns as `take_dumps` does."""
+        """Add dumps that were taken at `taken_at` to a job. Returns the same as `take_dumps`."""
         taken = job.generation.take_dumps(sent, taken_at)
         self._count_bytes(job.name)
         return taken
 
     def count_kept(self, what: str, label: str, kept: Holder) -> None:
-        """Bring the account up to date with what the tower keeps of a job besides.
+        """Update the account with other data of a job that the tower stores in memory.
 
-        Of a job that is over it counts until the tower removes it from the account.
+        Data of an ended job counts until the tower removes it from the account.
         """
         job, past = self.jobs.get(label), self.past.get(label)
         owner = job.sharer if job else past and past.owner
@@ -147,30 +146,32 @@ class Fleet:
         self.account.keep_to(MAX_STORED_BYTES)
 
     def _count_bytes(self, *labels: str) -> None:
-        """Bring the account of some jobs up to date, and keep to the bound."""
+        """Update the account with these jobs, and drop data beyond the limit."""
         for job in filter(None, map(self.jobs.get, labels)):
             self.account.note(("job", job.name), job, job.sharer, job.founder)
         self.account.keep_to(MAX_STORED_BYTES)
 
     @property
     def rank_count(self) -> int:
-        """Ranks of all jobs."""
+        """Number of ranks of all jobs."""
         return self._ranks.total
 
-    def is_crowded_for(self, job: Job) -> bool:
-        """Whether room for new jobs gets short, for all or for the owner of this one."""
-        if self.is_crowded or self._jobs.is_crowded(job.owner, self._max_jobs):
+    def is_nearly_full_for(self, job: Job) -> bool:
+        """Return whether few new jobs are possible: of any owner, or of the owner of this job."""
+        if self.is_nearly_full or self._jobs.is_nearly_full(job.owner, self._max_jobs):
             return True
-        return self._founded[job.founder].is_crowded(job.owner, MAX_JOBS_PER_NODE)
+        return self._founded[job.founder].is_nearly_full(job.owner, MAX_JOBS_PER_NODE)
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether room for new jobs gets short."""
-        return len(self.jobs) > CROWDED * self._max_jobs or self.rank_count > CROWDED * MAX_RANKS
+    def is_nearly_full(self) -> bool:
+        """Whether few new jobs or ranks are possible."""
+        return (
+            len(self.jobs) > NEARLY_FULL * self._max_jobs
+            or self.rank_count > NEARLY_FULL * MAX_RANKS
+        )
 
     def drop_old(self, now: float) -> None:
-        """Forget rivals that are not reported any more, and nodes that have been silent for long
-        and hold no rank of a live job."""
+        """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
         for job in self.jobs.values():
             if job.generation.rivals:
                 job.generation.expire_rivals(now)
@@ -184,7 +185,7 @@ class Fleet:
             self.account.remove(("node", name))
 
     def forget(self, name: str) -> None:
-        """Drop a job, remembering only how many generations it had, and whose it was."""
+        """Drop a job. Only its number of generations and its owner are still stored."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
         self.account.remove(("job", name))
@@ -200,10 +201,9 @@ class Fleet:
         return known.owner if known is not None else None
 
     def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
-        """Return the label of the job that a process is of.
+        """Return the label of a process's job.
 
-        A process that was reported before stays in its job: an agent that was restarted may have
-        learned, or may no longer be able to see, whose it is.
+        A process stays in its job even if a restarted agent reports a different owner or none.
         """
         live = self.labels.find_live(vitals.job, vitals.owner)
         if live is not None:
@@ -215,7 +215,7 @@ class Fleet:
         return self.labels.find(vitals.job, vitals.owner)
 
     def _note_name(self, job: Job, name: str, owner: str) -> None:
-        """Note what agents call a job, and whose it is."""
+        """Record a name that agents use for a job, and its owner."""
         if self.labels.find_live(name, owner) is not None:
             return
         self.labels.bind(name, owner, job.name)
@@ -225,7 +225,7 @@ class Fleet:
             self._count(job, job.owner, 1)
 
     def _count(self, job: Job, owner: str, sign: int) -> None:
-        """Add a job to the shares of its owner, or take it out."""
+        """Add a job to the quotas of its owner (`sign` 1), or remove it (-1)."""
         self._jobs.add(owner, sign)
         self._founded[job.founder].add(owner, sign)
         self._ranks.add(owner, sign * len(job.generation.ranks))
@@ -253,7 +253,7 @@ class Fleet:
             self._weigh_claim(job, record, claim)
 
     def _weigh_claim(self, job: Job, record: RankRecord | None, claim: Claim) -> None:
-        """Take in a process whose rank, or whose whole job, was another's until now."""
+        """Record a process whose rank belongs to another process, or whose job has ended."""
         gen = job.generation
         if record is not None and claim.is_renamed(record):
             gen.rivals.pop(claim.key, None)
@@ -280,7 +280,7 @@ class Fleet:
         is_known = claim.key in past.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
-            return None  # it ended before this tower started: history, not a job to watch
+            return None  # it ended before this tower started, so there is nothing to watch
         node, owner = claim.key.node, vitals.owner or past.owner
         has_room = (
             self._jobs.has_room(owner, self._max_jobs)
@@ -327,7 +327,7 @@ class Fleet:
         if record.vitals.state is ProcessState.STOPPED is not vitals.state and all(
             other.vitals.state is ProcessState.STOPPED for other in gen.live()
         ):
-            gen.resumed_at = now  # the first rank to go on after the whole job was suspended
+            gen.resumed_at = now  # this is the first rank to run after the whole job was suspended
         interval_s = self._believed_interval_s(record, vitals, now)
         gen.note_vitals(record, vitals)
         record.seen_at = now
@@ -340,25 +340,25 @@ class Fleet:
         if stores or movement.cpu_cores >= self._policy.moving_cpu_cores or transfers(movement):
             record.moved_at = now
         if vitals.ended is not None:
-            # A report on its way for long makes a death seem later than it was, never earlier.
+            # A delayed report makes a death seem later than it was, never earlier.
             ended_at = now - vitals.ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
         beat = vitals.beat
         if beat is not None and interval_s > 0:
-            # A step belongs to a phase only when the phase was there before the step began.
+            # A step belongs to a phase only if the phase began before the step.
             inside = beat.phase_age_s > beat.age_s + interval_s
             gen.pace(beat.phase if inside else "").note(interval_s)
 
     def _believed_interval_s(self, record: RankRecord, vitals: RankVitals, now: float) -> float:
-        """Return the seconds of a step since the previous report; 0 when there was none.
+        """Return the seconds per step since the previous report; 0 if there was no step.
 
-        Steps took no longer than what passed since the beat of the previous report. The process
-        itself writes the times that the agent reads.
+        The process itself writes the times that its agent reads. Therefore the result is limited to
+        the time since the beat of the previous report.
         """
         before, beat = record.vitals.beat, vitals.beat
         if before is None or beat is None or before is beat or beat.advanced <= 0:
             return 0.0
-        # One interval more: the previous report may have been on its way for so long.
+        # One interval more, because the previous report may have been delayed by that.
         passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s
         return min(beat.interval_s, passed_s / beat.advanced)
 
@@ -369,16 +369,15 @@ class Fleet:
             del rivals[key]
 
     def _is_on(self, node: str, name: str, rank: int) -> bool:
-        """Whether a rank is taken by a process on this node. What else a node claims is not kept
-        with it."""
+        """Return whether a process on this node holds the rank, and does not only claim it."""
         job = self.jobs.get(name)
         record = job.generation.ranks.get(rank) if job else None
         return record is not None and record.key.node == node
 
     def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
-        """Whether a rank that its node no longer reports may still come back; else it has ended.
+        """Return whether a rank may be reported again, and record it as ended if not.
 
-        An agent that restarted needs a moment to find its ranks again.
+        A restarted agent needs a moment to find its ranks.
         """
         job = self.jobs.get(name)
         record = job.generation.ranks.get(rank) if job else None
@@ -386,7 +385,7 @@ class Fleet:
             return False
         holder = self.nodes[node]
         if record.reporter != holder.agent_id and holder.shared_at > record.seen_at:
-            return True  # it is another agent's under the same name: that one may be gone
+            return True  # the rank belongs to another agent with the same node name
         if record.missing_since is None:
             record.missing_since = now
         if now - record.missing_since < self._policy.vanish_s:

@@ -1,4 +1,4 @@
-"""A generation: one life of a job, its ranks as last reported and what was dumped of them."""
+"""A generation: one attempt of a job, with its ranks as last reported and their dumps."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from watchtower.wire.report import AgentGaps, EndingKind, RankVitals, Report, lo
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
 MAX_MISSING = 4096
-"""Ranks that never came, named one by one: as many as there is a point in naming beside those that
-did come. What a job says of its size may be garbage, and must not cost time or memory."""
+"""Missing ranks are listed one by one: `MISSING_PER_RANK` of them per rank seen, but at least
+`MIN_MISSING` and at most `MAX_MISSING`. The world size that a job reports may be wrong, and must
+not cost time or memory."""
 
 MAX_RIVALS = 1024
-"""Rivals of a generation remembered: the processes of one node; whoever needs more is lying."""
+"""Most rivals of one generation: the number of processes of one node. A real job has fewer."""
 
 RIVAL_MEMORY_S = 60.0
-"""A rival that was not reported for so long is forgotten."""
+"""A rival is dropped when it was not reported for this many seconds."""
 
 MAX_PHASES = 32
-"""Phases with a pace of their own; a program that numbers its phases does not fill the memory."""
+"""Most phases with step times of their own. A program may number its phases, which must not fill
+the memory."""
 
 HOLD_S, HOLD_INTERVALS = 3.0, 1.5
-"""So long, or so many intervals, after an agent's last report, no other agent of that node's name
-has its ranks. An agent that was restarted has them after that."""
+"""For this many seconds or report intervals after an agent's last report, its ranks belong to it.
+After that, another agent with the same node name may report them, such as a restarted agent."""
 
 
 class ProcessKey(NamedTuple):
-    """What tells one process from another, through pid reuse too."""
+    """Identifies a process, even if its pid is used again."""
 
     node: str
     pid: int
@@ -47,17 +49,17 @@ class DumpBody:
 
     body: bytes
     holders: int = 0
-    """Ranks that have it among their last two dumps."""
+    """Number of ranks that refer to it with one of their last two dumps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastGeneration:
-    """What is worth remembering of a generation, so that a restarted tower knows it again."""
+    """The part of a generation that is stored, so that a restarted tower recognizes it."""
 
     number: int
     typical_step_s: float = 0.0
     processes: frozenset[ProcessKey] = frozenset()
-    """Empty for a job that was forgotten: whatever comes next is a new generation."""
+    """Empty for a job that was dropped: its next processes are a new generation."""
     owner: str = ""
 
 
@@ -70,22 +72,22 @@ class RankRecord:
     seen_at: float
     first_seen_at: float
     moved_at: float
-    """When its process tree was last seen to use CPU or storage."""
+    """When its process tree last used CPU, storage or network."""
     ended_at: float | None = None
     reporter: str = ""
     """Agent that reported it last."""
     held_until: float = float("-inf")
-    """Until then no other agent may report it, under the same node's name."""
+    """Until this time, no other agent with the same node name may report it."""
     missing_since: float | None = None
-    """When its node first reported without it."""
+    """When its node first reported without it; None if the latest report contains it."""
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
-    """When the last two dumps were taken, oldest first, and the bodies that hold them."""
+    """The times of its last two dumps, oldest first, and the bodies that contain them."""
     text_bytes: int = 0
-    """Bytes of its texts, 0 if they are short."""
+    """Bytes of its texts; 0 if they are short."""
 
     def copy(self) -> RankRecord:
-        """Copy it; everything in it is replaced as a whole and never changed."""
-        # By place: `dataclasses.replace` takes ten times as long, and a job has thousands of ranks.
+        """Return a shallow copy; the values of a record are never changed in place."""
+        # `dataclasses.replace` takes ten times as long, and a job has thousands of ranks.
         return RankRecord(
             self.key,
             self.vitals,
@@ -102,12 +104,15 @@ class RankRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether the process was there when last reported."""
+        """Whether the process had not ended when it was last reported."""
         return self.ended_at is None
 
     def age_s(self, now: float, interval_s: float) -> float:
-        """Seconds since the last beat. Grows between reports, but only for two of them: a late
-        report must not make a rank seem late."""
+        """Return the seconds since the last beat; 0 without a beat.
+
+        They grow between reports, but for at most two intervals, so that a late report does not
+        make a rank seem late.
+        """
         beat = self.vitals.beat
         return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
 
@@ -121,21 +126,24 @@ class NodeRecord:
     interval_s: float
     gaps: AgentGaps
     hold_s: float = 0.0
-    """How long after its last report this agent's ranks are no other agent's."""
+    """Seconds after its last report during which no other agent may report this agent's ranks."""
     shared_at: float = float("-inf")
-    """When two agents were last seen to report under this name by turns."""
+    """When two agents last alternated in reporting under this name."""
     previous_agent: str = ""
     ranks: set[tuple[str, int]] = field(default_factory=set)
-    """(job, rank) of the ranks on it that it reports, or stopped to report only just now."""
+    """(job, rank) of the ranks on this node that are reported, or were reported until just now."""
 
     @classmethod
     def of(cls, report: Report, now: float, silence_s: float) -> NodeRecord:
-        """Make the record of a node that has just reported."""
+        """Return the record of a node that has just reported."""
         hold_s = min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), silence_s)
         return cls(report.agent_id, now, report.interval_s, report.limits, hold_s)
 
     def compare_agents(self, previous: NodeRecord, now: float) -> None:
-        """Notice two agents that report under one name; one that was restarted never comes back."""
+        """Record whether two agents report under one name.
+
+        They do if an earlier agent reports again. A restarted agent has a new id.
+        """
         self.previous_agent, self.shared_at = previous.previous_agent, previous.shared_at
         if self.agent_id != previous.agent_id:
             if self.agent_id == previous.previous_agent:
@@ -144,57 +152,58 @@ class NodeRecord:
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes of what the agent says of itself."""
+        """Bytes of the sentences that the agent reports about itself."""
         return count_gaps(self.gaps)
 
     def drop(self, excess: int) -> None:
-        """Forget what the agent says of itself, until it says it again."""
+        """Drop the sentences that the agent reports about itself, until its next report."""
         self.gaps = AgentGaps()
 
 
 @dataclass(slots=True)
 class Generation:
-    """One life of a job: the ranks between two restarts."""
+    """One attempt of a job: its ranks between two restarts."""
 
     job: str
     number: int
     began_at: float
     ranks: dict[int, RankRecord] = field(default_factory=dict)
     rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
-    """Second processes that claim a taken rank, and when they were last reported."""
+    """Second processes that claim a rank of another process, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
+    """Step times by phase; "" is training outside phases."""
     dumps_bytes: int = 0
-    """Bytes of all bodies that the dumps of its ranks are in."""
+    """Bytes of all bodies that contain dumps of its ranks."""
     text_bytes: int = 0
     """Bytes of the texts of its ranks that are longer than usual."""
     arrivals: Arrivals = field(default_factory=Arrivals)
-    """Batches of dumps that came in."""
+    """Batches of dumps that have arrived."""
     known: frozenset[ProcessKey] = frozenset()
-    """Its processes as the tower's last run knew them; empty for one that began in this run."""
+    """Its processes before the tower was restarted. Empty if it began after the restart."""
     awaited: set[ProcessKey] = field(default_factory=set)
-    """Those of `known` that were not reported again yet."""
+    """The processes in `known` that were not reported again yet."""
     recalled_at: float = float("-inf")
-    """When it was known again."""
+    """When the restarted tower recognized it."""
     recall_wanted: bool = True
-    """Dumps of its ranks may lie in the store: taken in the tower's last run, or before a rank of
-    theirs was reported."""
+    """The store may contain more dumps of its ranks: from before the tower was restarted, or from
+    before a rank was reported."""
     resumed_at: float = float("-inf")
-    """When the job last came back from being suspended: ages count from there."""
+    """When the job last resumed after a suspension. Ages count from this time."""
 
     @property
     def world_size(self) -> int:
-        """Ranks the job says it has, else the highest rank seen plus one."""
+        """Number of ranks that the job reports, but at least the highest rank seen plus one."""
         said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
         return max(said, max(self.ranks, default=-1) + 1)
 
     def missing_ranks(self) -> tuple[int, ...]:
-        """The first ranks that never came, in order; of a job that hardly came not all."""
+        """Return the ranks that were never reported, in order; see `MAX_MISSING` for the limit."""
         limit = min(MAX_MISSING, max(MIN_MISSING, MISSING_PER_RANK * len(self.ranks)))
         missing = (rank for rank in range(self.world_size) if rank not in self.ranks)
         return tuple(islice(missing, limit))
 
     def pace(self, phase: str) -> Pace:
-        """Step times in `phase`. Beyond `MAX_PHASES` names all others share the plain pace."""
+        """Return the step times in `phase`. Beyond `MAX_PHASES`, phases share the plain pace."""
         pace = self.paces.get(phase)
         if pace is not None:
             return pace
@@ -203,29 +212,29 @@ class Generation:
         return self.paces.setdefault(phase, Pace())
 
     def end_tick(self) -> None:
-        """Turn the step times of this tick into one sample of each phase."""
+        """Add one sample to each phase, from the step times of this tick."""
         for pace in self.paces.values():
             pace.end_tick()
 
     @property
     def is_paced(self) -> bool:
-        """Whether enough steps were seen, in whatever phase, to know what is late."""
+        """Whether enough steps were seen in any phase to know when a rank is late."""
         return any(pace.is_learned for pace in self.paces.values())
 
     def note_rival(self, key: ProcessKey, vitals: RankVitals, seen_at: float) -> None:
-        """Remember a second process of a rank, `MAX_RIVALS` of them, without long texts."""
+        """Record a second process of a rank without long texts. At most `MAX_RIVALS` are stored."""
         if key in self.rivals or len(self.rivals) < MAX_RIVALS:
             is_short = not count_text(vitals)
             self.rivals[key] = (vitals if is_short else self._share(shorten(vitals)), seen_at)
 
     def expire_rivals(self, now: float) -> None:
-        """Forget rivals that are not reported any more."""
+        """Drop rivals that are no longer reported."""
         old = [k for k, (_, seen_at) in self.rivals.items() if now - seen_at > RIVAL_MEMORY_S]
         for key in old:
             del self.rivals[key]
 
     def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
-        """Give a record of this generation its latest vitals, and count their texts."""
+        """Set the latest vitals of a record of this generation, and count their texts."""
         count = count_text(vitals)
         record.vitals = self._share(vitals) if count else vitals
         if count == record.text_bytes:
@@ -238,7 +247,7 @@ class Generation:
         return vitals if known is None else share_names(vitals, known.vitals)
 
     def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
-        """Attach the dumps of a batch to their ranks; returns those not attached before."""
+        """Add the dumps of a batch to their ranks. Returns the dumps that were not added before."""
         batch, body = sent.batch, DumpBody(sent.body)
         left = self.arrivals.left_of(batch.id)
         unclaimed, taken = set(), []
@@ -255,7 +264,7 @@ class Generation:
         return taken
 
     def put(self, record: RankRecord) -> None:
-        """Make this the record of its rank."""
+        """Set the record of a rank, in place of an earlier one."""
         before = self.ranks.get(record.vitals.rank)
         if before is not None:
             self._release(before.dumps)
@@ -278,8 +287,10 @@ class Generation:
                 self.dumps_bytes -= len(body.body)
 
     def drop_dumps(self, excess: int) -> None:
-        """Drop bodies of dumps, the largest first, until `excess` bytes are free; ranks without
-        others count as not dumped."""
+        """Drop bodies of dumps, largest first, until `excess` bytes are free.
+
+        Ranks without any other body count as not dumped.
+        """
         bodies = {body for record in self.ranks.values() for _, body in record.dumps}
         gone: set[DumpBody] = set()
         for body in sorted(bodies, key=lambda each: len(each.body), reverse=True):
@@ -289,22 +300,22 @@ class Generation:
             excess -= len(body.body)
         self.dumps_bytes -= sum(len(body.body) for body in gone)
         for record in self.ranks.values():
-            # Another list: a diagnosis that was asked for before still has the old one.
+            # A new list, because a diagnosis that was requested before uses the old one.
             record.dumps = [item for item in record.dumps if item[1] not in gone]
 
     def drop_texts(self) -> None:
-        """Shorten what its ranks say, until they say it again."""
+        """Shorten the long texts of its ranks, until they are reported again."""
         for record in self.ranks.values():
             if record.text_bytes:
                 record.vitals, record.text_bytes = self._share(shorten(record.vitals)), 0
         self.text_bytes = 0
 
     def drop_paces(self) -> None:
-        """Forget how long steps take in the marked phases."""
+        """Drop the step times of all marked phases."""
         self.paces = {"": self.pace("")}
 
     def own(self, batch: DumpBatch) -> list[RankDump]:
-        """Choose the dumps of a batch that are of this generation's processes."""
+        """Return the dumps of a batch that belong to processes of this generation."""
         return [
             dump
             for dump in batch.ranks
@@ -313,43 +324,43 @@ class Generation:
         ]
 
     def is_returning(self, now: float, patience_s: float) -> bool:
-        """Whether some of its processes may still be reported again after the tower's restart."""
+        """Return whether some of its processes may still be reported after the tower's restart."""
         return bool(self.awaited) and now - self.recalled_at < patience_s
 
     def has_stepped_since(self, since: float) -> bool:
-        """Whether every live rank that steps has beaten after `since`."""
+        """Return whether every live rank with steps has a beat after `since`."""
         beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
         last = [seen_at - beat.age_s for seen_at, beat in beats if beat and beat.step >= 0]
         return bool(last) and min(last) > since
 
     def last_beat_of_all(self) -> float | None:
-        """When the live rank that beat longest ago did so; None without any page."""
+        """Return the oldest last beat of all live ranks; None without any heartbeat page."""
         beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
         return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
 
     def remember(self, owner: str) -> PastGeneration:
-        """Say what a later tower needs to know this generation of an owner's job again."""
+        """Return the data by which a restarted tower recognizes this generation."""
         return PastGeneration(
             number=self.number,
             owner=owner,
             typical_step_s=self.pace("").typical_s,
-            # Ranks come back one node after the other: those awaited must not be forgotten.
+            # Ranks are reported again one node after the other. Those not reported yet must stay.
             processes=self.known.union(record.key for record in self.ranks.values()),
         )
 
     def live(self) -> Iterator[RankRecord]:
-        """Ranks whose process is there."""
+        """Return the records of ranks whose process has not ended."""
         return (record for record in self.ranks.values() if record.is_live)
 
     def step(self) -> int:
-        """Return the lowest step that every rank with heartbeats has made, -1 before the first."""
+        """Return the highest step that every rank with heartbeats has made, -1 before the first."""
         return lowest_step(record.vitals.beat for record in self.ranks.values())
 
 
 def has_died(record: RankRecord) -> bool:
-    """Whether a rank ended other than in good order, or nothing is known of its end.
+    """Return whether a rank did not end normally, or it is not known how it ended.
 
-    A page that says "finished" is good order also where the kernel does not tell the exit code.
+    A heartbeat page with "finished" is a normal end even if the kernel reports no exit code.
     """
     ended = record.vitals.ended
     return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))

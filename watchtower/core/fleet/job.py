@@ -1,4 +1,4 @@
-"""A job: its present generation, and what is remembered of the earlier ones."""
+"""A job: its present generation, and the processes of earlier ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from watchtower.wire.report import JobLabels
 
 MIN_RETIRED = 1024
 RETIRED_PER_RANK = 64
-"""Processes of earlier generations remembered, so that their last reports are not taken as new: an
-agent tells of 256 that ended, and a node has eight ranks or more; small jobs get a little extra."""
+"""A job stores `RETIRED_PER_RANK` processes of earlier generations per rank, but at least
+`MIN_RETIRED`. Otherwise their last reports would look like new ranks. An agent reports 256 ended
+processes, and a node has eight ranks or more."""
 
 MAX_RETIRED = 262_144
-"""... of one job, however large."""
+"""Most processes of earlier generations that one job stores."""
 
 
 @dataclass(slots=True)
@@ -29,26 +30,26 @@ class Job:
     founder: str = ""
     """Node that reported it first."""
     owner: str = ""
-    """Whose it is; empty while no agent has said."""
+    """Empty until an agent reports an owner."""
     retired: dict[ProcessKey, float] = field(default_factory=dict)
-    """Processes of earlier generations, and since when they are."""
+    """Processes of earlier generations, and when their generation ended."""
     labels: JobLabels | None = None
-    """What its first report with labels says of it, for people."""
+    """Labels from its first report that has any. They are only shown to people."""
     attempts: AttemptLimit = field(default_factory=AttemptLimit)
-    """How many attempts may still begin."""
+    """Limit on new attempts."""
 
     @property
     def sharer(self) -> str:
-        """Whose shares it uses: its owner's, else its own."""
+        """Key of the fair shares: the owner; the job's own name if the owner is not known."""
         return self.owner or self.name
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes that it takes beyond a record of each rank."""
+        """Bytes that it can drop: everything except one record per rank."""
         return sum(self._sizes())
 
     def drop(self, excess: int) -> None:
-        """Drop so many bytes or somewhat more, the largest part first."""
+        """Drop at least `excess` bytes, largest part first; everything if there are fewer."""
         gen = self.generation
         drops: tuple[Callable[[], object], ...] = (
             lambda: gen.drop_dumps(excess),
@@ -67,7 +68,7 @@ class Job:
             excess -= before - self.droppable_bytes
 
     def _sizes(self) -> tuple[int, ...]:
-        """Return the bytes of each part that may be dropped, in the order of `drop`."""
+        """Return the bytes of each part that may be dropped, in the order of `drops` in `drop`."""
         gen = self.generation
         return (
             gen.dumps_bytes,
@@ -79,7 +80,7 @@ class Job:
         )
 
     def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
-        """Remember processes that belong to an earlier generation, the newest ones."""
+        """Record processes of an earlier generation. Beyond the limit, the oldest are dropped."""
         self.retired.update(dict.fromkeys(keys, now))
         limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.generation.ranks))
         limit = min(limit, MAX_RETIRED)

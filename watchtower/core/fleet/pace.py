@@ -1,9 +1,9 @@
-"""Pace: how long a job's steps take, with pauses kept apart so that they do not blur it.
+"""Pace: how long a job's steps take. Pauses are recorded separately and do not distort it.
 
 One sample is the median step time of all ranks that stepped within one tick. A sample far above
-the usual is a pause (checkpoint, evaluation, a slow read) and never counts as a step; only when all
-recent samples are that long have the steps themselves become slower. A pause that keeps coming back
-is part of how the job works, and is waited for; a single one moves nothing.
+the usual length is a pause (checkpoint, evaluation, a slow read) and does not count as a step. If
+all recent samples are that long, the steps themselves have become slower. A pause that comes
+regularly is part of the job, and extends the deadline. A single pause does not.
 """
 
 from __future__ import annotations
@@ -15,82 +15,84 @@ from statistics import median
 from watchtower.core.fleet.sizes import count_pause
 
 SAMPLES = 128
-"""Plain samples kept: two minutes of 1 s steps, enough for a steady p95."""
+"""Number of plain samples that are stored: two minutes of 1 s steps, enough for a steady p95."""
 
 LEARNED_AFTER = 3
-"""Samples before the pace counts as known; until then the startup patience holds."""
+"""Number of samples after which the pace is known. Until then the startup settings apply."""
 
 PAUSE_FACTOR = 4.0
-"""A sample above this many medians is a pause: wide enough for 15 % jitter and uneven batches,
-below the five typical steps at which a rank becomes suspect."""
+"""A sample above this many medians is a pause. It is high enough for 15 % jitter and uneven
+batches, and below the five typical steps after which a rank is suspect."""
 
 REGIME = 5
-"""This many samples in a row above the pause line are no pauses: the steps became slower."""
+"""If this many samples in a row are above the limit for pauses, the steps became slower."""
 
 PAUSE_WINDOW = 32
 COMES_BACK = 3
-"""A pause that came so often in so many samples will come again: every tenth step or oftener. A
-checkpoint or an evaluation every few minutes never does, and leaves detection as quick as it is."""
+"""`COMES_BACK` pauses within `PAUSE_WINDOW` samples are regular: about every tenth step. A
+checkpoint or an evaluation every few minutes is not regular, and does not delay detection."""
 
 RECENT = 7
-"""Samples that say how long a step takes now: more than half of them must agree that it is slow."""
+"""Number of samples whose median is the present length of a step. More than half of them must be
+slow before the job counts as slow."""
 
-YARDSTICK = 5
-"""Samples before the recent ones from which on they are a measure: the first steps are uneven."""
+BASELINE = 5
+"""Number of samples needed before the recent ones to compute the usual length of a step. The first
+steps are uneven."""
 
-REGIME_YARDSTICK = 10
-"""... and before a change of regime: a job that resumes skips batches, and warms up, in some quick
-steps. Fewer are no measure, and the new length is the usual one."""
+REGIME_BASELINE = 10
+"""Number of samples needed before steps become slower. A job that resumes skips batches and warms
+up, in some quick steps. After fewer samples, the new length is the usual one."""
 
 BACK_TO_USUAL = 1.5
-"""Below this many usual steps a job is no longer slow, and the yardstick moves again."""
+"""A step below this many usual steps is not slow. The usual length is updated again then."""
 
 SLOW_FOR_S = 1800.0
 SLOW_STEPS = 20
-"""Slow for so long, and for so many samples, is the new usual; after `SAMPLES` in any case. Three
-counts of who waits for whom fit in (see `wait_counts`)."""
+"""After this many seconds and samples the slow length becomes the usual one; after `SAMPLES` in any
+case. The time is enough for three counts of waiting ranks (see `wait_counts`)."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """Step times of one job in one phase. Fed by `note`, closed by `end_tick` once a tick."""
+    """Step times of one job in one phase. `note` adds values, `end_tick` ends a tick."""
 
     plain: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     typical_s: float = 0.0
-    """p95 of the plain samples, 0 until `LEARNED_AFTER` of them are in."""
+    """p95 of the plain samples, in seconds; 0 before `LEARNED_AFTER` samples."""
     usual_s: float = 0.0
-    """Median of the samples before the recent ones; stands still while the steps are slow."""
+    """Median of the samples before the recent ones. It does not change while the steps are slow."""
     slowdown: float = 1.0
-    """How many times longer a step takes now than usual; 1 while too little is known."""
+    """Present length of a step divided by the usual length; 1 while they are not known."""
     pause_s: float = 0.0
-    """Length of the pause that keeps coming back; 0 when none does."""
+    """Length of the pause that comes regularly; 0 without one."""
     _tick: list[float] = field(default_factory=list)
     _long: deque[float] = field(default_factory=lambda: deque(maxlen=REGIME))
     _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=PAUSE_WINDOW))
-    """Of the latest samples those that were pauses; 0 for a step."""
+    """The latest samples: the length of a pause, or 0 for a step."""
     _median: float = 0.0
     _slow_for: int = 0
-    """Samples taken since the steps became slower."""
+    """Number of samples since the steps became slower."""
     _slow_for_s: float = 0.0
-    """The sum of them."""
+    """The sum of these samples, in seconds."""
 
     @property
     def is_learned(self) -> bool:
-        """Whether enough steps were seen to know what is late."""
+        """Whether enough steps were seen to know when a rank is late."""
         return len(self.plain) >= LEARNED_AFTER
 
     def recall(self, typical_s: float) -> None:
-        """Begin with what was learned before; steps to come correct it."""
+        """Begin with a typical step from an earlier run. Later steps correct it."""
         if typical_s > 0:
-            self.plain.extend([typical_s] * REGIME_YARDSTICK)
+            self.plain.extend([typical_s] * REGIME_BASELINE)
             self._measure()
 
     def note(self, interval_s: float) -> None:
-        """Take one rank's seconds per step since its previous report."""
+        """Add one rank's seconds per step since its previous report."""
         self._tick.append(interval_s)
 
     def end_tick(self) -> None:
-        """Turn this tick's notes into one sample."""
+        """Make one sample of the values of this tick; without values, none."""
         if not self._tick:
             return
         sample = median(self._tick)
@@ -112,7 +114,7 @@ class Pace:
     def _take_long(self, sample: float) -> None:
         self._long.append(sample)
         if len(self._long) == REGIME:
-            if len(self.plain) >= REGIME_YARDSTICK:
+            if len(self.plain) >= REGIME_BASELINE:
                 self.usual_s = self.usual_s or self._median
                 self._slow_for = self._slow_for or 1
             else:
@@ -133,7 +135,7 @@ class Pace:
         samples = list(self.plain)
         if not self._slow_for:
             before = samples[:-RECENT]
-            self.usual_s = median(before) if len(before) >= YARDSTICK else 0.0
+            self.usual_s = median(before) if len(before) >= BASELINE else 0.0
         if not self.usual_s:
             return
         self.slowdown = median(samples[-RECENT:]) / self.usual_s
@@ -144,7 +146,7 @@ class Pace:
         is_long = self._slow_for_s >= SLOW_FOR_S and self._slow_for > SLOW_STEPS
         if is_long or self._slow_for > SAMPLES:
             self._end_slowness()
-            self.plain.clear()  # what a step took before is no measure any more
+            self.plain.clear()  # the slow length is the usual one now
             self.plain.extend(samples[-RECENT:])
 
     def _end_slowness(self) -> None:
@@ -152,21 +154,20 @@ class Pace:
 
 
 MAX_PAUSES = 128
-"""Kinds of pauses remembered of one job: a program that numbers its phases does not fill the
-memory. The shortest make room."""
-
+"""Most kinds of pauses that are stored for one job; the shortest are dropped. A program may number
+its phases, which must not fill the memory."""
 
 FADE_A_DAY = 0.95
-"""What is left of a learned pause after a day: one that comes once a week is still covered (0.95**7
-times the usual factor of 1.5), one that never came again is half forgotten in two weeks."""
+"""Every day, the length of a learned pause is multiplied by this. One that comes once a week is
+still covered (0.95**7 times the usual factor of 1.5). After two weeks half of it is left."""
 
 FORGOTTEN_S = 1.0
-"""A pause that faded to less changes no patience."""
+"""A pause shorter than this many seconds is dropped, because it does not change the patience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A stall that ended by itself: the job may take this long again without an alarm."""
+    """A stall that ended by itself. The next stall of this kind and length raises no alert."""
 
     phase: str
     frame_class: str
@@ -174,7 +175,7 @@ class Pause:
 
 
 class Pauses:
-    """The longest pause seen of each kind (phase and frame class of the rank that was behind)."""
+    """The longest pause of each kind: the phase and frame class of the rank that was behind."""
 
     def __init__(self, known: tuple[Pause, ...] = ()) -> None:
         self._longest = {(p.phase, p.frame_class): p.length_s for p in known}
@@ -185,11 +186,11 @@ class Pauses:
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes that they take."""
+        """Bytes of memory that can be dropped."""
         return sum(map(count_pause, self._longest))
 
     def drop(self, excess: int) -> None:
-        """Forget the shortest ones until so many bytes are free."""
+        """Drop the shortest pauses until `excess` bytes are free."""
         for kind in sorted(self._longest, key=lambda kind: self._longest[kind]):
             if excess <= 0:
                 return
@@ -197,27 +198,27 @@ class Pauses:
             del self._longest[kind]
 
     def longest(self, phase: str, frame_class: str) -> float:
-        """Seconds of the longest pause of this kind, 0 when none was seen."""
+        """Return the seconds of the longest pause of this kind, 0 if there was none."""
         return self._longest.get((phase, frame_class), 0.0)
 
     def longest_in(self, phase: str) -> float:
-        """Seconds of the longest pause in `phase`, whatever the ranks did."""
+        """Return the seconds of the longest pause in `phase`, of any frame class; 0 without one."""
         return max((s for (p, _), s in self._longest.items() if p == phase), default=0.0)
 
     def all(self) -> list[Pause]:
-        """Return what is known."""
+        """Return the longest pause of each kind."""
         return [
             Pause(phase=phase, frame_class=frame_class, length_s=length_s)
             for (phase, frame_class), length_s in self._longest.items()
         ]
 
     def fade(self, share: float) -> None:
-        """Keep this share of every length; a pause seen again is learned anew."""
+        """Multiply every length by `share`. Pauses shorter than `FORGOTTEN_S` are dropped."""
         faded = {kind: length_s * share for kind, length_s in self._longest.items()}
         self._longest = {kind: s for kind, s in faded.items() if s >= FORGOTTEN_S}
 
     def learn(self, pause: Pause) -> bool:
-        """Remember a pause; False when a longer one of its kind is known already."""
+        """Record a pause. Returns False if one of its kind with at least this length is known."""
         if pause.length_s <= self.longest(pause.phase, pause.frame_class):
             return False
         self._longest[pause.phase, pause.frame_class] = pause.length_s

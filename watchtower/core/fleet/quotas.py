@@ -1,9 +1,9 @@
-"""Quotas: how much of what there is one owner may take.
+"""Quotas: how much of a limited resource one owner may use.
 
-An owner may take more while it has less than is left: the first owner has at most a half, a second
-one a quarter, and there is room for an owner that has nothing yet. No number of owners and no size
-of a share has to be known beforehand. It is the rule of `fair_places.has_share`, but the total is
-kept: there are thousands of owners, and each new rank asks.
+An owner may use more while it has less than what is left. Therefore the first owner gets at most a
+half and the second one a quarter, and a new owner always gets some. The number of owners and the
+size of a share need not be known. The rule is the same as in `fair_places.has_share`. But here the
+total is stored, because there are thousands of owners and each new rank needs it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections import Counter
 
 
 class Quota:
-    """Counts what owners have of one bounded thing."""
+    """Counts how much of one limited resource each owner uses."""
 
     def __init__(self) -> None:
         self.total = 0
         self._by_owner: Counter[str] = Counter()
 
     def has_room(self, owner: str, limit: int) -> bool:
-        """Return whether an owner may take one more. Of an unknown owner only the bound counts."""
+        """Return whether an owner may use one more. For an unknown owner only `limit` counts."""
         left = limit - self.total
         return left > 0 and (not owner or self._by_owner[owner] < left)
 
-    def is_crowded(self, owner: str, limit: int) -> bool:
-        """Return whether an owner has most of what it may have."""
+    def is_nearly_full(self, owner: str, limit: int) -> bool:
+        """Return whether an owner uses more than half of what it may use."""
         return bool(owner) and 2 * self._by_owner[owner] > limit - self.total
 
     def count(self, owner: str) -> int:
-        """Return how much an owner has."""
+        """Return how much an owner uses."""
         return self._by_owner[owner]
 
     def add(self, owner: str, count: int) -> None:
-        """Note that an owner has taken `count`, or given back `-count`."""
+        """Record that an owner uses `count` more; a negative count means less."""
         self.total += count
         self._by_owner[owner] += count
         if not self._by_owner[owner]:

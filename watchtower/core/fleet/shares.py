@@ -1,7 +1,7 @@
-"""Fair shares: which jobs come first where there are fewer places than jobs.
+"""Fair shares: the order of jobs where there are fewer places than jobs.
 
-Owners take turns, so that no owner's jobs hide those of another one, however many there are. The
-jobs of one owner come by urgency.
+Owners take turns, so that many jobs of one owner do not hide the jobs of another one. The jobs of
+one owner are in the order of their urgency.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 from watchtower.fair_order import by_turns
 
 OPEN_INCIDENT, IN_TROUBLE, CALM, ENDED = range(4)
-"""Urgency of a job: the lower, the sooner it has its turn among the jobs of its owner."""
+"""Urgency of a job. Among the jobs of one owner, the lowest number is first."""
 
 ALWAYS_FIRST = 64
-"""Jobs in trouble of one owner that come before all calm jobs. Further ones wait for their turn as
-calm jobs do: an owner that has hundreds of jobs in trouble does not hide healthy ones."""
+"""Most jobs in trouble of one owner that come before all calm jobs. Its further jobs in trouble
+take turns with calm jobs, so that hundreds of them do not hide healthy jobs."""
 
 
 class Candidate(NamedTuple):
     """A job that wants a place."""
 
     owner: str
-    """Key of the fair shares: the owner of the job, else the node that reported it first."""
+    """Key of the fair shares: the job's owner; if not known, the node that reported it first."""
     urgency: int
     since: float
-    """Among jobs of the same urgency the lowest comes first: when the incident opened."""
+    """When the incident opened. Among jobs of the same urgency, the lowest value is first."""
     name: str
 
 
 def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return all candidates; those who get a place come first."""
+    """Return all candidates in the order in which they get places."""
     by_urgency = sorted(candidates, key=lambda each: (each[1:], each.owner))
     turns: Counter[str] = Counter()
     first, others = list[Candidate](), list[Candidate]()

@@ -1,8 +1,8 @@
-"""Sizes: how many bytes of memory the parts of a job take, at least as many as they really do.
+"""Sizes: upper estimates of the bytes of memory that the parts of a job take.
 
-Texts come from processes: a vitals message has some 2,800 characters at most, of up to four bytes.
-A rank with usual texts has a fixed size; longer texts are counted, and shortened where there are
-too many.
+Texts come from processes. The texts of one rank have at most about 2,800 characters of up to four
+bytes. A rank with short texts has a fixed size. Longer texts are counted, and shortened if there
+are too many.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RANK_BYTES = 2048
 """A rank's record with its vitals, and the stack sample of a rank without heartbeats."""
 
 KEY_BYTES = 192
-"""A process of an earlier attempt that is remembered."""
+"""A stored process of an earlier attempt."""
 
 PACE_BYTES = 7168
 """The step times of one phase."""
@@ -24,10 +24,10 @@ PAUSE_BYTES = 384
 """The longest pause of a kind."""
 
 UNCLAIMED_BYTES = 160
-"""A rank of which dumps came before a report."""
+"""A rank whose dumps arrived before a report."""
 
 BATCH_BYTES = 512
-"""The id of a batch of dumps that is remembered."""
+"""The stored id of a batch of dumps."""
 
 CHARACTER_BYTES = 4
 
@@ -35,7 +35,7 @@ USUAL_CHARACTERS = 256
 """Texts of one rank up to this length are part of `RANK_BYTES`."""
 
 SHORT_PHASE = 32
-"""Characters of a phase that are kept where texts are shortened."""
+"""Number of characters that remain of a phase when texts are shortened."""
 
 
 def count_text(vitals: RankVitals) -> int:
@@ -61,9 +61,9 @@ def shorten(vitals: RankVitals) -> RankVitals:
 
 
 def share_names(vitals: RankVitals, known: RankVitals) -> RankVitals:
-    """Return vitals with the names of another rank of the job, where they are equal.
+    """Return vitals that share the strings of equal names with another rank of the job.
 
-    Each message brings its own copy of a name; of long ones all ranks of a job keep one.
+    Each message contains its own copy of a name. With this, all ranks of a job use one copy.
     """
     job = known.job if known.job == vitals.job else vitals.job
     owner = known.owner if known.owner == vitals.owner else vitals.owner
@@ -76,5 +76,5 @@ def count_pause(kind: tuple[str, str]) -> int:
 
 
 def count_gaps(gaps: AgentGaps) -> int:
-    """Return the bytes of the sentences that an agent says of itself; 0 if there are none."""
+    """Return the bytes of the sentences that an agent reports about itself; 0 without any."""
     return CHARACTER_BYTES * sum(map(len, gaps.sentences()))

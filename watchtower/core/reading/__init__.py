@@ -1,1 +1,2 @@
-"""What one dump shows, without case or job: stacks, threads, kernel waits, endings, movement."""
+"""Interprets single dumps and reports, without case or job: stacks, threads, kernel waits, endings,
+collective logs, movement."""

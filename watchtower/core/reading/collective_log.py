@@ -1,4 +1,5 @@
-"""Reads the collective log of one rank in one group: what it called, entered and completed."""
+"""Reads the collective log of one rank in one group: the collectives that it called, entered and
+completed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from watchtower.wire.collectives import CollectiveRecord, GroupLog
 from watchtower.wire.dumps import RankDump
 
 _SHAPE = re.compile(r"\[[^]]*\]?")
-"""A bracket that nothing closes ends with the text, so that no text is searched twice."""
+"""The closing bracket is optional. Otherwise a text with many open brackets would be searched again
+for each of them."""
 
 NO_RECORD = CollectiveRecord(number=0, operation="")
 
@@ -31,25 +33,26 @@ SAME_ON_ALL = frozenset(
         "allreduce_coalesced",
     }
 )
-"""Operations in which every member gives the same element type and size. In the others sizes may
-differ for good reason: the root of a gather, an uneven all_to_all (MPI standard, chapter 6; the
+"""Operations in which all members must pass the same element type and size. In other operations
+sizes may differ: at the root of a gather, or in an uneven all_to_all (MPI standard, chapter 6; the
 docstrings of torch.distributed)."""
 
 UNEVEN_ON_NCCL = frozenset({"all_gather", "allgather", "reduce_scatter"})
-"""With lists of tensors torch allows these other sizes on NCCL, where it makes broadcasts or
-reduces of them (ProcessGroupNCCL::allgather, reduce_scatter); element types must be equal."""
+"""With lists of tensors, torch allows different sizes in these operations on NCCL. It performs them
+as broadcasts or reduces (ProcessGroupNCCL::allgather, reduce_scatter). Element types must be
+equal."""
 
 CallKind = tuple[str, str]
-"""Operation, and signature where all members must give the same; else empty."""
+"""Operation, and the signature if all members must pass the same one; else an empty string."""
 
 
 class Entered(Enum):
-    """Whether a rank is inside a collective, or past it."""
+    """Whether a rank has entered a collective: it is inside it, or has left it."""
 
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
-    """It has no log, or its library only records that the call was made."""
+    """The rank has no log, or its library records only that the call was made."""
 
 
 def has_entered(log: GroupLog | None, number: int) -> Entered:
@@ -62,18 +65,21 @@ def has_entered(log: GroupLog | None, number: int) -> Entered:
 
 
 def find_open_call(log: GroupLog) -> int | None:
-    """Return the number of the first collective that the rank called and that is not over."""
+    """Return the number of the first collective that the rank called and has not completed.
+
+    None if there is none, or if the log has no count of completed collectives.
+    """
     done = max(log.completed, 0)
     return done + 1 if log.called > done and log.completed >= 0 else None
 
 
 def record_of(log: GroupLog, number: int) -> CollectiveRecord:
-    """Return what the rank called as `number`, without a name when that is not known."""
+    """Return the record of the rank's call `number`; `NO_RECORD` if it is not known."""
     return next((record for record in log.records if record.number == number), NO_RECORD)
 
 
 def compared(record: CollectiveRecord, library: str) -> CallKind:
-    """Return what must be equal on all members of a group of this library for the call to work."""
+    """Return the part of a call that must be equal on all members of a group of this library."""
     if record.operation not in SAME_ON_ALL:
         return record.operation, ""
     if library == "nccl" and record.operation in UNEVEN_ON_NCCL:
@@ -82,7 +88,7 @@ def compared(record: CollectiveRecord, library: str) -> CallKind:
 
 
 def last_with_logs(dumps: tuple[RankDump, ...]) -> RankDump | None:
-    """Return the newest dump that holds collective logs; a later sample may have failed."""
+    """Return the newest dump whose collective logs were read; a later attempt may have failed."""
     for dump in reversed(dumps):
         found = dump.collectives
         if found is not None and (found.logs or found.peers or not found.failure):
@@ -91,6 +97,6 @@ def last_with_logs(dumps: tuple[RankDump, ...]) -> RankDump | None:
 
 
 def advances(dumps: tuple[RankDump, ...]) -> bool:
-    """Return whether the logs changed between the last two dumps that have any."""
+    """Return whether the logs changed between the last two dumps that have logs."""
     taken = [dump.collectives for dump in dumps if dump.collectives and dump.collectives.logs]
     return len(taken) > 1 and (taken[-1].logs, taken[-1].peers) != (taken[-2].logs, taken[-2].peers)

@@ -1,4 +1,4 @@
-"""How one rank ended, as its node and its page tell it: which kind of death that is."""
+"""Classifies how one rank ended, from the report of its node and its heartbeat page."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ SIGNAL_NAMES = {
     25: "SIGXFSZ",
     31: "SIGSYS",
 }
-"""signal(7), x86 and ARM."""
+"""Names of signals by number: signal(7), x86 and ARM."""
 
 
 SAME_MOMENT_S = 0.5
-"""Deaths on two nodes closer than this have no order: the nodes' reports are apart that much."""
+"""Deaths on two nodes within this many seconds have no known order, because the reports of two
+nodes are up to this far apart."""
 
 UNKNOWN_END = "exited (exit status unknown)"
 
 
 class DeathKind(Enum):
-    """How a rank ended, by what that says about whose fault it is."""
+    """How a rank ended. The kinds differ in how likely the rank itself is the cause."""
 
     OOM = "oom"
     CRASH = "crash"
@@ -51,18 +52,18 @@ class DeathKind(Enum):
     EXIT_CODE = "exit_code"
     KILLED = "killed"
     EXIT_ONE = "exit_one"
-    """Exit code 1 without a known exception: what Python leaves behind after any exception."""
+    """Exit code 1 without a known exception. Python exits with it after any exception."""
     VANISHED = "vanished"
-    """Its node could not tell how it ended."""
+    """Its node does not know how it ended."""
     ABORTED = "aborted"
-    """SIGABRT: an assertion of its own, or a watchdog that gave up on the others."""
+    """SIGABRT: an assertion in the rank, or a watchdog that stopped waiting for other ranks."""
     CONSEQUENTIAL = "consequential"
     TERMINATED = "terminated"
     CLEAN = "clean"
 
 
 _TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
-"""Sent by schedulers and launchers that end or warn a job."""
+"""Signals that schedulers and launchers send to end or warn a job."""
 
 
 def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
@@ -76,7 +77,7 @@ _INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
 
 
 def classify_ending(ending: Ending | None) -> DeathKind:
-    """Name the kind of an ending; the exception counts before the code it left."""
+    """Return the kind of an ending. A known exception counts more than the exit code."""
     if ending is None:
         return DeathKind.VANISHED
     if ending.oom_killed:
@@ -88,13 +89,16 @@ def classify_ending(ending: Ending | None) -> DeathKind:
         return _classify_signal(signal)
     if ending.kind is not EndingKind.EXIT:
         return DeathKind.VANISHED
-    if ending.code is None:  # its page says that it finished; old kernels tell no code
+    if ending.code is None:  # the heartbeat page has "finished"; old kernels report no exit code
         return DeathKind.CLEAN
     return {0: DeathKind.CLEAN, 1: DeathKind.EXIT_ONE}.get(ending.code, DeathKind.EXIT_CODE)
 
 
 def signal_name(ending: Ending) -> str:
-    """Name the signal that ended a process, also as the exit code 128 + n of a shell around it."""
+    """Return the name of the signal that ended a process; an empty string if none did.
+
+    An exit code of 128 + n, as of a shell around the process, counts as signal n.
+    """
     if ending.code is None:
         return ""
     if ending.kind is EndingKind.SIGNAL:
@@ -117,7 +121,7 @@ def describe_ending(ended: Ending | None) -> str:
 
 @lru_cache(maxsize=65536)
 def classify_exception(exception_type: str, text: str) -> DeathKind:
-    """Name the kind of an exception, by its class, whatever its modules, and by its message."""
+    """Return the kind of an exception, by its class name without module, and by its message."""
     name = last_component(exception_type)
     if any(matches(name, text) for matches in _INTERRUPTS):
         return DeathKind.TERMINATED

@@ -1,7 +1,7 @@
 """Reads Python frames and stacks: what a rank is doing, and where in the user's own code.
 
-The table of names is data (`facts/frame_classes.toml`); this module holds only the order in which
-frames of one stack overrule each other.
+The table of names is data (`facts/frame_classes.toml`). This module decides which frame of a stack
+counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from watchtower.wire.stacks import Frame
 
 
 class FrameClass(Enum):
-    """What a frame says about the rank it belongs to."""
+    """The work or wait of a rank with a frame of this class."""
 
     INIT = "init"
     COLLECTIVE = "collective"
@@ -32,9 +32,9 @@ class FrameClass(Enum):
     LOCK = "lock"
     NETWORK = "network"
     CHILD = "child"
-    """Waits for a program it has started."""
+    """It waits for a program that it started."""
     THREAD = "thread"
-    """Waits for a thread it has started."""
+    """It waits for a thread that it started."""
     USER = "user"
     NONE = "none"
 
@@ -48,11 +48,11 @@ PURPOSES = frozenset(
         FrameClass.COMPILE,
     }
 )
-"""Classes that say what a call is for: they overrule whatever it calls in turn, so that a socket
-read inside all_reduce is a collective. Between two of them the inner one counts."""
+"""Classes that describe the purpose of a call. They count more than the classes of calls inside: a
+socket read inside all_reduce is a collective. If two such classes are nested, the inner counts."""
 
 WAITING_CLASSES = frozenset({FrameClass.COLLECTIVE, FrameClass.INIT})
-"""A rank in one of these waits for other ranks, whatever else is known."""
+"""A rank in one of these classes waits for other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +65,12 @@ class FramePattern:
     file: TextPattern | None
     library: bool | None
     by_name: bool
-    """The user's own choice of a name is all that speaks for the class."""
+    """The class depends only on a name that the user chose."""
     calls_back: bool
-    """It is a library that runs the user's code for this very purpose."""
+    """The frame is in a library whose purpose is to run the user's code."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
-        """Return whether each condition given by the entry holds."""
+        """Return whether every condition of the entry holds."""
         return (
             (self.library is None or self.library == library)
             and (self.function is None or self.function.matches(function))
@@ -81,21 +81,22 @@ class FramePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackReading:
-    """What one stack says."""
+    """The class of one stack, and its place in the code."""
 
     frame_class: FrameClass
     what: str
-    """Function that gave the class, such as "all_reduce"."""
+    """Function that determines the class, such as "all_reduce"."""
     what_at: str
     """Its position, such as "ring.py:120"."""
     function: str
-    """Deepest function of the user's own code, or the best there is in a library-only stack."""
+    """Innermost function of the user's own code. In a stack without one: the function that
+    determines the class."""
     at: str
     """Its position, such as "data.py:88"."""
     by_name: bool = False
-    """The class rests on names that the user chose."""
+    """The class depends only on names that the user chose."""
     by_library: bool = False
-    """The class rests on the file of a known library."""
+    """The class depends on the file of a known library."""
 
     @property
     def where(self) -> str:
@@ -122,18 +123,21 @@ PATTERNS = tuple(_read_pattern(entry) for entry in read_facts("frame_classes")["
 
 
 def last_component(function: str) -> str:
-    """Return the bare name: `outer.<locals>.ShardReader.__next__` is `__next__`."""
+    """Return the last part of a name: `__next__` for `outer.<locals>.ShardReader.__next__`."""
     return function.rpartition(".")[2]
 
 
 def name_line(frame: Frame) -> str:
-    """Return file and line as people write them: "data.py:88"."""
+    """Return file and line of a frame: "data.py:88"."""
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
 @lru_cache(maxsize=65536)
 def find_pattern(function: str, file: str, library: bool) -> FramePattern | None:
-    """Find the first entry of the table that knows a frame; its line does not matter."""
+    """Return the first entry of the table that matches a frame, else None.
+
+    The line of the frame is not an argument, so that the cache has fewer entries.
+    """
     outer, _, name = function.rpartition(".")
     owner = last_component(outer)
     return next((p for p in PATTERNS if p.matches(owner, name, file, library)), None)
@@ -144,7 +148,7 @@ def _pattern_of(frame: Frame) -> FramePattern | None:
 
 
 def classify_frame(frame: Frame) -> FrameClass:
-    """Name the class of a frame."""
+    """Return the class of a frame."""
     pattern = _pattern_of(frame)
     if pattern is not None:
         return pattern.frame_class
@@ -152,12 +156,12 @@ def classify_frame(frame: Frame) -> FrameClass:
 
 
 def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
-    """Read a stack, innermost frame first; null when it has no frames."""
+    """Return the reading of a stack, innermost frame first; None without frames."""
     if not frames:
         return None
     classes = [classify_frame(frame) for frame in frames]
     purposes = _find_purposes(frames, classes)
-    index = _settle_set_up(classes, purposes) if purposes else _find_known(classes)
+    index = _choose_purpose(classes, purposes) if purposes else _find_known(classes)
     meant = _find_called(frames, classes, purposes, index)
     shown = next((frame for frame in frames if not frame.library), frames[index])
     alike = [frame for frame, item in zip(frames, classes, strict=True) if item is classes[index]]
@@ -173,12 +177,14 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
 
 
 def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list[int]:
-    """Find the frames that say what the stack is for, innermost first.
+    """Return the indexes of the frames that show the purpose of the stack, innermost first.
 
-    A library that runs the user's own code does not say what that code does: a function called
-    `run_with_checkpoint` may run a whole training step. And its collective that pickles a user's
-    object or is interrupted by a signal handler has not begun to wait, nor has any call around it.
-    Only a library that is there to run the user's code (`calls_back`) still says what for.
+    A library frame that runs the user's code does not count:
+    * Its name does not describe that code. A function `run_with_checkpoint` may run a whole step.
+    * Its collective may be pickling a user's object, or be interrupted by a signal handler. Then
+      neither this call nor any call around it has begun to wait.
+
+    The exception is a library whose purpose is to run the user's code (`calls_back`).
     """
     found: list[int] = []
     has_own = is_called_back = False
@@ -203,11 +209,11 @@ def _is_known_by_file(frame: Frame) -> bool:
 
 
 def _find_known(classes: list[FrameClass]) -> int:
-    """Find the innermost call that is known at all."""
+    """Return the index of the innermost frame with any class; 0 if there is none."""
     known = [
         index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
     ]
-    # A lock or a condition is how one waits for a thread.
+    # Waiting for a thread is implemented by a lock or a condition.
     called = (index for index in known if classes[index] is not FrameClass.LOCK)
     outer = next(called, None)
     if outer is not None and classes[outer] is FrameClass.THREAD:
@@ -215,11 +221,11 @@ def _find_known(classes: list[FrameClass]) -> int:
     return known[0] if known else 0
 
 
-def _settle_set_up(classes: list[FrameClass], purposes: list[int]) -> int:
-    """Let the innermost count, and the outer one where set-up and collective are nested.
+def _choose_purpose(classes: list[FrameClass], purposes: list[int]) -> int:
+    """Return the index of the frame whose class counts: the innermost purpose.
 
-    Set-up ends in a barrier of its own, and a collective may connect to its peers when it is first
-    used.
+    If set-up and collective are nested, the class of the outer one counts. Set-up ends with a
+    barrier, and a collective may set up connections when it is used for the first time.
     """
     if classes[purposes[0]] not in WAITING_CLASSES:
         return purposes[0]
@@ -230,9 +236,10 @@ def _settle_set_up(classes: list[FrameClass], purposes: list[int]) -> int:
 def _find_called(
     frames: tuple[Frame, ...], classes: list[FrameClass], purposes: list[int], index: int
 ) -> Frame:
-    """Find the call a reader knows: of set-up the outermost, of others the outermost in one file.
+    """Return the frame of the call that a user knows.
 
-    A ring's barrier may be made of its all_reduce, and init_process_group of many small steps.
+    For set-up this is the outermost one, because init_process_group has many small steps. For a
+    collective it is the outermost one in the same file: a barrier may be implemented by all_reduce.
     """
     wanted, called = classes[index], frames[index]
     if wanted not in WAITING_CLASSES:
@@ -245,6 +252,6 @@ def _find_called(
 
 
 def describe_place(frames: tuple[Frame, ...]) -> str | None:
-    """Return where a stack is, as a verdict shows it: "data.py:88 in __next__"; null when empty."""
+    """Return the place of a stack as in a verdict: "data.py:88 in __next__". None if empty."""
     reading = read_stack(frames)
     return None if reading is None else reading.where

@@ -1,4 +1,4 @@
-"""Reads what a thread waits for in the kernel. The table of names is data."""
+"""Reads what a thread waits for in the kernel. The table is data (`facts/kernel_waits.toml`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WaitReading:
     wait_class: str
     """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""
     says: str
-    """Completes "rank 3 is ...", such as "blocked in read() on /mnt/shards/0042.tar"."""
+    """Text after "rank 3 is", such as "blocked in read() on /mnt/shards/0042.tar"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,15 @@ HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
 ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
 
 FROZEN = "frozen"
-"""Class of a task that its cgroup holds."""
+"""Class of a task that is frozen by its cgroup."""
 
 _NARROWED = frozenset({"file", "pipe", "network", "poll"})
-"""Classes of calls that take any descriptor: what it points at decides."""
+"""Classes of calls that accept any descriptor. The target of the descriptor decides the class."""
 
 
 @lru_cache(maxsize=4096)
 def classify_wait(wait: KernelWait) -> WaitReading:
-    """Say what the thread waits for, as far as the kernel told."""
+    """Return what the thread waits for; empty strings if the kernel's data do not show it."""
     if wait.frozen:
         return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")
     pattern = _find_pattern(wait)

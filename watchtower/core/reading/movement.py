@@ -1,6 +1,7 @@
-"""Whether a process tree moves: what its use of CPU, storage and network amounts to.
+"""Decides whether a process tree moves, from its use of CPU, storage and network.
 
-Every threshold of movement is here. How much CPU counts as moving is a setting, and an argument.
+All thresholds of movement are here, except the CPU use that counts as moving. This threshold is a
+setting, and an argument of `is_moving`.
 """
 
 from __future__ import annotations
@@ -8,25 +9,26 @@ from __future__ import annotations
 from watchtower.wire.report import Movement
 
 MOVING_BYTES_PER_S = 65536.0
-"""Storage traffic from which a rank counts as moving: more than a log file, less than any data."""
+"""A rank with at least this storage traffic is moving: more than a log file, less than any data."""
 
 MOVING_SOCKET_BYTES_PER_S = 16_384.0
-"""Network traffic from which a rank counts as transferring something: keep-alive and progress
-reports of a process that does nothing stay below it, no download worth waiting for does."""
+"""A rank with at least this network traffic transfers data. Keep-alive and progress messages of an
+idle process are below it. Every download that is worth waiting for is above it."""
 
 BUSY_CORES = 0.5
-"""CPU use at which a process is working rather than waiting with some background threads."""
+"""A process with at least this CPU use is working. A waiting process with background threads uses
+less."""
 
 FULL_CORE = 0.8
-"""CPU use that one spinning thread has when no other thread competes for its core."""
+"""A spinning thread uses at least this many cores if no other thread competes for its core."""
 
 ONE_THREAD_CORES = 1.5
-"""CPU use that one spinning thread stays below, whatever its idle helpers use: more is work."""
+"""A spinning thread and its idle helper threads use less than this. More is work."""
 
 SHARED_CORE = 0.08
-"""Least CPU use of a spinning thread on a crowded machine, if every sample finds it running. A
-thread that uses less otherwise is found running by three samples in a row once in two thousand
-times."""
+"""A spinning thread uses at least this many cores on an overloaded machine, and every sample finds
+it running. A thread that is not spinning and uses less is found running by three samples in a row
+once in two thousand times."""
 
 
 def moves_storage(movement: Movement) -> bool:
@@ -46,6 +48,9 @@ def is_moving(movement: Movement, moving_cpu_cores: float) -> bool:
 
 
 def uses_a_core(movement: Movement, *, always_runs: bool) -> bool:
-    """Return whether it uses what one spinning thread gets; `always_runs`: in every sample."""
+    """Return whether the process uses as much CPU as one spinning thread.
+
+    `always_runs`: every sample found the thread running.
+    """
     cores = movement.cpu_cores
     return cores >= FULL_CORE or (always_runs and cores >= SHARED_CORE)

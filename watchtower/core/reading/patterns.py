@@ -1,7 +1,7 @@
-"""Patterns of the facts: each is matched against a bounded part of a text that a process chose.
+"""Patterns of the facts. Each is matched against a bounded part of a text from a process.
 
-A hostile process may give a frame any name. The text is cut here and nowhere else. Each pattern
-takes time in proportion to the length of the text: tests/core/test_patterns.py times every pattern.
+A hostile process may choose any name for a frame. Texts are cut only here. The time of each pattern
+is proportional to the length of the text: tests/core/test_patterns.py measures every pattern.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 MAX_END = 128
-"""Characters used of each end of a text. A path is known by its end, a message by its beginning;
-names and paths of real programs are shorter than one of the two."""
+"""Number of characters used of each end of a text. The end identifies a path, the beginning a
+message. Names and paths of real programs are shorter than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TextPattern:
     """The whole text must match, not a part of it."""
 
     def matches(self, text: str) -> bool:
-        """Return whether the text matches; of a long one, only both ends count."""
+        """Return whether the text matches. Only both ends of a long text are used."""
         match = self.regex.fullmatch if self.is_whole else self.regex.search
         return match(cut(text)) is not None
 
@@ -34,7 +34,7 @@ def whole(pattern: str, flags: int = 0) -> TextPattern:
 
 
 def part(pattern: str, flags: int = 0) -> TextPattern:
-    """Return a pattern that some part of the text must match."""
+    """Return a pattern that must match any part of the text."""
     return TextPattern(_compile(pattern, flags), False)
 
 
@@ -44,6 +44,6 @@ def cut(text: str) -> str:
 
 
 def _compile(pattern: str, flags: int) -> re.Pattern[str]:
-    # DOTALL: without it, a line feed in a name makes `.*` fail, and be tried again from the next
-    # character on.
+    # DOTALL, because otherwise `.*` fails at a line feed in a name, and is tried again from every
+    # further character.
     return re.compile(pattern, flags | re.DOTALL)

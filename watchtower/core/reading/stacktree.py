@@ -1,7 +1,7 @@
-"""Merges the stacks of many ranks into one prefix tree whose nodes carry rank sets.
+"""Merges the stacks of many ranks into one prefix tree whose nodes contain rank sets.
 
-Ranks with the same stack form one class. Equal stacks are grouped by their digest before anything
-else, so that 16,384 ranks cost as much as the handful of different stacks among them.
+Ranks with the same stack form one class. Equal stacks are grouped by their digest first. Therefore
+the cost depends on the number of different stacks, and 16,384 ranks have only a few.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from watchtower.wire.stacks import Frame, Stack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackNode:
-    """One frame of the tree, and who passes through it."""
+    """One frame of the tree, and the ranks whose stacks contain it."""
 
     frame: Frame | None
-    """Null at the root."""
+    """None at the root."""
     ranks: frozenset[int]
-    """Ranks whose stack passes through or ends here."""
+    """Ranks whose stack contains this node."""
     children: tuple[StackNode, ...] = ()
-    """Frames called from here, the most crowded first."""
+    """Frames called from here, the one with the most ranks first."""
 
     @property
     def ending(self) -> frozenset[int]:
@@ -40,12 +40,12 @@ class StackClass:
 
 
 def merge_stacks(stacks: Mapping[int, Stack]) -> StackNode:
-    """Build the tree of these ranks' stacks."""
+    """Return the tree of these ranks' stacks. `stacks` is by rank."""
     return _build(None, [(item.ranks, item.frames[::-1]) for item in group_stacks(stacks)])
 
 
 def group_stacks(stacks: Mapping[int, Stack]) -> tuple[StackClass, ...]:
-    """Group ranks by equal stack, the largest class first, then by lowest rank."""
+    """Return the classes of ranks with equal stacks, the largest first, then by lowest rank."""
     members: dict[str, set[int]] = {}
     frames: dict[str, tuple[Frame, ...]] = {}
     for rank, stack in stacks.items():
@@ -73,6 +73,6 @@ def _build(frame: Frame | None, paths: list[tuple[frozenset[int], tuple[Frame, .
 
 
 def describe_frames(frames: tuple[Frame, ...], limit: int = 6) -> str:
-    """Write a stack on one line, innermost first: "__next__ data.py:88 < train train.py:20"."""
+    """Return a stack as one line, innermost first: "__next__ data.py:88 < train train.py:20"."""
     shown = [f"{last_component(frame.function)} {name_line(frame)}" for frame in frames[:limit]]
     return " < ".join([*shown, "…"] if len(frames) > limit else shown)

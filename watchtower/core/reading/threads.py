@@ -1,4 +1,4 @@
-"""Which thread of a process trains, and its stack read: most often the main one, but not always."""
+"""Finds the thread of a process that trains. This is the main thread in most programs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
 Function = tuple[str, str]
-"""A function of the user's own code and its file; on which line does not matter."""
+"""Name and file of a function of the user's own code."""
 
-DONE_ELSEWHERE = frozenset({FrameClass.LOCK, FrameClass.THREAD})
-"""Classes of a thread that itself waits for another one."""
+WAITS_FOR_THREAD = frozenset({FrameClass.LOCK, FrameClass.THREAD})
+"""Classes of a thread that waits for another thread."""
 
 
-HIDING = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})
-"""Classes in which a rank that sleeps waits for others, and one that runs works."""
+SLEEP_IS_WAIT = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})
+"""Classes in which a sleeping rank waits for other ranks, and a running rank works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownStack:
-    """A stack of the case, read once for all ranks that share it."""
+    """A stack and its reading, made once for all ranks with this stack."""
 
     stack: Stack
     reading: StackReading | None
@@ -38,22 +38,22 @@ class KnownStack:
 
     @property
     def frame_class(self) -> FrameClass:
-        """Class of its innermost frame that has one; NONE where the stack could not be read."""
+        """Class of the stack; NONE if the stack could not be read."""
         return self.reading.frame_class if self.reading else FrameClass.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommThreads:
-    """Threads that make a job's collectives while its main threads wait for them."""
+    """Threads that call a job's collectives while its main threads wait for them."""
 
     places: frozenset[tuple[Function, ...]]
-    """Where main threads wait."""
+    """Stacks in which main threads wait for such a thread, as the user's functions."""
     roots: frozenset[Function]
-    """Outermost functions of the threads."""
+    """Outermost functions of such threads."""
 
 
 def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
-    """Read every stack of a case, by digest."""
+    """Return the readings of these stacks by digest."""
     return {
         stack.digest: KnownStack(
             stack=stack,
@@ -67,11 +67,15 @@ def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
 def find_thread(
     dump: RankDump, stacks: Mapping[str, KnownStack], comm_threads: CommThreads | None = None
 ) -> ThreadDump | None:
-    """Choose the thread that trains: the main one, unless it only waits for another one.
+    """Return the thread that trains: the main one, unless it only waits for another thread.
 
-    Some programs train in a thread that main joins. And while main is in backward, hooks run in
-    threads of autograd, which begin right in the user's function and not in `threading`. Who waits
-    at a lock may wait for any thread: for one of `comm_threads` where others do so at this place.
+    * Some programs train in a thread that the main thread joins.
+    * While the main thread is in backward, hooks run in threads of autograd. Their outermost frame
+      is the user's function, not one of `threading`.
+    * A main thread at a lock may wait for any thread. It is one of `comm_threads` if other ranks
+      wait for such a thread at the same place.
+
+    Returns None if the dump has no threads.
     """
     if len(dump.threads) == 1:
         return dump.threads[0]
@@ -99,15 +103,15 @@ def _find_comm_thread(
     stacks: Mapping[str, KnownStack],
     comm_threads: CommThreads,
 ) -> ThreadDump | None:
-    """Find the thread that main waits for where main threads wait for those that communicate."""
+    """Return the communication thread for which the main thread waits, if it waits for one."""
     if functions_of(stacks[main.digest]) not in comm_threads.places:
         return None
     making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
-    return next((t for t in making if class_of(t, stacks) not in DONE_ELSEWHERE), None)
+    return next((t for t in making if class_of(t, stacks) not in WAITS_FOR_THREAD), None)
 
 
 def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
-    """Return whether a thread other than the one that trains waits in a collective."""
+    """Return whether any thread except `trains` waits in a collective."""
     return any(
         class_of(other, stacks) in WAITING_CLASSES
         for other in dump.threads
@@ -121,12 +125,12 @@ def functions_of(known: KnownStack) -> tuple[Function, ...]:
 
 
 def root_of(known: KnownStack) -> Function | None:
-    """Return the outermost of the user's own functions, null where there is none."""
+    """Return the outermost of the user's own functions, None without any."""
     return (known.own[-1].function, known.own[-1].file) if known.own else None
 
 
 def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
-    """Return the class of a thread's stack, NONE without one."""
+    """Return the class of a thread's stack, NONE without a stack."""
     known = stacks.get(thread.digest)
     return known.frame_class if known else FrameClass.NONE
 
@@ -136,21 +140,22 @@ def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> boo
 
 
 def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
-    """Return whether Python did not start the thread."""
+    """Return whether the thread was not started by Python's `threading`."""
     root = stacks[thread.digest].stack.frames[-1]
     return not last_component(root.function).startswith("_bootstrap")
 
 
 def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None:
-    """Return whether a dump found its rank waiting for the others; null when it has no stack.
+    """Return whether a rank waited for other ranks when it was dumped; None without a stack.
 
-    One sample cannot tell stuck from slow; many of them show which rank waits least.
+    One sample does not distinguish a stuck rank from a slow one. Many samples show which rank waits
+    least.
     """
     thread = find_thread(dump, stacks)
     known = stacks.get(thread.digest) if thread else None
     if thread is None or known is None or known.reading is None:
         return None
     frame_class = known.reading.frame_class
-    if frame_class in HIDING:
+    if frame_class in SLEEP_IS_WAIT:
         return dump.kernel.state in ASLEEP and not thread.active
     return frame_class in WAITING_CLASSES

@@ -1,6 +1,7 @@
-"""What a rank waits for besides other ranks, by reviewed calls and kernel waits: words and advice.
+"""Describes what a rank waits for besides other ranks, by tables of calls and kernel waits.
 
-It names no cause: that a queue is empty says what to look at, not whose fault it is.
+The result is a text and advice, but not a cause: an empty queue shows where to search, but not
+which process is at fault.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class WaitPlace:
     """One entry of the table."""
 
     says: str
-    """Completes "it ...", empty when the kernel's own words say it."""
+    """Text after "it"; empty if the text of the kernel wait is enough."""
     advice: str
 
 
@@ -66,7 +67,7 @@ _BLOCKED = tuple(
 def find_wait_place(
     frames: tuple[Frame, ...], wait: WaitReading, kernel: KernelWait
 ) -> WaitPlace | None:
-    """Return what a sleeping thread waits for; null when the tables do not know it."""
+    """Return what a sleeping thread waits for; None if no table entry matches."""
     if called := find_called(frames):
         return called
     fits = (item for item in _BLOCKED if item.wait_class == wait.wait_class)
@@ -76,13 +77,13 @@ def find_wait_place(
 
 
 def find_called(frames: tuple[Frame, ...]) -> WaitPlace | None:
-    """Find what a stack waits for by the calls that the user's own code makes in it."""
+    """Return what a stack waits for, by the library calls inside the user's innermost frame."""
     called = [found for frame in called_by_user(frames) if (found := _find(frame))]
     return called[-1] if called else None
 
 
 def called_by_user(frames: tuple[Frame, ...]) -> Iterator[Frame]:
-    """Return the frames below the user's innermost one, innermost first."""
+    """Yield the library frames inside the user's innermost frame, innermost first."""
     for frame in frames:
         if not frame.library:
             return

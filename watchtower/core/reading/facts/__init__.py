@@ -1,6 +1,6 @@
-"""Reviewed facts about other people's software, as data files; read once, when core is imported.
+"""Reviewed facts about other software, as data files. They are read once, when core is imported.
 
-Each entry carries the reason it is there. Adding a fact means adding an entry, not code.
+Each entry contains the reason for it. A new fact needs a new entry, but no code.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from typing import Any
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """Read the table `name`.toml that lies beside this module."""
+    """Return the table in the file `name`.toml beside this module."""
     return tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
