@@ -21,7 +21,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One hang, or one job that a rank ended."""
+    """One hang, or one end of a job for which the verdict names a suspect."""
 
     id: str
     job: str

@@ -48,7 +48,7 @@ MAX_GROUPS = 16_384
 """Distinct process groups in one batch of dumps. The batch may also have this many group logs."""
 
 MAX_GROUP_RECORDS = 8
-"""Most recent collectives sent per group: the one that hangs, and the calls before it."""
+"""Most recent collectives sent per group: the one that hangs, and the usual calls around it."""
 
 MAX_MEMBERS_TEXT = 131_072
 """Characters of a group's member list. Usual layouts need a few spans. Any subset of a job of
