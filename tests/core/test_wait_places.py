@@ -45,7 +45,7 @@ def test_a_wait_inside_the_process_says_for_what(stack, says, advice):
 def test_a_debuggers_prompt_is_told():
     stack = "Pdb.cmdloop @cmd.py:126 < Pdb.interaction @pdb.py:433"
     verdict = diagnose(a_case(with_second(stack, syscall="read", target="pipe:[7]")))
-    assert "it is at a debugger's prompt" in verdict.summary
+    assert "It is at a debugger's prompt" in verdict.summary
     assert "breakpoint" in verdict.next_steps[0]
 
 

@@ -45,7 +45,7 @@ def say_slower(slowdown: float, step_s: float) -> str:
     """Say how much longer a step takes than before; `step_s` is what it takes now."""
     lengths = f"{_say_length(step_s)} now, {_say_length(step_s / slowdown)} before"
     if slowdown >= ANOTHER_KIND:
-        return f"steps became another kind of work: one takes {lengths}"
+        return f"steps now do another kind of work: one takes {lengths}"
     return f"steps take {slowdown:.1f} times as long as before ({lengths})"
 
 
@@ -58,6 +58,15 @@ def join_words(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def join_sentences(*clauses: str) -> str:
+    """Return "rank 3 is stopped. Its node is gpu-01", without the last full stop.
+
+    The first clause stays as it is, so that a name can precede it. Empty clauses are left out.
+    """
+    first, *others = [clause.removesuffix(".") for clause in clauses if clause] or [""]
+    return ". ".join([first, *map(capitalise, others)])
 
 
 def capitalise(sentence: str) -> str:
