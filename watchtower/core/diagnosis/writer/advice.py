@@ -12,6 +12,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.writer.words import name_tracer, node_of, where_of
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.kernel import name_target
 from watchtower.core.text import clean, join_words
 from watchtower.wire.verdict import Cause
 
@@ -42,14 +43,14 @@ def _template(name: str, first: Position | None) -> str:
 def _values_of(picture: Picture, first: Position) -> dict[str, object]:
     """Return what the sentences may name of the first suspect."""
     made = picture.step if first.step is not None else None
-    worker = find_stuck_worker(picture.stacks, first)
+    worker, target = find_stuck_worker(picture.stacks, first), name_target(first.kernel)
     return {
         "rank": first.rank,
         "pid": first.evidence.pid,
         "node": node_of(first),
         "place": where_of(first) or "its stack",
-        "target": clean(first.kernel.target, 120) or "it",
-        "destination": clean(first.kernel.target, 120) or "the checkpoint's destination",
+        "target": target or "it",
+        "destination": target or "the checkpoint's destination",
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "worker": worker.pid if worker else "",

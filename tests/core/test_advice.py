@@ -1,0 +1,23 @@
+"""Advice that a person can follow: what it names exists, and is what the rank waits for."""
+
+from tests.core.builders import IN_BARRIER, SAVING, a_case, a_rank, ranks_in, with_rank
+from watchtower.core.diagnosis.diagnosis import diagnose
+
+
+def diagnose_held(stack, **values):
+    return diagnose(a_case(with_rank(ranks_in(4, IN_BARRIER), a_rank(2, stack, **values))))
+
+
+class TestEpoll:
+    AT = {"syscall": "epoll_wait", "target": "anon_inode:[eventpoll]"}
+
+    def test_is_not_a_file_that_a_person_can_check(self):
+        said = diagnose_held(SAVING, **self.AT)
+        assert said.cause.value == "checkpoint_stall"
+        assert "waiting for a descriptor in epoll_wait()." in said.summary
+        assert "anon_inode" not in " ".join([said.summary, *said.next_steps])
+
+    def test_a_socket_has_another_end(self):
+        target = "tcp 10.0.0.7:41000 -> 10.9.9.9:443"
+        said = diagnose_held(SAVING, syscall="recvfrom", target=target)
+        assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
