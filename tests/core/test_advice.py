@@ -21,3 +21,17 @@ class TestEpoll:
         target = "tcp 10.0.0.7:41000 -> 10.9.9.9:443"
         said = diagnose_held(SAVING, syscall="recvfrom", target=target)
         assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
+
+
+class TestOpeningAFifo:
+    STACK = "publish /job/main.py:4 < <module> /job/main.py:80"
+
+    def test_names_the_path(self):
+        said = diagnose_held(self.STACK, syscall="openat", target="/job/out.fifo")
+        assert "the other end of /job/out.fifo" in said.next_steps[0]
+        assert "lsof" not in " ".join(said.next_steps)
+
+    def test_without_a_path_names_the_line(self):
+        said = diagnose_held(self.STACK, syscall="openat", kernel={"wchan": "fifo_open"})
+        assert "the file that is opened at main.py:4 in publish" in said.next_steps[0]
+        assert "lsof" not in " ".join(said.next_steps)

@@ -49,7 +49,8 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "pid": first.evidence.pid,
         "node": node_of(first),
         "place": where_of(first) or "its stack",
-        "target": target or "it",
+        "target": target or "its descriptor",
+        "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
         "destination": target or "the checkpoint's destination",
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
