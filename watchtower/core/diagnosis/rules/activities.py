@@ -174,8 +174,12 @@ def _show_locks(picture: Picture, locked: Sequence[Position]) -> Iterable[Reason
     yield from child_reasons(picture, locked[:MAX_QUOTED])
 
 
-def _advise_lock(_: Picture, first: Position) -> tuple[str, ...]:
-    return "wait_place" if first.wait_place else "read_lock", "dump_threads"
+def _advise_lock(picture: Picture, first: Position) -> tuple[str, ...]:
+    if first.wait_place:
+        return "wait_place", "dump_threads"
+    # In the kernel, a wait for a message of another rank is a wait for a lock, too.
+    may_be_message = first.rank in picture.uncertain
+    return "read_lock_or_message" if may_be_message else "read_lock", "dump_threads"
 
 
 _LOCKED = Activity(
