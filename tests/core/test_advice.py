@@ -35,3 +35,22 @@ class TestOpeningAFifo:
         said = diagnose_held(self.STACK, syscall="openat", kernel={"wchan": "fifo_open"})
         assert "the file that is opened at main.py:4 in publish" in said.next_steps[0]
         assert "lsof" not in " ".join(said.next_steps)
+
+
+class TestThreadThatTheSummaryNames:
+    TAKES = (
+        "Condition.wait @threading.py:327 < Queue.get @queue.py:171 < next_batch /job/main.py:8"
+        " < <module> /job/main.py:80"
+    )
+    FILLS = (
+        "SocketIO.readinto @socket.py:706 < urlopen @urllib/request.py:215 < fill /job/feed.py:12"
+        " < Thread.run @threading.py:982 < Thread._bootstrap @threading.py:1002"
+    )
+
+    def test_is_what_the_advice_is_about(self):
+        said = diagnose_held(self.TAKES, syscall="futex", threads=(("feeder", self.FILLS),))
+        assert "urlopen()" in said.summary
+        assert said.next_steps[0] == (
+            "rank 2 on gpu-00 may wait for its thread feeder at feed.py:12 in fill: "
+            "find what that thread waits for"
+        )

@@ -10,7 +10,12 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.writer.words import name_tracer, node_of, where_of
+from watchtower.core.diagnosis.writer.words import (
+    find_busy_thread,
+    name_tracer,
+    node_of,
+    where_of,
+)
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.kernel import name_target
 from watchtower.core.text import clean, join_words
@@ -32,7 +37,15 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
     values = _values_of(picture, first) if first else {}
     if accusation.cause in _OF_CAUSE:
         values |= _OF_CAUSE[accusation.cause](picture, accusation)
-    return tuple(_template(name, first).format_map(values) for name in accusation.advice)
+    shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
+    return tuple(_template(closer or name, first).format_map(values) for closer, name in shown)
+
+
+def _choose_closer(picture: Picture, name: str, first: Position | None) -> str:
+    """Return advice about the thread that the summary names; empty without one."""
+    if name != WAIT_PLACE or first is None:
+        return ""
+    return "look_at_thread" if find_busy_thread(picture, first) else ""
 
 
 def _template(name: str, first: Position | None) -> str:
@@ -55,7 +68,17 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "worker": worker.pid if worker else "",
+        "thread": _name_thread(picture, first),
     }
+
+
+def _name_thread(picture: Picture, first: Position) -> str:
+    found = find_busy_thread(picture, first)
+    if found is None:
+        return ""
+    name = "main thread" if found.thread.main else f"thread {clean(found.thread.name, 64)}"
+    place = clean(found.known.reading.where) if found.known.reading else ""
+    return f"{name} at {place}" if place else name
 
 
 def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:

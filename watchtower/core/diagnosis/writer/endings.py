@@ -35,7 +35,7 @@ def _say_how(death: Death) -> str:
     if ending is None or death.kind is DeathKind.VANISHED:
         return "exited (exit status unknown)"
     if ending.oom_killed:
-        return "was killed by the kernel: out of memory (OOM)"
+        return "was killed by the kernel's OOM killer"
     if ending.exception_type:
         return f"raised {_say_exception(ending.exception_type, ending.exception_text)}"
     signal = signal_name(ending)

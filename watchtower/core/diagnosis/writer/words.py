@@ -188,8 +188,13 @@ def _name_call(reading: StackReading, presumed: bool) -> str:
 
 def say_thread(picture: Picture, position: Position) -> str:
     """Say "its thread s3_2 is still at save.py:11 in upload", or nothing if none explains more."""
-    first = next((each for each in find_threads(picture, position) if not each.is_idle), None)
+    first = find_busy_thread(picture, position)
     return f"its {describe_thread(first)}" if first else ""
+
+
+def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
+    """Return the thread that a summary names: the first that does not only wait for work."""
+    return next((each for each in find_threads(picture, position) if not each.is_idle), None)
 
 
 def describe_thread(bystander: Bystander) -> str:
