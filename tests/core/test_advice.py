@@ -1,6 +1,14 @@
 """Advice that a person can follow: what it names exists, and is what the rank waits for."""
 
-from tests.core.builders import IN_BARRIER, SAVING, a_case, a_rank, ranks_in, with_rank
+from tests.core.builders import (
+    IN_BARRIER,
+    SAVING,
+    a_case,
+    a_child,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 
@@ -54,3 +62,22 @@ class TestThreadThatTheSummaryNames:
             "rank 2 on gpu-00 may wait for its thread feeder at feed.py:12 in fill: "
             "find what that thread waits for"
         )
+
+
+class TestStoppedChildBehindAPipe:
+    AT = {"syscall": "write", "target": "pipe:[7]", "children": (a_child(18, "T"),)}
+    ADVICE = (
+        "check the child process 18, which is stopped (state T), on gpu-00: "
+        "it may be at the other end of pipe:[7]"
+    )
+
+    def test_is_named_while_a_checkpoint_is_piped_to_it(self):
+        assert diagnose_held(SAVING, **self.AT).next_steps[0] == self.ADVICE
+
+    def test_is_named_while_the_users_code_writes(self):
+        stack = "publish /job/main.py:4 < <module> /job/main.py:80"
+        assert diagnose_held(stack, **self.AT).next_steps[0] == self.ADVICE
+
+    def test_a_child_that_runs_is_not(self):
+        at = self.AT | {"children": (a_child(18, "S"),)}
+        assert "18" not in diagnose_held(SAVING, **at).next_steps[0]

@@ -11,6 +11,8 @@ from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.writer.words import (
+    CHILD_STATES,
+    describe_program,
     find_busy_thread,
     name_tracer,
     node_of,
@@ -19,6 +21,7 @@ from watchtower.core.diagnosis.writer.words import (
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.kernel import name_target
 from watchtower.core.text import clean, join_words
+from watchtower.wire.dumps import ChildDump
 from watchtower.wire.verdict import Cause
 
 ADVICE: dict[str, str] = tomllib.loads(
@@ -27,6 +30,9 @@ ADVICE: dict[str, str] = tomllib.loads(
 COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
 WAIT_PLACE = "wait_place"
 """The advice beside the call that a rank waits in, in `reading/facts/wait_places.toml`."""
+
+ABOUT_OTHER_END = frozenset({WAIT_PLACE, "look_at_destination"})
+"""Advice to check whatever is at the other end of a pipe or queue."""
 
 
 def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
@@ -42,10 +48,20 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
 
 
 def _choose_closer(picture: Picture, name: str, first: Position | None) -> str:
-    """Return advice about the thread that the summary names; empty without one."""
-    if name != WAIT_PLACE or first is None:
+    """Return advice about a child or thread that may hold up the rank; empty without one."""
+    if name not in ABOUT_OTHER_END or first is None:
         return ""
-    return "look_at_thread" if find_busy_thread(picture, first) else ""
+    if _find_child_at_pipe(first):
+        return "look_at_child"
+    return "look_at_thread" if name == WAIT_PLACE and find_busy_thread(picture, first) else ""
+
+
+def _find_child_at_pipe(first: Position) -> ChildDump | None:
+    """Return a child that cannot run while the rank is blocked on a pipe; null without one."""
+    dump = first.last_dump
+    if dump is None or not first.asleep or first.wait.wait_class != "pipe":
+        return None
+    return next((each for each in dump.children if each.kernel.state in CHILD_STATES), None)
 
 
 def _template(name: str, first: Position | None) -> str:
@@ -69,6 +85,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "before_step": "" if made is None else f" before step {made}",
         "worker": worker.pid if worker else "",
         "thread": _name_thread(picture, first),
+        "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
 
 

@@ -232,7 +232,7 @@ def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
     """Say "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
     if isinstance(found, Worker):
         return f"its worker {describe_worker(found)}"
-    named = [_describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
+    named = [describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
     if len(found) == 1:
         return f"it waits for its child {named[0]}"
     more = len(found) - len(named)
@@ -250,7 +250,8 @@ def describe_worker(worker: Worker) -> str:
     return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
 
 
-def _describe_program(child: ChildDump) -> str:
+def describe_program(child: ChildDump) -> str:
+    """Say "18320 (cat), which is stopped (state T)"."""
     program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
     wait = classify_wait(child.kernel).says
