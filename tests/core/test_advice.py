@@ -16,11 +16,13 @@ def diagnose_held(stack, **values):
     return diagnose(a_case(with_rank(ranks_in(4, IN_BARRIER), a_rank(2, stack, **values))))
 
 
-class TestEpoll:
-    AT = {"syscall": "epoll_wait", "target": "anon_inode:[eventpoll]"}
+EPOLL = {"syscall": "epoll_wait", "target": "anon_inode:[eventpoll]"}
+INTO_PIPE = {"syscall": "write", "target": "pipe:[7]", "children": (a_child(18, "T"),)}
 
+
+class TestEpoll:
     def test_is_not_a_file_that_a_person_can_check(self):
-        said = diagnose_held(SAVING, **self.AT)
+        said = diagnose_held(SAVING, **EPOLL)
         assert said.cause.value == "checkpoint_stall"
         assert "waiting for a descriptor in epoll_wait()." in said.summary
         assert "anon_inode" not in " ".join([said.summary, *said.next_steps])
@@ -65,19 +67,18 @@ class TestThreadThatTheSummaryNames:
 
 
 class TestStoppedChildBehindAPipe:
-    AT = {"syscall": "write", "target": "pipe:[7]", "children": (a_child(18, "T"),)}
     ADVICE = (
         "check the child process 18, which is stopped (state T), on gpu-00: "
         "it may be at the other end of pipe:[7]"
     )
 
     def test_is_named_while_a_checkpoint_is_piped_to_it(self):
-        assert diagnose_held(SAVING, **self.AT).next_steps[0] == self.ADVICE
+        assert diagnose_held(SAVING, **INTO_PIPE).next_steps[0] == self.ADVICE
 
     def test_is_named_while_the_users_code_writes(self):
         stack = "publish /job/main.py:4 < <module> /job/main.py:80"
-        assert diagnose_held(stack, **self.AT).next_steps[0] == self.ADVICE
+        assert diagnose_held(stack, **INTO_PIPE).next_steps[0] == self.ADVICE
 
     def test_a_child_that_runs_is_not(self):
-        at = self.AT | {"children": (a_child(18, "S"),)}
+        at = INTO_PIPE | {"children": (a_child(18, "S"),)}
         assert "18" not in diagnose_held(SAVING, **at).next_steps[0]
