@@ -187,7 +187,7 @@ class TestForTheIncident:
         answer = said(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
         assert [suspect.rank for suspect in answer.suspects] == [0]
         assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
-        assert answer.said_waiting == "7 ranks seem to wait for it"
+        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
 
     def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
         crowd = {**SPINS, "cpu": 0.5}
@@ -215,7 +215,7 @@ class TestForTheIncident:
     def test_a_crowd_that_is_seen_to_work_does_not(self, changes):
         answer = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
         assert not answer.peers_waiting
-        assert answer.said_waiting == "7 ranks seem to wait for it"
+        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
 
     def test_nor_does_one_while_the_suspect_works(self):
         """An unmarked evaluation: most ranks happen to be at one line, all compute."""
@@ -260,7 +260,7 @@ def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
 def test_ddp_waiters_count_as_waiting():
     answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
-    assert answer.said_waiting == "7 ranks wait for it"
+    assert answer.said_waiting == "7 ranks wait for rank 3"
 
 
 def test_a_loss_that_became_nan_is_told_but_decides_nothing():

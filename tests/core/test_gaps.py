@@ -75,20 +75,20 @@ def test_a_failed_second_dump_is_no_gap():
     first, second = built.evidence.dumps
     dumps = (first, replace(second, threads=(), failure=a_failure()))
     said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
-    assert said == ["rank 2: only one dump, so stuck and slow look the same"]
+    assert said == ["rank 2: only one dump, so a slow rank cannot be distinguished from a hung one"]
 
 
 def test_ranks_without_dumps_or_pages_are_named():
     said = gaps(a_rank(2, dumps=0), a_rank(3, step=None))
     assert said == [
-        "rank 2: no stack has come in",
-        "rank 3: no heartbeat page, so the step is not known",
+        "rank 2: no stack was sampled",
+        "rank 3: no heartbeat file, so the step is not known",
     ]
 
 
 def test_two_processes_that_claim_one_rank_are_told():
     said = gaps(a_rank(2, rivals=("gpu-07 pid 12",)))
-    assert said == ["rank 2 is claimed by other processes too: gpu-07 pid 12"]
+    assert said == ["rank 2: other processes claim the same rank: gpu-07 pid 12"]
 
 
 def test_the_list_is_bounded():
@@ -100,7 +100,7 @@ def test_records_that_could_not_be_had_are_told_with_the_reason():
     silent = RankCollectives(failure="its record socket does not answer")
     dumps = tuple(replace(dump, collectives=silent) for dump in built.evidence.dumps)
     said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
-    assert said == ["rank 2: no collective records: its record socket does not answer"]
+    assert said == ["rank 2: no collective log: its record socket does not answer"]
 
 
 def test_an_event_loop_hides_what_its_tasks_await():

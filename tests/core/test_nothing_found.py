@@ -21,7 +21,7 @@ def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
     sleeper = bare(0, syscall="clock_nanosleep", step=40, age_s=21.0)
     answer = diagnose(a_case([sleeper, *(bare(rank, age_s=19.0) for rank in range(1, 4))]))
     assert answer.cause is Cause.UNKNOWN
-    assert "4 ranks gave no stack" in answer.summary
+    assert "4 ranks returned no stack" in answer.summary
     assert "did not answer" not in answer.summary
     shown = [
         ("0", "nanosleep"),
@@ -38,7 +38,7 @@ def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
 def test_a_silent_rank_did_not_answer_and_a_live_one_gave_no_stack():
     built = with_rank(ranks_in(6), bare(4), a_silent_rank(5))
     assert diagnose(a_case(built)).summary.startswith(
-        "4 of 5 ranks wait in all_reduce, 1 rank did not answer, 1 rank gave no stack"
+        "4 of 5 ranks wait in all_reduce; 1 rank did not answer; 1 rank returned no stack"
     )
 
 

@@ -21,17 +21,17 @@ def a_verdict(**values):
 def test_a_terminal_gets_the_whole_answer():
     assert render_text(a_verdict()) == (
         "llama-70b: hung, dataloader_stall (93%)\n"
-        "rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, blocked in read() on "
-        "/mnt/shards/0042.tar; 7 ranks wait for it in all_reduce\n"
+        "Rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, blocked in read() on "
+        "/mnt/shards/0042.tar. 7 ranks wait for rank 3 in all_reduce.\n"
         "  suspect: rank 3, gpu-00, pid 4003, data.py:31 in read\n"
         "  waiting: 0-2,4-7, step: 41, stalled for: 9 s\n"
         "  stacks (0.75): rank 3: read data.py:31 < __next__ data.py:88 < train main.py:38 "
-        "< <module> main.py:80 (the same in two dumps)\n"
-        "  peers (0.48): 7 ranks wait in all_reduce\n"
+        "< <module> main.py:80 (unchanged in two dumps)\n"
+        "  other ranks (0.48): 7 ranks wait in all_reduce\n"
         "  kernel (0.40): rank 3: state S, blocked in read() on /mnt/shards/0042.tar\n"
         "  heartbeat (0.15): rank 3: last step 41, 9 s ago; the waiting ranks are at step 41\n"
-        "  next: look at /mnt/shards/0042.tar and its mount on gpu-00\n"
-        "  next: the job can be restarted from its last checkpoint before step 41\n"
+        "  next: check /mnt/shards/0042.tar and its mount on gpu-00\n"
+        "  next: restart the job from its last checkpoint before step 41\n"
     )
 
 
@@ -68,7 +68,7 @@ def test_an_unknown_cause_shows_alternatives_and_what_is_missing():
     )
     text = render_text(verdict)
     assert text.startswith("llama-70b: hung, cause unknown\n")
-    assert "  or: busy_loop of ranks 3-4 (40%), symmetric_hang (20%)\n" in text
+    assert "  also possible: busy_loop of ranks 3-4 (40%), symmetric_hang (20%)\n" in text
     assert "  not known: rank 4: no stack (and 1 more)\n" in text
     assert "not known: rank 4: no stack\n" in render_text(
         replace(verdict, missing_evidence=("rank 4: no stack",))
@@ -84,7 +84,7 @@ def test_many_suspects_are_summed_up_and_no_form_grows_past_its_lines():
         missing_evidence=("x",),
         alternatives=(Alternative(cause=Cause.UNKNOWN, suspects=(1,), confidence=0.1),),
     )
-    assert "suspect: rank 2, n; in all ranks 0-63" in render_text(verdict)
+    assert "suspect: rank 2, n; all suspects: ranks 0-63" in render_text(verdict)
     for render in (render_text, render_markdown, render_slack):
         assert render(verdict).count("\n") <= MAX_LINES
         assert render(verdict).count("```") in (0, 2)

@@ -45,7 +45,7 @@ def test_a_wait_inside_the_process_says_for_what(stack, says, advice):
 def test_a_debuggers_prompt_is_told():
     stack = "Pdb.cmdloop @cmd.py:126 < Pdb.interaction @pdb.py:433"
     verdict = diagnose(a_case(with_second(stack, syscall="read", target="pipe:[7]")))
-    assert "it is at a debugger's prompt" in verdict.summary
+    assert "It is at the prompt of a debugger" in verdict.summary
     assert "breakpoint" in verdict.next_steps[0]
 
 
@@ -55,8 +55,8 @@ def test_a_debuggers_prompt_is_told():
         ("flock", "/job/vocab.lock", "`fuser -v /job/vocab.lock` on gpu-00"),
         ("fcntl", "/job/vocab.lock", "holds the lock on /job/vocab.lock"),
         ("wait4", "", "`ps -o pid,stat,wchan:20,etime,args --ppid 4002`"),
-        ("write", "pipe:[7]", "whoever reads pipe:[7] has stopped"),
-        ("read", "pipe:[7]", "nobody writes into pipe:[7]"),
+        ("write", "pipe:[7]", "the process that reads pipe:[7] has stopped"),
+        ("read", "pipe:[7]", "no process writes into pipe:[7]"),
         ("recvfrom", "unix socket", "the other end of that socket on gpu-00"),
     ],
 )

@@ -38,7 +38,7 @@ class TestChildren:
             "behind_collective", job_held_at(IN_COMMUNICATE, syscall="poll", children=(child,))
         )
         said = "it waits for its child 18 (cat), which is blocked in read() on pipe:[7]"
-        assert f"; {said};" in finding.summary
+        assert f". I{said[1:]}. " in finding.summary
         assert quotes(finding, "children") == [f"rank 2: {said}"]
         assert "pid 4002" in finding.next_steps[0]
 
@@ -48,9 +48,9 @@ class TestChildren:
             "behind_collective", job_held_at(IN_USER_CODE, syscall="wait4", children=children)
         )
         assert quotes(finding, "children") == [
-            "rank 2: it waits for one of its children: 10, which is dead and not reaped (state Z); "
-            "11, which is dead and not reaped (state Z); 12, which is dead and not reaped (state Z)"
-            "; 2 more"
+            "rank 2: it waits for one of its children: 10, which has exited and is not reaped "
+            "(state Z); 11, which has exited and is not reaped (state Z); 12, which has exited and "
+            "is not reaped (state Z); 2 more"
         ]
 
     def test_a_rank_that_waits_for_no_process_has_no_child_quoted(self):
@@ -67,7 +67,7 @@ class TestChildren:
         stack = IN_MP_QUEUE.replace("Connection._recv @multiprocessing/connection.py:395 < ", "")
         finding = ask("lock_deadlock", job_held_at(stack, children=(a_child(18, "Z"),)))
         assert quotes(finding, "children") == [
-            "rank 2: its worker pid 18 is dead and not reaped (state Z)"
+            "rank 2: its worker pid 18 has exited and is not reaped (state Z)"
         ]
 
 

@@ -38,7 +38,7 @@ def test_peers_that_poll_wait_for_a_rank_that_sleeps(tmp_path: Path, board: Path
         hung = job.wait_for(lambda verdict: verdict["status"] == "hung", 60.0)
     assert [suspect["rank"] for suspect in hung["suspects"]] == [CULPRIT]
     assert "busy_waits.py" in hung["suspects"][0]["where"]
-    assert "3 ranks seem to wait for it in `<genexpr>`" in hung["summary"]
+    assert f"3 ranks seem to wait for rank {CULPRIT} in `<genexpr>`" in hung["summary"]
     assert hung["waiting"] == "0,2-3"
     assert hung["step"] == at - 1
 

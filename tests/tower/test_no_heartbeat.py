@@ -101,7 +101,7 @@ def test_a_hung_job_without_heartbeat_files_is_suspect_and_then_an_incident(tell
         assert (sim.status, sim.verdict.cause) == ("hung", Cause.DATALOADER_STALL)
         assert [s.rank for s in sim.verdict.suspects] == [2]
         assert sim.verdict.confidence <= 0.85
-        assert any("no heartbeat page" in gap for gap in sim.verdict.missing_evidence)
+        assert any("no heartbeat file" in gap for gap in sim.verdict.missing_evidence)
         await watch.go(60)
         await watch.work(25)
         assert watch.statuses == ["healthy", "suspect", "hung", "recovered", "healthy"]

@@ -48,7 +48,7 @@ def say_slower(slowdown: float, step_s: float) -> str:
     """Return a clause on how much longer a step takes than before. `step_s`: its length now."""
     lengths = f"{_format_step(step_s)} now, {_format_step(step_s / slowdown)} before"
     if slowdown >= ANOTHER_KIND:
-        return f"the steps do a different kind of work: a step takes {lengths}"
+        return f"steps now do another kind of work: one takes {lengths}"
     return f"steps take {slowdown:.1f} times as long as before ({lengths})"
 
 
@@ -61,6 +61,15 @@ def join_words(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def join_sentences(*clauses: str) -> str:
+    """Return "rank 3 is stopped. Its node is gpu-01", without the last full stop.
+
+    The first clause stays as it is, so that a name can precede it. Empty clauses are left out.
+    """
+    first, *others = [clause.removesuffix(".") for clause in clauses if clause] or [""]
+    return ". ".join([first, *map(capitalise, others)])
 
 
 def capitalise(sentence: str) -> str:

@@ -34,6 +34,9 @@ SHOWN_EVIDENCE = 4
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
+SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
+"""What people read for the sources whose names in the API are older."""
+
 _LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
 _SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
 _MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
@@ -116,7 +119,7 @@ def _headline(verdict: Verdict) -> str:
 def _facts(verdict: Verdict) -> list[str]:
     lines = [_describe_suspect(item) for item in verdict.suspects[:SHOWN_SUSPECTS]]
     if len(verdict.suspects) > SHOWN_SUSPECTS:
-        lines[-1] += f"; in all {name_ranks(item.rank for item in verdict.suspects)}"
+        lines[-1] += f"; all suspects: {name_ranks(item.rank for item in verdict.suspects)}"
     parts = [
         f"waiting: {clean(verdict.waiting, 120)}" if verdict.waiting else "",
         "" if verdict.step is None else f"step: {verdict.step}",
@@ -150,7 +153,11 @@ def _evidence(verdict: Verdict) -> list[str]:
     if verdict.status is Status.RECOVERED:
         return []  # the evidence is from the hang, but its sentences are in the present tense
     shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
-    return [_line(f"{clean(item.source, 24)}{_weight(item)}: {item.text}") for item in shown]
+    return [_line(f"{_name_source(item.source)}{_weight(item)}: {item.text}") for item in shown]
+
+
+def _name_source(source: str) -> str:
+    return SOURCES.get(source) or clean(source, 24)
 
 
 def _weight(item: Evidence) -> str:
@@ -183,7 +190,7 @@ def _doubts(verdict: Verdict) -> list[str]:
         return []
     lines = []
     if verdict.alternatives:
-        lines.append(f"or: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
+        lines.append(f"also possible: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
     if verdict.missing_evidence:
         more = len(verdict.missing_evidence) - 1
         rest = f" (and {more} more)" if more else ""

@@ -42,8 +42,8 @@ class TestWrongGroup:
         )
         assert named(diagnosis) == ("mismatched_collective", [2])
         assert (
-            "it has made 1 call more in group 2 (ranks 2-3), and 1 call fewer in group 3 "
-            "(ranks 0,2), than rank 1 in its own; no others differ both ways"
+            "Compared with rank 1 in its groups, it has made 1 call more in group 2 (ranks 2-3), "
+            "but 1 call fewer in group 3 (ranks 0,2); no other rank differs both ways"
         ) in diagnosis.summary
 
     def test_a_cycle_that_no_two_orders_explain_is_not_sure(self):

@@ -103,7 +103,7 @@ def test_several_nodes_are_counted():
         node if node.node == "gpu-00" else replace(node, silent_for_s=12.0) for node in case.nodes
     )
     said = diagnose(replace(case, nodes=nodes))
-    assert said.summary.startswith("gpu-01, gpu-02, gpu-03, gpu-04 and 3 more nodes stopped")
+    assert said.summary.startswith("Nodes gpu-01, gpu-02, gpu-03, gpu-04 and 3 more stopped")
     assert len(said.suspects) == 28
 
 

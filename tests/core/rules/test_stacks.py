@@ -41,14 +41,14 @@ class TestDataloaderStall:
         assert answer(built) == ("dataloader_stall", [3])
         finding = ask("dataloader_stall", built)
         assert finding.summary == (
-            "rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, "
-            "blocked in read() on /mnt/shards/0042.tar; 7 ranks wait for it in all_reduce"
+            "Rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, "
+            "blocked in read() on /mnt/shards/0042.tar. 7 ranks wait for rank 3 in all_reduce."
         )
         assert all(value in finding.next_steps[0] for value in ("/mnt/shards/0042.tar", "gpu-00"))
 
     def test_without_a_file_it_points_at_the_storage(self):
         finding = ask("dataloader_stall", job_with(a_rank(3, FETCHING, node="", step=None)))
-        assert finding.next_steps[0] == "look at the storage that rank 3 reads from on its node"
+        assert finding.next_steps[0] == "check the storage that rank 3 reads from on its node"
         assert len(finding.next_steps) == 2
 
     def test_names_the_worker_that_is_stopped(self):
@@ -63,13 +63,13 @@ class TestDataloaderStall:
     def test_names_the_worker_that_stays_in_user_code(self):
         children = (a_child(4802, "S", IN_WORKER, syscall="futex"),)
         stuck = a_rank(3, IN_MULTI_LOADER, children=children, child_stacks=(IN_WORKER,))
-        assert "pid 4802 stays at pictures.py:12 in __getitem__, waiting for a lock" in (
+        assert "pid 4802 is still at pictures.py:12 in __getitem__, waiting for a lock" in (
             ask("dataloader_stall", job_with(stuck)).summary
         )
         quiet = a_rank(
             3, IN_MULTI_LOADER, children=(a_child(4802, "S", IN_WORKER),), child_stacks=(IN_WORKER,)
         )
-        assert "stays at pictures.py:12 in __getitem__;" in (
+        assert "is still at pictures.py:12 in __getitem__. " in (
             ask("dataloader_stall", job_with(quiet)).summary
         )
 
@@ -86,7 +86,10 @@ class TestDataloaderStall:
     def test_many_ranks_may_starve_of_one_storage(self):
         built = job_with(*(a_rank(rank, FETCHING) for rank in range(5)))
         assert answer(built) == ("dataloader_stall", [0, 1, 2, 3, 4])
-        assert "likewise ranks 1-4; 3 ranks wait for them" in ask("dataloader_stall", built).summary
+        assert (
+            "The same is true for ranks 1-4. 3 ranks wait for ranks 0-4"
+            in ask("dataloader_stall", built).summary
+        )
 
     def test_a_whole_job_in_its_data_loader_is_less_sure(self):
         assert ask("dataloader_stall", ranks_in(8, FETCHING)).confidence == 0.55
@@ -106,13 +109,13 @@ class TestCheckpointStall:
         )
         assert answer(built) == ("checkpoint_stall", [0])
         finding = ask("checkpoint_stall", built)
-        assert all(value in finding.summary for value in ("no data", "7 ranks", "barrier"))
+        assert all(value in finding.summary for value in ("No data", "7 ranks", "barrier"))
         assert all(value in finding.next_steps[0] for value in ("/mnt/out.fifo", "gpu-00"))
 
     def test_says_when_data_moves(self):
         finding = ask("checkpoint_stall", job_with(a_rank(0, SAVING, written=1e7, state="R")))
-        assert "it is moving data" in finding.summary
-        assert finding.next_steps[0].startswith("wait, or look how fast the checkpoint's")
+        assert "It is moving data" in finding.summary
+        assert finding.next_steps[0].startswith("wait, or check how fast the checkpoint's")
 
     def test_the_jobs_own_word_is_enough(self):
         built = job_with(a_rank(0, IN_USER_CODE, phase="checkpoint", node=""))
@@ -136,7 +139,7 @@ class TestLockDeadlock:
     def test_wins_beside_threads_that_wait_too(self):
         built = job_with(a_rank(3, IN_LOCK, syscall="futex", threads=(("monitor", IDLE),)))
         finding = ask("lock_deadlock", built)
-        assert "other Python threads that stay too: 1" in " ".join(
+        assert "also unchanged: 1 other Python threads" in " ".join(
             item.text for item in finding.evidence
         )
 
@@ -189,7 +192,7 @@ class TestBusyLoop:
     def test_wins_a_core_of_cpu_in_user_code(self):
         built = job_with(self.spinning())
         assert answer(built) == ("busy_loop", [3])
-        assert "using 1.0 cores" in ask("busy_loop", built).summary
+        assert "uses 1.0 CPU cores" in ask("busy_loop", built).summary
 
     def test_wins_on_a_crowded_machine_when_every_look_finds_it_running(self):
         assert answer(job_with(self.spinning(cpu=0.3))) == ("busy_loop", [3])
@@ -263,7 +266,7 @@ class TestBehindCollective:
 
     def test_says_when_the_rank_moves(self):
         built = job_with(a_rank(3, IN_USER_CODE, syscall="wait4", written=1e7))
-        assert "it is moving" in ask("behind_collective", built).summary
+        assert "It uses CPU or moves data" in ask("behind_collective", built).summary
 
     def test_loses_to_a_finer_cause_and_is_then_no_alternative(self):
         from tests.core.builders import a_case

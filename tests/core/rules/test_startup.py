@@ -24,12 +24,12 @@ class TestNeverStarted:
         built = starting(a_missing_rank(5))
         assert answer(built) == ("never_started", [5])
         summary = ask("never_started", built).summary
-        assert all(value in summary for value in ("rank 5 of 8", "7 ranks", "init_process_group"))
+        assert all(value in summary for value in ("Rank 5 of 8", "7 ranks", "init_process_group"))
 
     def test_several_are_named_together(self):
         built = starting(a_missing_rank(5), a_missing_rank(6), count=8)
-        assert "ranks 5-6 of 8 have not been seen" in ask("never_started", built).summary
-        assert "wait for them" in ask("never_started", built).summary
+        assert "Ranks 5-6 of 8 have not been seen" in ask("never_started", built).summary
+        assert "wait for ranks 5-6" in ask("never_started", built).summary
 
     def test_wins_less_surely_before_any_dump(self):
         built = [a_rank(rank, dumps=0, step=None) for rank in range(7)]
@@ -39,7 +39,7 @@ class TestNeverStarted:
 
     def test_one_waiting_rank_is_said_in_singular(self):
         assert (
-            "1 rank waits for it"
+            "1 rank waits for rank 1"
             in ask("never_started", [a_rank(0, IN_INIT, step=None), a_missing_rank(1)]).summary
         )
 

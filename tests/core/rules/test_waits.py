@@ -102,7 +102,7 @@ def test_records_alone_name_the_rank_that_is_missing():
     made = {rank: {"w": INSIDE} for rank in (0, 1, 3)} | {2: {"w": calls("", before=3)}}
     diagnosis = diagnose(a_recorded_case(built, {"w": [0, 1, 2, 3]}, made))
     assert named(diagnosis) == ("behind_collective", [2])
-    assert "3 ranks wait for it in a collective" in diagnosis.summary
+    assert "3 ranks wait for rank 2 in a collective" in diagnosis.summary
 
 
 class TestSymmetric:
@@ -137,8 +137,8 @@ class TestSymmetric:
         assert named(diagnosis) == (cause, [])
         assert diagnosis.confidence <= 0.7
         assert (
-            "all members have entered all_reduce number 2 of group w (ranks 0-3) and ranks 0-2 "
-            "left it, others did not"
+            "all members have entered all_reduce number 2 of group w (ranks 0-3); only ranks 0-2 "
+            "left it"
         ) in [item.text for item in diagnosis.evidence]
 
     def rooted(self, operation, left):
@@ -159,14 +159,15 @@ class TestSymmetric:
         assert named(diagnosis) == ("unknown", [])
         assert [each.cause for each in diagnosis.alternatives] == [Cause.SYMMETRIC_HANG]
         assert diagnosis.next_steps[0] == (
-            "compare the root (src / dst) that each rank passed: the records do not hold it"
+            "compare the root (src / dst) that each rank passed: the collective log does not "
+            "contain it"
         )
         (stacks,) = (item.text for item in diagnosis.evidence if item.source == "stacks")
         assert stacks == (
-            "they wait: ranks 0,2 in broadcast at distributed_c10d.py:2911 and ranks 1,3 in "
-            "all_reduce at distributed_c10d.py:2911, the same in two dumps"
+            "the ranks wait: ranks 0,2 in broadcast at distributed_c10d.py:2911 and ranks 1,3 in "
+            "all_reduce at distributed_c10d.py:2911, unchanged in two dumps"
         )
-        assert "all 4 ranks wait in broadcast (ranks 0,2) and all_reduce (ranks 1,3)" in (
+        assert "All 4 ranks wait in broadcast (ranks 0,2) and all_reduce (ranks 1,3)" in (
             diagnosis.summary
         )
 

@@ -15,6 +15,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls, peer
+from tests.core.rules.asking import ask_of_case
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.core.diagnosis.diagnosis import diagnose
 
@@ -58,6 +59,10 @@ class TestFutexUnderTheUsersLine:
         (other,) = said.alternatives
         assert (other.cause.value, other.suspects) == ("lock_deadlock", (1,))
         assert other.confidence < MIN_CONFIDENCE
+
+    def test_the_advice_asks_whether_it_is_a_message_or_a_lock(self):
+        said = ask_of_case("lock_deadlock", pipeline(self.asleep, self.waits))
+        assert "wait there for a message of another rank" in said.next_steps[0]
 
     def test_nor_when_logs_show_only_the_stage_that_receives(self):
         made = {0: {"dp0": STAYED}, 1: {"dp1": STAYED}, 2: {"dp0": STAYED}}

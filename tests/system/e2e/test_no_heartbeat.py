@@ -101,7 +101,7 @@ def test_a_rank_without_heartbeats_that_never_comes_back_is_named(
     assert hung["waiting"] == "0,2"
     assert hung["step"] is None
     assert hung["confidence"] <= 0.85
-    assert any("no heartbeat page" in gap for gap in hung["missing_evidence"])
+    assert any("no heartbeat file" in gap for gap in hung["missing_evidence"])
 
     ranks[1].send_signal(signal.SIGUSR2)
     want("recovery", lambda v: v["status"] == "recovered")

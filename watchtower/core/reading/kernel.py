@@ -63,10 +63,20 @@ def classify_wait(wait: KernelWait) -> WaitReading:
     says = pattern.says.format(call=call)
     if not wait.target:
         return WaitReading(wait_class=pattern.wait_class, says=says)
+    if not name_target(wait):
+        return WaitReading(wait_class=_narrow(pattern.wait_class, wait.target), says=says)
     return WaitReading(
         wait_class=_narrow(pattern.wait_class, wait.target),
-        says=f"{says} on {clean(wait.target, 120)}",
+        says=f"{says} on {name_target(wait)}",
     )
+
+
+def name_target(wait: KernelWait) -> str:
+    """Return the file or socket that a thread is blocked on; empty if not known.
+
+    An epoll or event descriptor stands for others: nobody can check it.
+    """
+    return "" if wait.target.startswith("anon_inode:") else clean(wait.target, 120)
 
 
 def _find_pattern(wait: KernelWait) -> _WaitPattern | None:

@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
 from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.kernel import name_target
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause
 
@@ -116,7 +117,10 @@ def _show_saving(picture: Picture, saving: Sequence[Position]) -> Iterable[Reaso
 
 
 def _advise_saving(_: Picture, first: Position) -> tuple[str, ...]:
-    return "wait_for_save" if first.moving else "look_at_destination", "checkpoint_is_older"
+    if first.moving:
+        return "wait_for_save", "checkpoint_is_older"
+    is_remote = first.wait.wait_class == "network" and name_target(first.kernel)
+    return "look_at_other_end" if is_remote else "look_at_destination", "checkpoint_is_older"
 
 
 def _is_busy(_: Picture, position: Position) -> bool:
@@ -142,7 +146,7 @@ def _show_sockets(_: Picture, remote: Sequence[Position]) -> Iterable[Reason]:
 
 
 def _advise_network(_: Picture, first: Position) -> tuple[str, ...]:
-    return "look_at_other_end" if first.kernel.target else "find_service", "give_a_timeout"
+    return "look_at_other_end" if name_target(first.kernel) else "find_service", "give_a_timeout"
 
 
 def _is_deadlocked(_: Picture, position: Position) -> bool:
@@ -170,8 +174,12 @@ def _show_locks(picture: Picture, locked: Sequence[Position]) -> Iterable[Reason
     yield from child_reasons(picture, locked[:MAX_QUOTED])
 
 
-def _advise_lock(_: Picture, first: Position) -> tuple[str, ...]:
-    return "wait_place" if first.wait_place else "read_lock", "dump_threads"
+def _advise_lock(picture: Picture, first: Position) -> tuple[str, ...]:
+    if first.wait_place:
+        return "wait_place", "dump_threads"
+    # In the kernel, a wait for a message of another rank is a wait for a lock, too.
+    may_be_message = first.rank in picture.uncertain
+    return "read_lock_or_message" if may_be_message else "read_lock", "dump_threads"
 
 
 _LOCKED = Activity(

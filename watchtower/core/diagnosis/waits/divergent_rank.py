@@ -158,8 +158,8 @@ def _in_all(pairs: Sequence[Pair], candidates: Sequence[int]) -> list[int]:
 def _say_at_point(role: Role, usual: int, by: int, point: WaitPoint) -> str:
     assert point.group is not None
     return (
-        f"it has made {usual + by} calls in its groups of {role[1]} ranks, others at number "
-        f"{point.number} of the group of {len(point.group.members)} ranks {usual}"
+        f"it has made {usual + by} calls in its groups of {role[1]} ranks; the others made {usual} "
+        f"before call {point.number} of the group of {len(point.group.members)} ranks"
     )
 
 
@@ -167,7 +167,7 @@ def _say_beside(role: Role, by: int, other: int) -> str:
     is_message = role[0] in (SEND, RECEIVE)
     what = role[0] if is_message else f"call in its groups of {role[1]} ranks"
     more, fewer = ("more", "fewer") if by > 0 else ("fewer", "more")
-    return f"it has made one {what} {more} than rank {other}, and {fewer} of the rest"
+    return f"it has made one {what} {more} than rank {other}, but {fewer} of the other calls"
 
 
 def _say_beside_all(
@@ -185,8 +185,8 @@ def _say_beside_all(
     more = [_say_calls(logs, rank, role, by, "more") for role, by in differing if by > 0]
     fewer = [_say_calls(logs, rank, role, -by, "fewer") for role, by in differing if by < 0]
     return (
-        f"it has made {join_words(more)}, and {join_words(fewer)}, than rank {nearest} in its own;"
-        " no others differ both ways"
+        f"compared with rank {nearest} in its groups, it has made {join_words(more)}, but "
+        f"{join_words(fewer)}; no other rank differs both ways"
     )
 
 

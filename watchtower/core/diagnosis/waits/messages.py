@@ -80,7 +80,7 @@ def _find_reasons(
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = logs.transfers_with(sender, receiver)
     if row is not None and _is_ahead(row):
-        yield f"it waits for message {row.receives_begun} of {name_ranks([receiver])}"
+        yield f"it waits for message {row.receives_begun} from {name_ranks([receiver])}"
     for other in logs.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             # One more than it has passed on: it may be in a collective between the two.
@@ -95,4 +95,4 @@ def _find_reasons(
             break
     ahead, behind = positions.by_rank[sender].step, positions.by_rank[receiver].step
     if ahead is not None and behind is not None and ahead > behind:
-        yield f"it is at step {ahead}, {name_ranks([receiver])} at {behind}"
+        yield f"it is at step {ahead}, {name_ranks([receiver])} is at step {behind}"

@@ -128,7 +128,7 @@ def _describe(
         at=f"number {number} of {describe_group(logs.groups[group])}",
         order=order,
         is_even=is_even,
-        reason="all groups of the same role called there what the others did"
+        reason="the other groups of this kind made the same call as the other ranks"
         if usual in calls
         else "",
     )

@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.waits.positions import Positions
 MAX_CANDIDATES = 8
 """Ranks whose counts are compared. More of them are a pipeline, in which counts differ anyway."""
 
-BREAKS_THE_CYCLE = "without it no ranks would wait for each other"
+BREAKS_THE_CYCLE = "without this rank, no ranks would wait for each other"
 
 
 @dataclass(frozen=True, slots=True)

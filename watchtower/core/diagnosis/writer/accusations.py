@@ -10,14 +10,17 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
+from watchtower.core.diagnosis.waits.callsites import Order
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.words import (
+    MAX_NAMED,
     describe_worker,
     name_rank,
+    name_some,
     name_wait,
     name_waits,
     owner_place,
@@ -36,7 +39,14 @@ from watchtower.core.diagnosis.writer.words import (
     where_of,
 )
 from watchtower.core.ranksets import count_ranks, name_ranks
-from watchtower.core.text import capitalise, clean, join_words, say_duration, say_slower
+from watchtower.core.text import (
+    capitalise,
+    clean,
+    join_sentences,
+    join_words,
+    say_duration,
+    say_slower,
+)
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
 MAX_NODES = 4
@@ -86,7 +96,7 @@ def _write(picture: Picture, accusation: Accusation) -> Written:
         suspects=tuple(
             _name_suspect(picture, accusation, item, text.why) for item in accusation.suspects
         ),
-        summary=text.summary(picture, accusation),
+        summary=f"{capitalise(text.summary(picture, accusation))}.",
         evidence=tuple(write_evidence(picture, reason) for reason in accusation.reasons),
         next_steps=write_advice(picture, accusation),
     )
@@ -96,7 +106,7 @@ def write_together(picture: Picture, accusations: Sequence[Accusation]) -> Writt
     """Make the sentences of several faults: each suspect keeps its own cause."""
     first, *others = (write_accusation(picture, each) for each in accusations)
     also = "".join(
-        f"; also {each.cause.value} of {name_ranks(each.ranks)}" for each in accusations[1:]
+        f" Also {each.cause.value} of {name_ranks(each.ranks)}." for each in accusations[1:]
     )
     return Written(
         suspects=_flat([first.suspects, *(each.suspects for each in others)]),
@@ -123,7 +133,7 @@ def _name_suspect(
         rank=position.rank,
         node=clean(position.evidence.node, 64),
         cause=accusation.cause,
-        why=capitalise(why(picture, accusation, position)),
+        why=f"{capitalise(why(picture, accusation, position))}.",
         pid=position.evidence.pid,
         where=where,
     )
@@ -134,9 +144,10 @@ def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> _Text:
 
     def summary(picture: Picture, accusation: Accusation) -> str:
         suspects = accusation.suspects
-        return (
-            f"{name_rank(suspects[0])} {why(picture, accusation, suspects[0])}"
-            f"{say_likewise(suspects)}{say_others(picture, suspects)}"
+        return join_sentences(
+            f"{name_rank(suspects[0])} {why(picture, accusation, suspects[0])}",
+            say_likewise(suspects),
+            say_others(picture, suspects),
         )
 
     return _Text(why, summary)
@@ -144,38 +155,39 @@ def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> _Text:
 
 def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position) -> str:
     clause = _CLAUSES.get(accusation.cause)
-    says = clause(picture, accusation, position) if clause else ""
-    thread = say_thread(picture, position)
-    return f"{say_place(position)}{say_wait(position)}{says}{thread}"
+    besides = clause(picture, accusation, position) if clause else ""
+    return join_sentences(
+        f"{say_place(position)}{say_wait(position)}", besides, say_thread(picture, position)
+    )
 
 
 def _say_loading(picture: Picture, _: Accusation, position: Position) -> str:
     worker = find_stuck_worker(picture.stacks, position)
-    return f"; its worker {describe_worker(worker)}" if worker else say_place_of_wait(position)
+    return f"its worker {describe_worker(worker)}" if worker else say_place_of_wait(position)
 
 
 def _say_saving(picture: Picture, _: Accusation, position: Position) -> str:
-    moves = "; it is moving data" if position.moving else "; no data moves"
-    return f"{moves}{say_child(picture, position)}"
+    moves = "it is moving data" if position.moving else "no data moves"
+    return join_sentences(moves, say_child(picture, position))
 
 
 def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
-    return f"{say_place_of_wait(position)}{say_child(picture, position)}"
+    return join_sentences(say_place_of_wait(position), say_child(picture, position))
 
 
 def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
-    return f", using {position.evidence.movement.cpu_cores:.1f} cores"
+    return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores"
 
 
 def _say_behind(picture: Picture, _: Accusation, position: Position) -> str:
     if position.place is Place.UNSEEN:
         return ""
-    moves = "; it is moving" if position.moving else say_place_of_wait(position)
-    return f"{moves}{say_child(picture, position)}"
+    moves = "it uses CPU or moves data" if position.moving else say_place_of_wait(position)
+    return join_sentences(moves, say_child(picture, position))
 
 
 def _say_gil(picture: Picture, accusation: Accusation, position: Position) -> str:
-    return f"; {say_owner(picture, accusation.about[position.rank])}"
+    return say_owner(picture, accusation.about[position.rank])
 
 
 _CLAUSES = {
@@ -191,7 +203,9 @@ _CLAUSES = {
 
 def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
     state = say_held(accusation.cause, accusation.suspects[0])
-    return f"{state}{say_at(position)}, no step for {say_duration(position.age_s)}"
+    return join_sentences(
+        f"{state}{say_at(position)}", f"it has made no step for {say_duration(position.age_s)}"
+    )
 
 
 def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
@@ -200,10 +214,11 @@ def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
 
 def _summarise_ended(picture: Picture, accusation: Accusation) -> str:
     dead, others = accusation.about
-    aftermath = say_aftermath(others)
-    return (
-        f"{name_rank(dead[0].position)} {say_ending(dead[0])}{say_likewise(accusation.suspects)}"
-        f"{say_others(picture, accusation.suspects)}{f'; {aftermath}' if aftermath else ''}"
+    return join_sentences(
+        f"{name_rank(dead[0].position)} {say_ending(dead[0])}",
+        say_likewise(accusation.suspects),
+        say_others(picture, accusation.suspects),
+        say_aftermath(others),
     )
 
 
@@ -235,63 +250,71 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
     lost, suspects = accusation.about, accusation.suspects
     shown = [clean(node.node, 64) for node in lost[:MAX_NODES]]
     more = len(lost) - len(shown)
-    names = join_words([*shown, f"{more} more nodes"] if more else shown)
-    return (
-        f"{names} stopped reporting {say_duration(lost[0].silent_for_s)} ago with "
-        f"{name_ranks(item.rank for item in suspects)}{say_others(picture, suspects)}"
+    names = join_words([*shown, f"{more} more"] if more else shown)
+    return join_sentences(
+        f"{'nodes' if len(lost) > 1 else 'node'} {names} stopped reporting "
+        f"{say_duration(lost[0].silent_for_s)} ago ({name_ranks(item.rank for item in suspects)})",
+        say_others(picture, suspects),
     )
 
 
 def _why_never_started(*_: object) -> str:
-    return "No process with this rank was seen on any watched node"
+    return "no process with this rank was seen on any watched node"
 
 
 def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
     missing, in_init = accusation.about
-    plural, waits = len(missing) > 1, ""
+    names, waits = name_ranks(item.rank for item in missing), ""
     if in_init:
         verb = "waits" if len(in_init) == 1 else "wait"
-        whom = "them" if plural else "it"
-        waits = f"; {count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
-    return (
-        f"{name_ranks(item.rank for item in missing)} of {picture.case.world_size} "
-        f"{'have' if plural else 'has'} not been seen for "
-        f"{say_duration(picture.case.stalled_for_s)} since the first rank started{waits}"
+        whom = names if len(missing) <= MAX_NAMED else "them"
+        waits = f"{count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
+    return join_sentences(
+        f"{names} of {picture.case.world_size} {'have' if len(missing) > 1 else 'has'} not been "
+        f"seen since the first rank started {say_duration(picture.case.stalled_for_s)} ago",
+        waits,
     )
 
 
 def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
     split: Split = accusation.about
     others = split.many
+    call, waited = f"{clean(split.few_call, 120)}{say_at(position)}", say_duration(position.age_s)
     verb = "is" if len(others) == 1 else "are"
-    at = f" as {split.at}" if split.at else ""
-    return (
-        f"waits in {clean(split.few_call, 120)}{say_at(position)} while "
-        f"{count_ranks(len(others))} {verb} in {clean(split.many_call, 120)}{say_at(others[0])}"
-        f"{at}, for {say_duration(position.age_s)}{say_loop(split.order)}"
-        f"{f'; {split.reason}' if split.reason else ''}"
+    order_needs_both = split.order is Order.SAME_LOOP
+    return join_sentences(
+        f"called a collective that the others did not: {call} ({waited} ago)"
+        if accusation.cause is Cause.CONDITIONAL_COLLECTIVE
+        else f"has been waiting in {call} for {waited}",
+        "" if order_needs_both else say_loop(split.order),
+        split.reason,
+        f"{name_some(others)} {verb} waiting in {clean(split.many_call, 120)}{say_at(others[0])}",
+        f"both calls are {split.at}" if split.at else "",
+        say_loop(split.order) if order_needs_both else "",
     )
 
 
 def _summarise_split(picture: Picture, accusation: Accusation) -> str:
     first = accusation.suspects[0]
     why = _why_split(picture, accusation, first)
-    return f"{name_rank(first)} {why}{say_likewise(accusation.suspects)}"
+    return join_sentences(f"{name_rank(first)} {why}", say_likewise(accusation.suspects))
 
 
 def _why_missing_send(_: Picture, accusation: Accusation, position: Position) -> str:
     missing = {each.sender: each for each in accusation.about}[position.rank]
-    return (
-        f"has not sent message {missing.number} to rank {missing.receiver}, which waits for it, "
-        f"and has gone on: {join_words(missing.reasons)}"
+    return join_sentences(
+        f"has not sent message {missing.number} to rank {missing.receiver}, which waits for that "
+        "message",
+        f"rank {position.rank} is already past that send: {join_words(missing.reasons)}",
     )
 
 
 def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
     sender, waiting = accusation.suspects[0], picture.waiting_without(accusation.ranks)
-    return (
-        f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}; "
-        f"{count_ranks(len(waiting))} wait, for {say_duration(sender.age_s)}"
+    verb = "has" if len(waiting) == 1 else "have"
+    return join_sentences(
+        f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}",
+        f"{count_ranks(len(waiting))} {verb} waited for {say_duration(sender.age_s)}",
     )
 
 
@@ -302,37 +325,41 @@ def _why_cycle(_: Picture, accusation: Accusation, position: Position) -> str:
 
 def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
     cycle = accusation.about
-    return (
-        f"{name_ranks(cycle.ranks)} wait for each other: "
-        f"{join_words(say_cycle(cycle)[:MAX_POINTS])}, for "
-        f"{say_duration(accusation.suspects[0].age_s)}"
+    return join_sentences(
+        f"{name_ranks(cycle.ranks)} have waited for each other for "
+        f"{say_duration(accusation.suspects[0].age_s)}",
+        *say_cycle(cycle)[:MAX_POINTS],
     )
 
 
 def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
-    roots = f", and {COMPARE_ROOTS}" if accusation.about else ""
-    return (
-        f"no laggard: all {count_ranks(len(picture.live))} have been inside "
-        f"{name_waits(picture.waiting)} for {say_duration(picture.case.stalled_for_s)}; "
-        f"look at the network between them{roots}"
+    return join_sentences(
+        f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
+        f"{say_duration(picture.case.stalled_for_s)}",
+        "no rank is behind the others: check the network between them",
+        COMPARE_ROOTS if accusation.about else "",
     )
 
 
 def _why_straggler(_: Picture, __: Accusation, position: Position) -> str:
-    return f"was waiting in {position.evidence.waits} of {position.evidence.looks} looks"
+    seen = f"{position.evidence.waits} of {position.evidence.looks} samples"
+    return f"was waiting for other ranks in {seen}"
 
 
 def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
     first = accusation.suspects[0]
-    return (
-        f"{name_rank(first)} {_why_straggler(picture, accusation, first)}"
-        f"{say_likewise(accusation.suspects)}; the others wait for it, and {_say_slower(picture)}"
+    return join_sentences(
+        f"{name_rank(first)} {_why_straggler(picture, accusation, first)}",
+        say_likewise(accusation.suspects),
+        f"the other ranks wait for {name_some(accusation.suspects)}",
+        _say_slower(picture),
     )
 
 
 def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
     slower = _say_slower(picture)
-    return f"{slower}; no rank stands out" if accusation.about else slower
+    even = "no rank waits much less than the others" if accusation.about else ""
+    return join_sentences(slower, even)
 
 
 def _say_slower(picture: Picture) -> str:

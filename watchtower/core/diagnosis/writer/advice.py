@@ -10,9 +10,18 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.writer.words import name_tracer, node_of, where_of
+from watchtower.core.diagnosis.writer.words import (
+    CHILD_STATES,
+    describe_program,
+    find_busy_thread,
+    name_tracer,
+    node_of,
+    where_of,
+)
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.kernel import name_target
 from watchtower.core.text import clean, join_words
+from watchtower.wire.dumps import ChildDump
 from watchtower.wire.verdict import Cause
 
 ADVICE: dict[str, str] = tomllib.loads(
@@ -21,6 +30,9 @@ ADVICE: dict[str, str] = tomllib.loads(
 COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
 WAIT_PLACE = "wait_place"
 """The advice beside the call that a rank waits in, in `reading/facts/wait_places.toml`."""
+
+ABOUT_OTHER_END = frozenset({WAIT_PLACE, "look_at_destination"})
+"""Advice to check whatever is at the other end of a pipe or queue."""
 
 
 def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
@@ -31,7 +43,25 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
     values = _values_of(picture, first) if first else {}
     if accusation.cause in _OF_CAUSE:
         values |= _OF_CAUSE[accusation.cause](picture, accusation)
-    return tuple(_template(name, first).format_map(values) for name in accusation.advice)
+    shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
+    return tuple(_template(closer or name, first).format_map(values) for closer, name in shown)
+
+
+def _choose_closer(picture: Picture, name: str, first: Position | None) -> str:
+    """Return advice about a child or thread that may hold up the rank; empty without one."""
+    if name not in ABOUT_OTHER_END or first is None:
+        return ""
+    if _find_child_at_pipe(first):
+        return "look_at_child"
+    return "look_at_thread" if name == WAIT_PLACE and find_busy_thread(picture, first) else ""
+
+
+def _find_child_at_pipe(first: Position) -> ChildDump | None:
+    """Return a child that cannot run while the rank is blocked on a pipe; null without one."""
+    dump = first.last_dump
+    if dump is None or not first.asleep or first.wait.wait_class != "pipe":
+        return None
+    return next((each for each in dump.children if each.kernel.state in CHILD_STATES), None)
 
 
 def _template(name: str, first: Position | None) -> str:
@@ -42,18 +72,30 @@ def _template(name: str, first: Position | None) -> str:
 def _values_of(picture: Picture, first: Position) -> dict[str, object]:
     """Return what the sentences may name of the first suspect."""
     made = picture.step if first.step is not None else None
-    worker = find_stuck_worker(picture.stacks, first)
+    worker, target = find_stuck_worker(picture.stacks, first), name_target(first.kernel)
     return {
         "rank": first.rank,
         "pid": first.evidence.pid,
         "node": node_of(first),
         "place": where_of(first) or "its stack",
-        "target": clean(first.kernel.target, 120) or "it",
-        "destination": clean(first.kernel.target, 120) or "the checkpoint's destination",
+        "target": target or "its descriptor",
+        "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
+        "destination": target or "the checkpoint's destination",
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "worker": worker.pid if worker else "",
+        "thread": _name_thread(picture, first),
+        "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
+
+
+def _name_thread(picture: Picture, first: Position) -> str:
+    found = find_busy_thread(picture, first)
+    if found is None:
+        return ""
+    name = "main thread" if found.thread.main else f"thread {clean(found.thread.name, 64)}"
+    place = clean(found.known.reading.where) if found.known.reading else ""
+    return f"{name} at {place}" if place else name
 
 
 def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:

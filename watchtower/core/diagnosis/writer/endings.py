@@ -11,31 +11,31 @@ from watchtower.core.diagnosis.writer.words import where_of
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import DeathKind, signal_name
 from watchtower.core.reading.frames import last_component
-from watchtower.core.text import clean, join_words, say_duration
+from watchtower.core.text import clean, join_sentences, join_words, say_duration
 
 AFTERMATH = {
-    DeathKind.CONSEQUENTIAL: "died of the broken connection",
-    DeathKind.TERMINATED: "got SIGTERM or the like",
-    DeathKind.KILLED: "got SIGKILL",
+    DeathKind.CONSEQUENTIAL: "ended after losing their connection",
+    DeathKind.TERMINATED: "received SIGTERM or a similar signal",
+    DeathKind.KILLED: "received SIGKILL",
     DeathKind.ABORTED: "aborted",
-    DeathKind.CLEAN: "exited with 0",
+    DeathKind.CLEAN: "exited with code 0",
 }
 
 
 def say_ending(death: Death) -> str:
-    """Say "exited with code 3 after step 41, 2 s ago"."""
+    """Say "exited with code 3 (after step 41, 2 s ago)"."""
     step = death.position.step
-    after = "" if step is None else f" after step {step}"
-    return f"{_say_how(death)}{after}, {say_duration(death.age_s)} ago"
+    after = "" if step is None else f"after step {step}, "
+    return f"{_say_how(death)} ({after}{say_duration(death.age_s)} ago)"
 
 
 def _say_how(death: Death) -> str:
     """Say "exited with code 3" or "raised ValueError: bad shard"."""
     ending = death.ending
     if ending is None or death.kind is DeathKind.VANISHED:
-        return "is gone, its node cannot tell how it ended"
+        return "exited (exit status unknown)"
     if ending.oom_killed:
-        return "was killed by the kernel for memory (OOM)"
+        return "was killed by the kernel's OOM killer"
     if ending.exception_type:
         return f"raised {_say_exception(ending.exception_type, ending.exception_text)}"
     signal = signal_name(ending)
@@ -49,29 +49,34 @@ def _say_exception(exception_type: str, text: str) -> str:
 
 
 def say_last_words(found: Lingering) -> str:
-    """Say the exception that ended a program: "ValueError: bad shard"; empty without one."""
+    """Return the exception that ended a program: "ValueError: bad shard"; empty without one."""
     beat = found.position.evidence.beat
     return _say_exception(beat.exception_type, beat.exception_text) if beat else ""
 
 
 def say_lingering(found: Lingering) -> str:
-    """Say "left its program after step 41; its process is still there, kept at ... for 9 s"."""
+    """Say "left its program after step 41. Its process has not exited: it has been at ...".
+
+    The second sentence is about the process.
+    """
     item, raised = found.position, say_last_words(found)
     after = "" if item.step is None else f" after step {item.step}"
     left = f"raised {raised}" if raised else "left its program"
     place = where_of(item)
-    kept = f", kept at {place}" if place else ""
-    return f"{left}{after}; its process is still there{kept} for {say_duration(item.age_s)}"
+    at = f" at {place}" if place else ""
+    return join_sentences(
+        f"{left}{after}", f"its process has not exited{at} for {say_duration(item.age_s)}"
+    )
 
 
 def say_aftermath(others: Sequence[Death]) -> str:
-    """Say what became of other ranks: "6 ranks died of the broken connection", or nothing."""
+    """Say how other ranks ended: "6 ranks received SIGKILL", or nothing."""
     counts = Counter(AFTERMATH.get(death.kind, "ended") for death in others)
     return join_words([f"{count_ranks(number)} {words}" for words, number in counts.items()])
 
 
 def say_aftermath_in_order(others: Sequence[Death], first: Death) -> str:
-    """Say "at the same moment 2 ranks aborted; afterwards 3 ranks got SIGKILL"."""
+    """Say "at the same moment, 2 ranks aborted; afterwards, 3 ranks received SIGKILL"."""
     by_time: dict[str, list[Death]] = {}
     for death in others:
         by_time.setdefault(_say_when(death, first), []).append(death)
@@ -81,4 +86,4 @@ def say_aftermath_in_order(others: Sequence[Death], first: Death) -> str:
 def _say_when(death: Death, first: Death) -> str:
     if is_before(death, first):
         return "before that,"
-    return "at the same moment" if death.age_s > first.age_s else "afterwards"
+    return "at the same moment," if death.age_s > first.age_s else "afterwards,"

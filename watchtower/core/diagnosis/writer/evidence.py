@@ -40,7 +40,7 @@ from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.verdict import Cause, Evidence
 
 MAX_HOPS = 4
-"""Waits told of one path; a longer one is told from its far end."""
+"""Waits shown of one path; of a longer one, the first and the last ones."""
 
 
 def write_evidence(picture: Picture, reason: Reason) -> Evidence:
@@ -72,10 +72,10 @@ OF_ONE_RANK = frozenset(
 
 def _say_stack(_: Picture, position: Position) -> str:
     stays = {
-        Shape.SAME: "the same in two dumps",
-        Shape.NEAR: "the same user frames in two dumps",
-        Shape.CHANGED: "another stack than in the dump before",
-        Shape.UNKNOWN: "one dump",
+        Shape.SAME: "unchanged in two dumps",
+        Shape.NEAR: "same user frames in two dumps",
+        Shape.CHANGED: "changed since the dump before",
+        Shape.UNKNOWN: "only one dump",
     }[position.shape]
     frames = position.stack.frames if position.stack else ()
     return f"{clean(describe_frames(frames), 400)} ({stays})"
@@ -83,15 +83,15 @@ def _say_stack(_: Picture, position: Position) -> str:
 
 def _say_same_call(_: Picture, live: Sequence[Position]) -> str:
     places = _sort_by_place(live)
-    stays = ", the same in two dumps" if all(item.unchanged for item in live) else ""
+    stays = ", unchanged in two dumps" if all(item.unchanged for item in live) else ""
     if len(places) == 1:
         return f"all {count_ranks(len(live))} wait in {next(iter(places))}{stays}"
     each = [f"{name_ranks(i.rank for i in items)} in {place}" for place, items in places.items()]
-    return f"they wait: {join_words(each)}{stays}"
+    return f"the ranks wait: {join_words(each)}{stays}"
 
 
 def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
-    """Sort by call and line, where most are first; all behind the last place told are one."""
+    """Sort by call and line, where most are first; all after the last place shown are one."""
     by_place: dict[str, list[Position]] = defaultdict(list)
     for item in live:
         at = f" at {clean(item.reading.what_at)}" if item.reading else ""
@@ -108,12 +108,12 @@ def _say_wait_counts(_: Picture, about: tuple[Position, Sequence[float]]) -> str
     others = least if least == most else f"{least} to {most}"
     return (
         f"found waiting for other ranks: rank {slow.rank} in {waits / looks:.0%} of {looks} "
-        f"looks, the others in {others}"
+        f"samples, the others in {others}"
     )
 
 
 def _say_even_counts(_: Picture, counted: Sequence[Position]) -> str:
-    return f"no rank waits much less than the others ({count_ranks(len(counted))} looked at)"
+    return f"no rank waits much less than the others ({count_ranks(len(counted))} sampled)"
 
 
 def _say_kernel(_: Picture, position: Position) -> str:
@@ -136,40 +136,41 @@ def _say_pace(picture: Picture, _: None) -> str:
 
 def _say_peers(_: Picture, waiting: Sequence[Position]) -> str:
     presumed = all(item.presumed for item in waiting)
-    how = ", presumed: most ranks stay there" if presumed else ""
+    how = " (inferred: most ranks are there)" if presumed else ""
     verb = "waits" if len(waiting) == 1 else "wait"
     return f"{count_ranks(len(waiting))} {verb} in {name_wait(waiting)}{how}"
 
 
 def _say_gave_up(_: Picture, left: Sequence[Position]) -> str:
-    return f"{count_ranks(len(left))} waited in {name_wait(left)} in this stall and gave up"
+    return f"{count_ranks(len(left))} waited in {name_wait(left)} during this stall, then gave up"
 
 
 def _say_other_call(_: Picture, split: Split) -> str:
     few, many = name_ranks(i.rank for i in split.few), name_ranks(i.rank for i in split.many)
-    at = f"as {split.at} " if split.at else ""
-    return f"{at}{many} called {clean(split.many_call, 120)}, {few} {clean(split.few_call, 120)}"
+    at = f"{split.at}: " if split.at else ""
+    calls = clean(split.many_call, 120), clean(split.few_call, 120)
+    return f"{at}{many} called {calls[0]}; {few} called {calls[1]}"
 
 
 def _say_path(_: Picture, about: tuple[Sequence[tuple[int, WaitPoint]], End]) -> str:
-    """Say "rank 0 waits in ... for rank 2, which waits in ... for rank 3, which has not ..."."""
+    """Say "rank 0 waits in ... for rank 2; rank 2 waits in ... for rank 3; rank 3 has not ..."."""
     path, end = about
     shown = [*path[:1], *path[-MAX_HOPS + 1 :]] if len(path) > MAX_HOPS else list(path)
     parts = []
     for index, (rank, point) in enumerate(shown):
         whom = shown[index + 1][0] if index + 1 < len(shown) else end.ranks[0]
-        subject = f"rank {rank} waits" if index == 0 else "which waits"
-        skipped = " and others" if len(path) > MAX_HOPS and index == 0 else ""
-        parts.append(f"{subject} in {name_point(point)} for rank {whom}{skipped}")
-    return f"{', '.join(parts)}, {_say_absence(shown[-1][1], end.ranks[0])}"
+        skipped = " (and for ranks between)" if len(path) > MAX_HOPS and index == 0 else ""
+        parts.append(f"rank {rank} waits in {name_point(point)} for rank {whom}{skipped}")
+    return "; ".join([*parts, _say_absence(shown[-1][1], end.ranks[0])])
 
 
 def _say_absence(point: WaitPoint, rank: int) -> str:
     if rank not in point.missing:
-        return "of which it is not known"
+        return f"it is not known whether rank {rank} has come to that call"
     if point.kind is PointKind.RECEIVE:
-        return "which has not sent it"
-    return "which has not entered it" if point.kind is PointKind.COLLECTIVE else "which takes none"
+        return f"rank {rank} has not sent it"
+    verb = "entered" if point.kind is PointKind.COLLECTIVE else "received"
+    return f"rank {rank} has not {verb} it"
 
 
 def _say_called_beside(_: Picture, about: tuple[CommThreads, WaitPoint, int, int]) -> str:
@@ -177,30 +178,33 @@ def _say_called_beside(_: Picture, about: tuple[CommThreads, WaitPoint, int, int
     assert point.group is not None
     threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(comm_threads.roots))
     return (
-        f"collectives are made beside main, in {threads}: {name_ranks(point.waiting)} "
-        f"called number {point.number} of {describe_group(point.group)}, rank {rank} {called}"
+        f"the collectives of {describe_group(point.group)} run in {threads}: "
+        f"{name_ranks(point.waiting)} made call number {point.number}; "
+        f"the last call of rank {rank} is number {called}"
     )
 
 
 def _say_message(_: Picture, missing: MissingSend) -> str:
+    sender, receiver = f"rank {missing.sender}", f"rank {missing.receiver}"
     return (
-        f"rank {missing.receiver} waits in recv for message {missing.number} of rank "
-        f"{missing.sender}, which has begun {missing.number - 1} sends to it"
+        f"{receiver} waits in recv for message {missing.number} from {sender}; "
+        f"{sender} has begun {missing.number - 1} sends to {receiver}"
     )
 
 
 def _say_all_entered(_: Picture, about: tuple[WaitPoint, bool, tuple[int, ...]]) -> str:
     point, certain, left = about
-    did = "entered" if certain else "called (whether it has begun is not recorded)"
-    stays = f"{name_ranks(left)} left it, others did not" if left else "none has left it"
-    return f"all members have {did} {name_point(point)} and {stays}"
+    did = "entered" if certain else "called"
+    stays = f"only {name_ranks(left)} left it" if left else "no member has left it"
+    begun = "" if certain else "; whether the call has begun is not recorded"
+    return f"all members have {did} {name_point(point)}{begun}; {stays}"
 
 
 def _say_lock(_: Picture, position: Position) -> str:
     dump = position.last_dump
     others = len(dump.threads) - 1 if dump else 0
-    rest = f"other Python threads that stay too: {others}" if others else "no other Python thread"
-    return f"waits for a lock in both dumps, {rest}"
+    rest = f"also unchanged: {others} other Python threads" if others else "no other Python thread"
+    return f"waits for a lock in both dumps; {rest}"
 
 
 def _say_movement(_: Picture, position: Position) -> str:
@@ -218,7 +222,7 @@ def _say_socket(_: Picture, position: Position) -> str:
     inside = [thread for thread in threads if stack and thread.digest == stack.digest]
     named = inside and not any(thread.main for thread in inside)
     thread = f"its thread `{clean(inside[0].name, 60)}`" if named else "its main thread"
-    return f"{thread} stays in a network call"
+    return f"{thread} is in a network call in both dumps"
 
 
 def _say_gil(picture: Picture, owner: ThreadDump) -> str:
@@ -231,8 +235,8 @@ def _say_end(_: Picture, death: Death) -> str:
 
 def _say_lingers(_: Picture, found: Lingering) -> str:
     raised = say_last_words(found)
-    words = f", its last word is {clean(raised)}" if raised else ""
-    return f"its main thread has left the program and is at exit{words}"
+    words = f"; it raised {clean(raised)}" if raised else ""
+    return f"its main thread has left the program and is exiting{words}"
 
 
 def _say_aftermath(_: Picture, about: tuple[Sequence[Death], Death]) -> str:
@@ -247,18 +251,16 @@ def _say_held(_: Picture, about: tuple[Cause, Position, Position]) -> str:
 def _say_not_seen(picture: Picture, missing: Sequence[Position]) -> str:
     case = picture.case
     seen = count_ranks(len(case.ranks) - len(missing))
-    return f"{seen} of {case.world_size} seen in {say_duration(case.stalled_for_s)}"
+    return f"{seen} of {case.world_size} were seen in {say_duration(case.stalled_for_s)}"
 
 
 def _say_node(picture: Picture, lost: LostNode) -> str:
     ago = say_duration(picture.case.stalled_for_s)
     when = (
-        f"the job stopped {ago} ago"
-        if lost.with_the_job
-        else f"the job still stepped until {ago} ago"
+        f"the job stopped {ago} ago" if lost.with_the_job else f"the job made steps until {ago} ago"
     )
     return (
-        f"{clean(lost.node, 64)} with {count_ranks(len(lost.ranks))} has not reported for "
+        f"node {clean(lost.node, 64)} ({count_ranks(len(lost.ranks))}) has not reported for "
         f"{say_duration(lost.silent_for_s)}; {when}"
     )
 
@@ -268,8 +270,7 @@ def _say_odd(_: Picture, split: Split) -> str:
 
 
 def _say_loop(_: Picture, split: Split) -> str:
-    words = say_loop(split.order).removeprefix("; it ").removeprefix("; ")
-    return f"{name_ranks(item.rank for item in split.few)}: {words}"
+    return f"{name_ranks(item.rank for item in split.few)}: {say_loop(split.order)}"
 
 
 SENTENCES: dict[Kind, Callable[[Picture, Any], str]] = {
@@ -302,7 +303,7 @@ SENTENCES: dict[Kind, Callable[[Picture, Any], str]] = {
     Kind.HELD: _say_held,
     Kind.NOT_SEEN: _say_not_seen,
     Kind.NODE: _say_node,
-    Kind.SET_UP: lambda *_: "no rank has passed set-up yet",
+    Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
     Kind.ODD: _say_odd,
     Kind.AHEAD: lambda _, missing: join_words(missing.reasons),
     Kind.LOOP: _say_loop,

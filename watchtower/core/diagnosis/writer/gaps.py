@@ -1,4 +1,4 @@
-"""Says in sentences which evidence could not be had; it limits a verdict and is told with it."""
+"""Describes the evidence that is missing: it limits a verdict, and is shown with it."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
         if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
-                f"{say_duration(node.silent_for_s)}: nothing is known of "
-                f"{name_ranks(silent[node.node])} now"
+                f"{say_duration(node.silent_for_s)}: the state of "
+                f"{name_ranks(silent[node.node])} is unknown"
             )
 
 
 def _agent_gaps(picture: Picture) -> Iterable[str]:
-    """Tell what agents may not do, where that cost this case something."""
+    """Yield what agents may not do, if this case lacks something because of it."""
     no_stack = {item.evidence.node for item in picture.live if item.stack is None}
     has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
     said: dict[str, list[str]] = {}
@@ -88,20 +88,22 @@ def _no_dumps(picture: Picture) -> Iterable[str]:
             for item in picture.live
             if item.stack is None and not (item.last_dump and item.last_dump.failure)
         ],
-        "no stack has come in",
+        "no stack was sampled",
     )
 
 
 def _single_dumps(picture: Picture) -> Iterable[str]:
     yield from _sentence(
         [item for item in picture.live if item.stack and item.shape is Shape.UNKNOWN],
-        "only one dump, so stuck and slow look the same",
+        "only one dump, so a slow rank cannot be distinguished from a hung one",
     )
 
 
 def _event_loops(picture: Picture) -> Iterable[str]:
     idle = [item for item in picture.live if item.reading and item.reading.what in EVENT_LOOP]
-    yield from _sentence(idle, "an event loop with nothing to run: no stack shows what tasks await")
+    yield from _sentence(
+        idle, "the event loop is idle: its stack does not show what its tasks await"
+    )
 
 
 def _failed_records(picture: Picture) -> Iterable[str]:
@@ -111,13 +113,13 @@ def _failed_records(picture: Picture) -> Iterable[str]:
         if found and found.failure:
             failed.setdefault(found.failure, []).append(item.rank)
     for sentence, ranks in failed.items():
-        yield f"{name_ranks(ranks)}: no collective records: {clean(sentence, 240)}"
+        yield f"{name_ranks(ranks)}: no collective log: {clean(sentence, 240)}"
 
 
 def _no_pages(picture: Picture) -> Iterable[str]:
     yield from _sentence(
         [item for item in picture.live if item.evidence.beat is None],
-        "no heartbeat page, so the step is not known",
+        "no heartbeat file, so the step is not known",
     )
 
 
@@ -125,7 +127,7 @@ def _rivals(picture: Picture) -> Iterable[str]:
     for item in picture.case.ranks:
         if item.rivals:
             others = clean(", ".join(item.rivals), 120)
-            yield f"rank {item.rank} is claimed by other processes too: {others}"
+            yield f"rank {item.rank}: other processes claim the same rank: {others}"
 
 
 def _sentence(positions: list[Position], words: str) -> Iterable[str]:

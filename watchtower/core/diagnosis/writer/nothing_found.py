@@ -17,7 +17,7 @@ from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import capitalise, clean, join_sentences, say_duration
 from watchtower.wire.verdict import Evidence
 
 MAX_CANDIDATES = 3
@@ -30,13 +30,13 @@ def explain_without_fault(picture: Picture) -> str:
     """Say why no rank is accused although the job does not step; empty when that is not known."""
     count, live = count_ranks(len(picture.by_rank)), count_ranks(len(picture.live))
     if picture.is_suspended:
-        return f"all {live} are stopped: the job is suspended"
+        return f"All {live} are stopped: the job is suspended."
     if picture.live and all(item.is_frozen for item in picture.live):
-        return f"all {live} are frozen by their cgroups: suspended"
+        return f"All {live} are frozen by their cgroups: the job is suspended."
     if picture.is_cancelled:
-        return f"all {count} were ended from outside (SIGTERM or the like): the job was cancelled"
+        return f"All {count} were ended by SIGTERM or a similar signal: the job was cancelled."
     if _is_finished(picture):
-        return f"all {count} exited with 0: the job is over"
+        return f"All {count} exited with code 0: the job is finished."
     return ""
 
 
@@ -51,7 +51,10 @@ def summarise_unknown(picture: Picture, ranked: Sequence[Accusation]) -> str:
     """Say what is seen when no accusation is sure enough, with the likeliest candidates."""
     seen = _say_seen(picture)
     candidates = [_say_candidate(accusation) for accusation in ranked[:MAX_CANDIDATES]]
-    return f"{seen}; candidates: {', '.join(candidates)}" if candidates else seen
+    if not candidates:
+        return f"{capitalise(seen)}."
+    likely = f"most likely: {' or '.join(candidates)}"
+    return f"{capitalise(join_sentences(seen, 'the cause is not certain', likely))}."
 
 
 def _say_candidate(accusation: Accusation) -> str:
@@ -62,13 +65,14 @@ def _say_candidate(accusation: Accusation) -> str:
 def _say_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
     if live and len(waiting) == len(live):
-        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)} and none is behind"
+        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)}, and none is behind"
     elif waiting:
-        seen = f"{len(waiting)} of {count_ranks(len(live))} wait in {name_waits(waiting)}"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        seen = f"{len(waiting)} of {count_ranks(len(live))} {verb} in {name_waits(waiting)}"
     else:
-        seen = f"no rank is seen to wait for another ({count_ranks(len(live))} live)"
+        seen = f"no rank is waiting for another ({count_ranks(len(live))} alive)"
     missing = len(picture.missing)
-    never = f", {count_ranks(missing)} never seen" if missing else ""
+    never = f"; {count_ranks(missing)} never seen" if missing else ""
     return seen + never + "".join(_say_unseen(picture.unseen))
 
 
@@ -78,11 +82,11 @@ def _say_unseen(unseen: Sequence[Position]) -> Iterator[str]:
     bare = sum(item.stack is None for item in live)
     for count, words in (
         (len(unseen) - len(live), "did not answer"),
-        (bare, "gave no stack"),
+        (bare, "returned no stack"),
         (len(live) - bare, "may wait or work"),
     ):
         if count:
-            yield f", {count_ranks(count)} {words}"
+            yield f"; {count_ranks(count)} {words}"
 
 
 def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
@@ -105,17 +109,17 @@ def advise_by_hand(picture: Picture) -> tuple[str, ...]:
     """Say which rank to look at by hand."""
     live = picture.live
     if not live:
-        return ("read the end of the job's own log: no process of it is left to look at",)
+        return ("read the end of the job's own log: no process of the job is left",)
     groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
     first = max(groups[0], key=lambda item: item.age_s)
     pid = first.evidence.pid
-    look = f"look at rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`"
+    look = f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`"
     if first.stack is not None:
         return (look,)
     return (
         look,
-        f"if that gives no stack either: `py-spy --version`, `cat /proc/{pid}/stack` as root, and "
-        "`watchtower-agent check` there",
+        f"if py-spy returns no stack, run there: `watchtower-agent check`, `py-spy --version`, "
+        f"`cat /proc/{pid}/stack` as root",
     )
 
 

@@ -39,6 +39,9 @@ MAX_WAITS = 3
 MAX_NAMED_CHILDREN = 3
 """Programs named of those that a rank may wait for."""
 
+MAX_NAMED = 8
+"""Ranks named in the middle of a sentence; more are counted."""
+
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
     FrameClass.DEVICE: "a wait for the device",
@@ -56,7 +59,7 @@ CHILD_STATES = {
     ProcessState.STOPPED: "is stopped (state T)",
     ProcessState.TRACED: "is held by a tracer (state t)",
     ProcessState.UNINTERRUPTIBLE: "is in uninterruptible sleep (state D)",
-    ProcessState.ZOMBIE: "is dead and not reaped (state Z)",
+    ProcessState.ZOMBIE: "has exited and is not reaped (state Z)",
 }
 
 
@@ -101,23 +104,23 @@ def say_wait(position: Position) -> str:
 
 
 def say_place_of_wait(position: Position) -> str:
-    """Say "; it waits for an item in a queue", or nothing."""
+    """Say "it waits for an item in a queue", or nothing."""
     place = position.wait_place
-    return f"; it {place.says}" if place and place.says else ""
+    return f"it {place.says}" if place and place.says else ""
 
 
 def say_others(picture: Picture, suspects: Sequence[Position]) -> str:
-    """Say what the other ranks do: "; 511 ranks wait for it in all_reduce", or nothing."""
+    """Say what the other ranks do: "511 ranks wait for rank 3 in all_reduce", or nothing."""
     waiting = picture.waiting_without(item.rank for item in suspects)
     if waiting:
-        return f"; {say_waiting(waiting, suspects)} in {name_wait(waiting)}"
+        return f"{say_waiting(waiting, suspects)} in {name_wait(waiting)}"
     left = picture.gave_up
     words = f"waited for {_name_awaited(suspects)} in {name_wait(left)} and gave up"
-    return f"; {count_ranks(len(left))} {words}" if left else ""
+    return f"{count_ranks(len(left))} {words}" if left else ""
 
 
 def say_waiting(waiting: Sequence[Position], suspects: Sequence[Position]) -> str:
-    """Say "511 ranks wait for it": of the suspects, or for other ranks without any; "" if none."""
+    """Say "511 ranks wait for rank 3", or for other ranks without suspects; "" if none wait."""
     if not waiting:
         return ""
     verb = "waits" if len(waiting) == 1 else "wait"
@@ -129,17 +132,24 @@ def say_waiting(waiting: Sequence[Position], suspects: Sequence[Position]) -> st
 def _name_awaited(suspects: Sequence[Position]) -> str:
     if not suspects:
         return "other ranks"
-    return "it" if len(suspects) == 1 else "them"
+    return name_some(suspects) if len(suspects) <= MAX_NAMED else "them"
+
+
+def name_some(positions: Sequence[Position]) -> str:
+    """Return "ranks 0-1,3", or "511 ranks" where these are too many to name."""
+    if len(positions) > MAX_NAMED:
+        return count_ranks(len(positions))
+    return name_ranks(item.rank for item in positions)
 
 
 def say_likewise(suspects: Sequence[Position]) -> str:
-    """Say "; likewise ranks 4-6" of the suspects after the first."""
+    """Say "the same is true for ranks 4-6" of the suspects after the first."""
     rest = suspects[1:]
-    return f"; likewise {name_ranks(item.rank for item in rest)}" if rest else ""
+    return f"the same is true for {name_ranks(item.rank for item in rest)}" if rest else ""
 
 
 def name_wait(waiting: Sequence[Position]) -> str:
-    """Name the call most of these wait in; records show waits of ranks that gave no stack, too."""
+    """Name the call most of these wait in; collective logs show more waits than stacks."""
     by_call = _by_call(waiting)
     return max(by_call, key=lambda name: len(by_call[name]), default="a collective")
 
@@ -170,23 +180,28 @@ def _name_call(reading: StackReading, presumed: bool) -> str:
     if presumed:
         return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
     if reading.frame_class not in WAITING_CLASSES:
-        # Only records show that it waits: the line that it is at names something else.
+        # Only a collective log shows that it waits: the line that it is at names something else.
         return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
     called = clean(reading.what, 80)
     return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
 
 
 def say_thread(picture: Picture, position: Position) -> str:
-    """Say "; its thread s3_2 stays at save.py:11 in upload", or nothing where none tells more."""
-    first = next((each for each in find_threads(picture, position) if not each.is_idle), None)
-    return f"; its {describe_thread(first)}" if first else ""
+    """Say "its thread s3_2 is still at save.py:11 in upload", or nothing if none explains more."""
+    first = find_busy_thread(picture, position)
+    return f"its {describe_thread(first)}" if first else ""
+
+
+def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
+    """Return the thread that a summary names: the first that does not only wait for work."""
+    return next((each for each in find_threads(picture, position) if not each.is_idle), None)
 
 
 def describe_thread(bystander: Bystander) -> str:
-    """Say "thread sender stays at log.py:12 in _send, waits for the network in getresponse()"."""
+    """Say "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
     thread, known = bystander.thread, bystander.known
     name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
-    stays = "stays" if bystander.stays else "is"
+    stays = "is still" if bystander.stays else "is"
     where = clean(known.reading.where) if known.reading else "an unknown place"
     return f"{name} {stays} at {where}{_say_call(known)}{_say_running(thread)}"
 
@@ -198,26 +213,26 @@ def _say_call(known: KnownStack) -> str:
     waits = place.says if place else THREAD_WAITS.get(known.frame_class, "")
     call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
     at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
-    return f", {waits}{at}" if waits else f",{at}" if at else ""
+    return f"; it {waits}{at}" if waits else f",{at}" if at else ""
 
 
 def _say_running(thread: ThreadDump) -> str:
     if thread.owns_gil:
-        return ", holds the GIL"
-    return ", on a CPU" if thread.active else ""
+        return "; it holds the GIL"
+    return "; it runs on a CPU" if thread.active else ""
 
 
 def say_child(picture: Picture, position: Position) -> str:
-    """Say "; it waits for its child 18320 (cat), blocked in read() on pipe:[7]", or nothing."""
+    """Say "it waits for its child 18320 (cat), which is stopped (state T)", or nothing."""
     found = find_children(picture, position)
-    return f"; {describe_children(found)}" if found else ""
+    return describe_children(found) if found else ""
 
 
 def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
     """Say "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
     if isinstance(found, Worker):
         return f"its worker {describe_worker(found)}"
-    named = [_describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
+    named = [describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
     if len(found) == 1:
         return f"it waits for its child {named[0]}"
     more = len(found) - len(named)
@@ -232,10 +247,11 @@ def describe_worker(worker: Worker) -> str:
     if state:
         return f"pid {worker.pid} {state}{at}"
     wait = classify_wait(worker.child.kernel).says
-    return f"pid {worker.pid} stays{at}{f', {wait}' if wait else ''}"
+    return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
 
 
-def _describe_program(child: ChildDump) -> str:
+def describe_program(child: ChildDump) -> str:
+    """Say "18320 (cat), which is stopped (state T)"."""
     program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
     wait = classify_wait(child.kernel).says
@@ -244,9 +260,9 @@ def _describe_program(child: ChildDump) -> str:
 
 
 def say_held(cause: Cause, first: Position) -> str:
-    """Say why a rank cannot run: "is stopped (state T, SIGSTOP or job control)"."""
+    """Say why a rank cannot run: "is stopped (state T: SIGSTOP or job control)"."""
     if cause is Cause.PROCESS_STOPPED:
-        return "is stopped (state T, SIGSTOP or job control)"
+        return "is stopped (state T: SIGSTOP or job control)"
     if cause is Cause.PROCESS_TRACED:
         return f"is traced by {name_tracer(first)}"
     if cause is Cause.PROCESS_FROZEN:
@@ -271,18 +287,18 @@ def owner_place(picture: Picture, owner: ThreadDump) -> str | None:
 
 
 def say_owner(picture: Picture, owner: ThreadDump) -> str:
-    """Say "its thread `loader` keeps the GIL at native.py:9 in run"."""
+    """Say "its thread `loader` holds the GIL at native.py:9 in run"."""
     thread = "its main thread" if owner.main else f"its thread `{clean(owner.name, 60)}`"
     place = owner_place(picture, owner)
-    return f"{thread} keeps the GIL" + (f" at {clean(place, 120)}" if place else "")
+    return f"{thread} holds the GIL" + (f" at {clean(place, 120)}" if place else "")
 
 
 def say_loop(order: Order) -> str:
-    """Say "; it has left the loop that the others are in", or nothing."""
+    """Say "it has left the loop that the others are in", or nothing."""
     return {
-        Order.LEFT_LOOP: "; it has left the loop that the others are in",
-        Order.IN_LOOP: "; it is still in a loop that the others have left",
-        Order.SAME_LOOP: "; both lines are in the same loop",
+        Order.LEFT_LOOP: "it has left the loop that the others are in",
+        Order.IN_LOOP: "it is still in a loop that the others have left",
+        Order.SAME_LOOP: "both lines are in the same loop",
     }.get(order, "")
 
 

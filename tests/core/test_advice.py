@@ -1,0 +1,84 @@
+"""Advice that a person can follow: what it names exists, and is what the rank waits for."""
+
+from tests.core.builders import (
+    IN_BARRIER,
+    SAVING,
+    a_case,
+    a_child,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis.diagnosis import diagnose
+
+
+def diagnose_held(stack, **values):
+    return diagnose(a_case(with_rank(ranks_in(4, IN_BARRIER), a_rank(2, stack, **values))))
+
+
+EPOLL = {"syscall": "epoll_wait", "target": "anon_inode:[eventpoll]"}
+INTO_PIPE = {"syscall": "write", "target": "pipe:[7]", "children": (a_child(18, "T"),)}
+
+
+class TestEpoll:
+    def test_is_not_a_file_that_a_person_can_check(self):
+        said = diagnose_held(SAVING, **EPOLL)
+        assert said.cause.value == "checkpoint_stall"
+        assert "waiting for a descriptor in epoll_wait()." in said.summary
+        assert "anon_inode" not in " ".join([said.summary, *said.next_steps])
+
+    def test_a_socket_has_another_end(self):
+        target = "tcp 10.0.0.7:41000 -> 10.9.9.9:443"
+        said = diagnose_held(SAVING, syscall="recvfrom", target=target)
+        assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
+
+
+class TestOpeningAFifo:
+    STACK = "publish /job/main.py:4 < <module> /job/main.py:80"
+
+    def test_names_the_path(self):
+        said = diagnose_held(self.STACK, syscall="openat", target="/job/out.fifo")
+        assert "the other end of /job/out.fifo" in said.next_steps[0]
+        assert "lsof" not in " ".join(said.next_steps)
+
+    def test_without_a_path_names_the_line(self):
+        said = diagnose_held(self.STACK, syscall="openat", kernel={"wchan": "fifo_open"})
+        assert "the file that is opened at main.py:4 in publish" in said.next_steps[0]
+        assert "lsof" not in " ".join(said.next_steps)
+
+
+class TestThreadThatTheSummaryNames:
+    TAKES = (
+        "Condition.wait @threading.py:327 < Queue.get @queue.py:171 < next_batch /job/main.py:8"
+        " < <module> /job/main.py:80"
+    )
+    FILLS = (
+        "SocketIO.readinto @socket.py:706 < urlopen @urllib/request.py:215 < fill /job/feed.py:12"
+        " < Thread.run @threading.py:982 < Thread._bootstrap @threading.py:1002"
+    )
+
+    def test_is_what_the_advice_is_about(self):
+        said = diagnose_held(self.TAKES, syscall="futex", threads=(("feeder", self.FILLS),))
+        assert "urlopen()" in said.summary
+        assert said.next_steps[0] == (
+            "rank 2 on gpu-00 may wait for its thread feeder at feed.py:12 in fill: "
+            "find what that thread waits for"
+        )
+
+
+class TestStoppedChildBehindAPipe:
+    ADVICE = (
+        "check the child process 18, which is stopped (state T), on gpu-00: "
+        "it may be at the other end of pipe:[7]"
+    )
+
+    def test_is_named_while_a_checkpoint_is_piped_to_it(self):
+        assert diagnose_held(SAVING, **INTO_PIPE).next_steps[0] == self.ADVICE
+
+    def test_is_named_while_the_users_code_writes(self):
+        stack = "publish /job/main.py:4 < <module> /job/main.py:80"
+        assert diagnose_held(stack, **INTO_PIPE).next_steps[0] == self.ADVICE
+
+    def test_a_child_that_runs_is_not(self):
+        at = INTO_PIPE | {"children": (a_child(18, "S"),)}
+        assert "18" not in diagnose_held(SAVING, **at).next_steps[0]
