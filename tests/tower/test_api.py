@@ -182,7 +182,7 @@ def test_a_report_of_a_newer_release_is_taken(client):
         (b'{"version": 1, "limits": ' + b"[" * 100_000, 400, ["not JSON"]),
         (b"[]", 422, ["Expected `object`"]),
         (b"{}", 422, ["version"]),
-        (recorded("report.json", version=2), 400, ["`version` is 2", "speaks 1"]),
+        (recorded("report.json", version=2), 400, ["`version` is 2", "needs 1"]),
         (recorded("report.json", node=7), 422, ["$.node"]),
         (recorded("report.json", ranks=[{"rank": -5}]), 422, ["$.ranks[0]"]),
     ],
@@ -222,7 +222,7 @@ def test_dumps_of_a_job_that_was_not_reported_are_stored(client):
     "path", ["/api/v1/jobs/none", "/api/v1/jobs/none/verdict", "/api/v1/incidents/none", "/nope"]
 )
 def test_an_unknown_path_gets_a_problem_document(client, path):
-    assert_problem(client.get(path), 404, "there is no")
+    assert_problem(client.get(path), 404, "does not exist")
 
 
 def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
