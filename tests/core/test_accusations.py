@@ -9,6 +9,7 @@ from watchtower.core.diagnosis import doubts, rules
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Kind
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.rules.held import BLOCKED_ON
+from watchtower.core.diagnosis.writer import advice
 from watchtower.core.diagnosis.writer.advice import ADVICE, WAIT_PLACE
 from watchtower.core.diagnosis.writer.evidence import SENTENCES
 
@@ -47,6 +48,7 @@ def test_every_kind_of_reason_has_a_sentence():
 
 
 def test_every_advice_is_given_by_some_rule():
-    text = "".join(path.read_text("utf-8") for path in Path(rules.__file__).parent.glob("*.py"))
+    sources = [*Path(rules.__file__).parent.glob("*.py"), Path(advice.__file__)]
+    text = "".join(path.read_text("utf-8") for path in sources)
     named = set(re.findall(r'"([a-z_]+)"', text)) | {f"blocked_{each}" for each in BLOCKED_ON}
     assert set(ADVICE) <= named | {WAIT_PLACE}

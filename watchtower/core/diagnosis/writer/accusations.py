@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -109,15 +109,11 @@ def write_together(picture: Picture, accusations: Sequence[Accusation]) -> Writt
         f" Also {each.cause.value} of {name_ranks(each.ranks)}." for each in accusations[1:]
     )
     return Written(
-        suspects=_flat([first.suspects, *(each.suspects for each in others)]),
+        suspects=tuple(each for one in (first, *others) for each in one.suspects),
         summary=f"{first.summary}{also}",
         evidence=tuple(e for each in (first, *others) for e in each.evidence),
         next_steps=(*first.next_steps, *(step for each in others for step in each.next_steps[:1])),
     )
-
-
-def _flat(suspects: Iterable[Iterable[Suspect]]) -> tuple[Suspect, ...]:
-    return tuple(suspect for each in suspects for suspect in each)
 
 
 def _name_suspect(
