@@ -109,5 +109,5 @@ def test_an_event_loop_hides_what_its_tasks_await():
         " < Runner.run @asyncio/runners.py:118 < <module> /job/main.py:80"
     )
     assert gaps(a_rank(3, idle)) == [
-        "rank 3: an event loop with nothing to run: no stack shows what tasks await"
+        "rank 3: the event loop is idle: its stack does not show what its tasks await"
     ]

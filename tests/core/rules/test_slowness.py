@@ -47,10 +47,10 @@ def test_what_to_look_at_first_fits_where_the_straggler_was_seen():
         return said.next_steps[0]
 
     assert first_step(2, stack=FETCHING) == (
-        "look at the storage that rank 2 reads from on gpu-00: it was at data.py:31 in read"
+        "check the storage that rank 2 reads from on gpu-00: the rank was at data.py:31 in read"
     )
     assert first_step(2, stack=IN_USER_CODE, cpu=0.0) == (
-        "look at what rank 2 waits for at loss.py:17 in score on gpu-00: it does not compute there"
+        "check what rank 2 waits for at loss.py:17 in score on gpu-00: it does not compute there"
     )
     assert "GPU" in first_step(2, stack=IN_USER_CODE, cpu=0.9)
     assert "GPU" in first_step(2)
