@@ -52,7 +52,7 @@ class TestLeaving:
         pump = ("pump", "pump /home/ann/job/data.py:6 < Thread.run @threading.py:982")
         built = job_with(leaving(IN_SHUTDOWN, "KeyError", threads=(pump,)))
         assert answer(built) == ("exception", [3])
-        assert "raised KeyError: 'x' after step 41. Its process has not exited at" in (
+        assert "raised KeyError: 'x' after step 41. Its process has not exited: it has been at" in (
             ask("exception", built).summary
         )
 
@@ -143,9 +143,9 @@ class TestException:
         finding = ask("exception", built)
         assert [suspect.rank for suspect in finding.suspects] == [3]
         assert (
-            "1 rank received SIGTERM or a similar signal and 2 ranks ended after losing their connection"
-            in (finding.summary)
-        )
+            "1 rank received SIGTERM or a similar signal and 2 ranks ended after losing their "
+            "connection"
+        ) in finding.summary
 
     def test_loses_connection_errors_of_victims(self):
         victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]

@@ -50,7 +50,7 @@ def test_what_to_look_at_first_fits_where_the_straggler_was_seen():
         "check the storage that rank 2 reads from on gpu-00: the rank was at data.py:31 in read"
     )
     assert first_step(2, stack=IN_USER_CODE, cpu=0.0) == (
-        "look at what rank 2 waits for at loss.py:17 in score on gpu-00: it does not compute there"
+        "check what rank 2 waits for at loss.py:17 in score on gpu-00: it does not compute there"
     )
     assert "GPU" in first_step(2, stack=IN_USER_CODE, cpu=0.9)
     assert "GPU" in first_step(2)

@@ -63,7 +63,7 @@ def say_lingering(found: Lingering) -> str:
     after = "" if item.step is None else f" after step {item.step}"
     left = f"raised {raised}" if raised else "left its program"
     place = where_of(item)
-    at = f" at {place}" if place else ""
+    at = f": it has been at {place}" if place else ""
     return join_sentences(
         f"{left}{after}", f"its process has not exited{at} for {say_duration(item.age_s)}"
     )
