@@ -98,7 +98,7 @@ def test_a_slow_job_shows_the_length_of_a_step_now_and_before(tell):
         assert all(value in sim.live.watch.reason for value in ("3.0 times", "3 s", "1 s"))
         await sim.step(6, step_s=60.0)
         assert sim.live.watch.reason == (
-            "the steps do a different kind of work: a step takes 60 s now, 1 s before"
+            "steps now do another kind of work: one takes 60 s now, 1 s before"
         )
 
     tell(story)
