@@ -182,7 +182,7 @@ def test_a_report_of_a_newer_release_is_taken(client):
         (b'{"version": 1, "limits": ' + b"[" * 100_000, 400, ["not JSON"]),
         (b"[]", 422, ["Expected `object`"]),
         (b"{}", 422, ["version"]),
-        (recorded("report.json", version=2), 400, ["`version` is 2", "speaks 1"]),
+        (recorded("report.json", version=2), 400, ["`version` is 2", "needs 1"]),
         (recorded("report.json", node=7), 422, ["$.node"]),
         (recorded("report.json", ranks=[{"rank": -5}]), 422, ["$.ranks[0]"]),
     ],
