@@ -63,4 +63,4 @@ class Front:
             response = problem(405, f"{method} is not allowed on {path}")
             response.headers["Allow"] = ", ".join(allowed)
             return response
-        return problem(404, f"{path} does not exist; see /docs for all addresses")
+        return problem(404, f"there is no address {path}; see /docs for all addresses")

@@ -93,7 +93,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     detail = error.detail
     if detail == "Not Found":
-        detail = f"{request.url.path} does not exist; see /docs for all addresses"
+        detail = f"there is no address {request.url.path}; see /docs for all addresses"
     elif detail == "Method Not Allowed":
         detail = f"{request.method} is not allowed on {request.url.path}"
     return problem(error.status_code, detail)
