@@ -109,7 +109,7 @@ def test_a_thousand_processes_that_resemble_ranks_do_not_hide_a_good_one(
     finally:
         tracemalloc.stop()
     assert len(watchlist.living()) == MAX_LIVING
-    assert "most are of job 'flood'" in str(discovery.left_out)
+    assert "Most are of job 'flood'" in str(discovery.left_out)
     assert max(ticks) < 5.0
     flood.begin("")
     flood.process.wait(30)

@@ -243,7 +243,7 @@ def test_tools_that_cannot_be_killed_are_not_started_without_end(
         assert time.monotonic() - began < PATIENCE_S / 2
     dump = PythonStacks(runner, str(tool)).dump(7)
     assert dump.failure is not None
-    assert "2 earlier ones hang and cannot be killed" in dump.failure.help_text
+    assert "2 earlier tools hang and cannot be killed" in dump.failure.help_text
     assert runner.run(["true"], PATIENCE_S, "uid:2000").code == 0  # on another owner's process
     (freezer / "freezer.state").write_text("THAWED")
     wait_until(lambda: not (freezer / "tasks").read_text(), "they die")

@@ -53,7 +53,7 @@ def test_the_patch_of_the_recipe_makes_a_rule_that_works(tmp_path: Path) -> None
     )
     several, one = answer.stdout.splitlines()
     assert several.startswith(
-        "fabric_fault|no rank is to blame: all members have entered all_reduce"
+        "fabric_fault|No rank is to blame: all members have entered all_reduce"
     )
     assert several.split("|")[2].startswith("check what connects these nodes")
     assert one.startswith("symmetric_hang|")
