@@ -110,7 +110,7 @@ def assert_text_names_the_rank(
     assert incident in text["description"]
     assert text["url"].startswith(PUBLIC_URL)
     shown = call(text["url"].replace(PUBLIC_URL, tower.url))
-    assert f"rank 1 ({job.node}" in shown
+    assert f"Rank 1 ({job.node}" in shown
 
 
 def test_a_tower_that_restarts_ends_no_alert(tmp_path: Path):
