@@ -8,7 +8,7 @@ from watchtower_heartbeat.page import PageError, PageView
 
 from agent.discovery.pages import PageFile
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.report import Beat
+from watchtower.wire.report import EXIT_PHASE, Beat
 
 NS_PER_S = 1e9
 
@@ -54,19 +54,21 @@ class Heartbeat:
         if view is None:
             return None
         advanced, interval_s = self._advance(view, now_ns)
-        raised = (
-            view.ended_ns >= view.beat_ns
-        )  # a later heartbeat means that the process survived the exception
+        # A later heartbeat means that the process survived the exception.
+        is_over = view.ended_ns >= view.beat_ns
+        phase, phase_since_ns = view.phase[:MAX_NAME], view.phase_since_ns
+        if is_over and view.ended in ("finished", "exit"):
+            phase, phase_since_ns = EXIT_PHASE, view.ended_ns
         return Beat(
             step=max(view.step, -1),
             age_s=_age_s(now_ns, self.beaten_ns()),
-            phase=view.phase[:MAX_NAME],
-            phase_age_s=_age_s(now_ns, self._moment(view.phase_since_ns)) if view.phase else 0.0,
+            phase=phase,
+            phase_age_s=_age_s(now_ns, self._moment(phase_since_ns)) if phase else 0.0,
             advanced=advanced,
             interval_s=interval_s,
             loss_is_bad=_loss_is_bad(view),
-            exception_type=view.exception_type[:MAX_NAME] if raised else "",
-            exception_text=view.exception_message[:MAX_TEXT] if raised else "",
+            exception_type=view.exception_type[:MAX_NAME] if is_over else "",
+            exception_text=view.exception_message[:MAX_TEXT] if is_over else "",
         )
 
     def beaten_ns(self) -> int:

@@ -51,13 +51,13 @@ def _collect_records(run: DrillRun, folder: Path) -> None:
     (folder / MISSING).write_text(json.dumps(missing), encoding="utf-8")
 
 
-def ask_rank(pid: int | None, rank: int, folder: Path) -> str:
-    """Write a rank's dump; return why that failed, else ""."""
+def ask_rank(pid: int | None, rank: int, folder: Path, wait_s: float = RANK_DEADLINE_S) -> str:
+    """Write a rank's records and groups. Return why that failed, else an empty string."""
     proc = Proc()
     stat = proc.stat(pid) if pid is not None else None
     if pid is None or stat is None:
         return "its process is gone"
-    deadline = time.monotonic() + RANK_DEADLINE_S
+    deadline = time.monotonic() + wait_s
     try:
         page = find_page(proc, pid, stat.start_time).page
         view = page.read() if page else None

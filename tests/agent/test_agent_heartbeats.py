@@ -7,12 +7,19 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watchtower_heartbeat.layout import STEP_AT, STEP_BEGUN_AT, TIME_NS_AT
+from watchtower_heartbeat.layout import (
+    ENDED_EXIT,
+    ENDED_FINISHED,
+    STEP_AT,
+    STEP_BEGUN_AT,
+    TIME_NS_AT,
+)
 from watchtower_heartbeat.writer import PageWriter, blank_image
 
 from agent.discovery.pages import PageFile, is_page_link
 from agent.watching.heartbeats import Heartbeat
 from tests.properties import examples
+from watchtower.wire.report import EXIT_PHASE
 
 S = 1_000_000_000
 
@@ -146,6 +153,19 @@ def test_a_phase_is_told_with_its_age(page: Page) -> None:
     beat = page.heartbeat().beat(105 * S)
     assert beat is not None
     assert (beat.phase, beat.phase_age_s) == ("checkpoint", 4.0)
+
+
+@pytest.mark.parametrize("ended", [ENDED_FINISHED, ENDED_EXIT])
+def test_a_process_that_outlives_its_program_is_in_phase_exit(page: Page, ended: int) -> None:
+    page.beat(9, 100 * S)
+    page.write(ended=ended, ended_ns=101 * S)
+    heartbeat = page.heartbeat()
+    beat = heartbeat.beat(105 * S)
+    assert beat is not None
+    assert (beat.step, beat.phase, beat.phase_age_s) == (9, EXIT_PHASE, 4.0)
+    page.beat(10, 106 * S)  # `sys.exit` was caught: the program continued
+    heartbeat.read()
+    assert heartbeat.beat(107 * S).phase == ""  # type: ignore[union-attr]
 
 
 def test_a_bad_loss_counts_while_it_is_the_last_one(page: Page) -> None:

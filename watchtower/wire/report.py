@@ -25,6 +25,11 @@ from watchtower.wire.bounds import (
 )
 
 
+EXIT_PHASE = "exit"
+"""Phase of a rank whose program has finished and whose process has not ended yet: the interpreter
+shuts down. The agent sets it, because the program cannot."""
+
+
 class ProcessState(Enum):
     """Scheduler state of a process: the letter in field 3 of /proc/PID/stat (proc(5))."""
 
@@ -65,7 +70,7 @@ class Beat:
     age_s: float
     """Seconds since the last heartbeat. While `step` is -1: since the file was created."""
     phase: str = ""
-    """Innermost open phase, empty in plain training."""
+    """Innermost open phase, empty in plain training. `EXIT_PHASE` after the end of the program."""
     phase_age_s: float = 0.0
     advanced: int = 0
     """Steps made since the agent's previous report."""

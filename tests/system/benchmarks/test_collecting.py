@@ -17,6 +17,9 @@ from benchmarks.accuracy.evidence import read_evidence
 from benchmarks.drilling import run_drill
 
 ROOT = Path(__file__).resolve().parents[3]
+LONG_S = 60.0
+"""Seconds to wait for an answer. A machine with more work than processors delays any process."""
+
 RANK = """
 import sys, watchtower_heartbeat, torch, torch.distributed as dist
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
@@ -47,7 +50,7 @@ def rank(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_rank_gives_its_recorder_and_its_groups_until_it_is_stopped(
     rank: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    assert ask_rank(rank.pid, 0, tmp_path) == ""
+    assert ask_rank(rank.pid, 0, tmp_path, LONG_S) == ""
     (tmp_path / "incident.json").write_text(CASE)
     evidence = read_evidence(tmp_path, "torch")
     assert evidence

@@ -57,9 +57,6 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
-    # Its ranks exit seconds apart on a busy machine, longer than the short limits of these tests
-    # allow. It runs on stdlib, and on torch with default settings in the healthy set.
-    "rerun",
     # They run on stdlib, and take long here.
     "hung_then_cancelled_sigkill",
     "hung_then_cancelled_restarted",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Detector, Stall, Why
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord
+from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, is_exiting
 
 STILL_AFTER_S = 3.0
 """Ranks count as still after this many seconds without movement: three reports in a row."""
@@ -27,7 +27,7 @@ class StallContext:
     no_heartbeat: bool = False
     """No rank has heartbeats: the stall was detected by samples."""
     all_still: bool = False
-    """At least two ranks are live, and none of them moves."""
+    """At least two ranks have not finished, and none of them moves."""
     dumps_have: int = 0
     """Number of live ranks with at least one dump of this stall."""
     dumps_want: int = 0
@@ -55,6 +55,7 @@ def stall_context_of(
     # last two are stored.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
+    training_moved_at = [record.moved_at for record in live if not is_exiting(record)]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
     return StallContext(
@@ -62,7 +63,7 @@ def stall_context_of(
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
         no_heartbeat=stall.why is Why.UNCHANGED,
-        all_still=len(live) > 1 and max(r.moved_at for r in live) < now - STILL_AFTER_S,
+        all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),

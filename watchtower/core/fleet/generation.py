@@ -11,7 +11,14 @@ from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.sizes import count_gaps, count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
-from watchtower.wire.report import AgentGaps, EndingKind, RankVitals, Report, lowest_step
+from watchtower.wire.report import (
+    EXIT_PHASE,
+    AgentGaps,
+    EndingKind,
+    RankVitals,
+    Report,
+    lowest_step,
+)
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -364,3 +371,9 @@ def has_died(record: RankRecord) -> bool:
     """
     ended = record.vitals.ended
     return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
+
+
+def is_exiting(record: RankRecord) -> bool:
+    """Return whether a rank's program has finished, and its process is shutting down."""
+    beat = record.vitals.beat
+    return beat is not None and beat.phase == EXIT_PHASE
