@@ -24,7 +24,6 @@ from watchtower.wire.bounds import (
     check_text,
 )
 
-
 EXIT_PHASE = "exit"
 """Phase of a rank whose program has finished and whose process has not ended yet: the interpreter
 shuts down. The agent sets it, because the program cannot."""
