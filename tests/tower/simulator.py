@@ -17,6 +17,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser
+from watchtower.tower.incident_events import IncidentListener
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
@@ -49,6 +50,8 @@ class Simulation:
         self.doubled: set[str] = set()
         """Nodes under whose name a second agent reports, without any rank."""
         self.start_diagnoser: Callable[[], Diagnoser] = InThread
+        self.listeners: tuple[IncidentListener, ...] = ()
+        """Listeners of the next tower: restart the tower after a change."""
         self._path = path
         self._batches = 0
         self._start()
@@ -57,7 +60,9 @@ class Simulation:
         self.store = SqliteStore(self._path)
         clock = WorldClock(world=self.world)
         startup = self.store.recall()
-        self.tower = Tower(self.world.policy, self.store, startup, clock, self.start_diagnoser)
+        self.tower = Tower(
+            self.world.policy, self.store, startup, clock, self.start_diagnoser, self.listeners
+        )
 
     async def restart_tower(self) -> None:
         """Stop the tower normally, and start another one on the same data."""

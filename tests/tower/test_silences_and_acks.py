@@ -18,6 +18,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Silence
 from watchtower.tower.clock import Clock
 from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.incident_events import Change
 from watchtower.tower.silences import MAX_SILENCES
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import view_job
@@ -137,7 +138,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         sim = Simulation(tmp_path / "watchtower.db")
         await hang(sim)
         incident = sim.live.incident
-        sim.tower.store_writer.save(incident)
+        sim.tower.feed.publish(Change.OPENED, incident, "")
         await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
         (listed,) = await list_incidents(sim.tower, JOB, 10)
         assert listed.ack.by == "ann"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from watchtower.store.values import Ack
 from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.live import LiveJob
 from watchtower.tower.request_checks import check_texts
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
@@ -25,8 +26,8 @@ class AckView:
 class Acks:
     """Stores acknowledgements."""
 
-    def __init__(self, store_writer: StoreWriter, clock: Clock) -> None:
-        self._store_writer = store_writer
+    def __init__(self, store_writer: StoreWriter, feed: IncidentFeed, clock: Clock) -> None:
+        self._store_writer, self._feed = store_writer, feed
         self._clock = clock
 
     async def ack(self, incident: str, by: str, note: str, live: Iterable[LiveJob]) -> Ack | None:
@@ -38,16 +39,20 @@ class Acks:
         writer = self._store_writer
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
         is_there = await writer.wait(writer.store.save_ack(incident, ack), "the ack")
-        if not is_there and any(one.id == incident for one in writer.unsaved(None)):
+        known = [one for one in writer.unsaved(None) if one.id == incident]
+        if known and not is_there:
             raise StoreFailedError(
                 "the incident is not stored yet, so it cannot be acknowledged: try again"
             )
-        if is_there:
-            writer.note_ack(incident, ack)
-        for job in live if is_there else ():
+        if not is_there:
+            return None
+        for job in live:
             if job.incident is not None and job.incident.id == incident:
                 job.incident = replace(job.incident, ack=ack)
-        return ack if is_there else None
+                known = [job.incident]
+        for one in known:
+            self._feed.publish(Change.ACKNOWLEDGED, replace(one, ack=ack), "")
+        return ack
 
 
 def view_ack(ack: Ack) -> AckView:

@@ -28,6 +28,7 @@ from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.live import PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.store_writer import StoreWriter
@@ -44,13 +45,14 @@ class Effects:
         detector: Detector,
         clock: Clock,
         store_writer: StoreWriter,
+        feed: IncidentFeed,
         runner: DiagnosisRunner,
         live: Mapping[str, LiveJob],
         counters: Counters,
     ) -> None:
         """`live` are the monitored jobs. A diagnosis of a job that is not in it is dropped."""
         self._fleet, self._detector, self._clock = fleet, detector, clock
-        self._store_writer, self._runner = store_writer, runner
+        self._store_writer, self._feed, self._runner = store_writer, feed, runner
         self._live, self._counters = live, counters
         self.orders = OrderBook()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -85,20 +87,20 @@ class Effects:
                     self._store_writer.save_pause(live.name, pause, sharer)
                     self._fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._store_writer.save(self._write_incident(live, effect, now), sharer)
+                    self._feed.publish(*self._change_incident(live, effect, now), sharer)
 
-    def _write_incident(
+    def _change_incident(
         self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
-    ) -> Incident | None:
+    ) -> tuple[Change, Incident | None]:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
                 self._counters.incidents += 1
-                return live.open_incident(now, wall)
+                return Change.OPENED, live.open_incident(now, wall)
             case IncidentUpdated():
-                return live.update_incident(now, wall)
+                return Change.UPDATED, live.update_incident(now, wall)
             case IncidentClosed():
-                return live.close_incident(live.watch.status, wall)
+                return Change.CLOSED, live.close_incident(live.watch.status, wall)
 
     def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         """Order dumps of an attempt from the agents that report its ranks."""

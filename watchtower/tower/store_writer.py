@@ -15,19 +15,16 @@ from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Ack, DumpRow, GenerationRow, Incident, PauseRow, StartupState
+from watchtower.store.values import DumpRow, GenerationRow, Incident, PauseRow
 from watchtower.tower.clock import Clock
-from watchtower.tower.live import LiveJob, close
+from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.live import LiveJob
 from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
 from watchtower.tower.pending_rows import PendingRows
 from watchtower.tower.unsaved import Unsaved
 from watchtower.wire.dumps import SentBatch
-from watchtower.wire.verdict import Status
 
 log = logging.getLogger("watchtower.tower")
-
-LEFT_OPEN_S = 600.0
-"""Seconds that an incident of the last run stays open while its job is not reported."""
 
 RECALL_S = 5.0
 """Seconds to wait for dumps from the store. After that the job is checked without them."""
@@ -103,13 +100,12 @@ class StoreWriter:
     nothing more is sent to it. Not thread-safe: it polls futures and uses no callbacks.
     """
 
-    def __init__(self, store: SqliteStore, startup: StartupState, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, clock: Clock) -> None:
         self.store = store
         self.failing_since: float | None = None
         """UNIX seconds; None while the store works."""
         self.failure = ""
         self._clock = clock
-        self._started_at = clock.now()
         self._failed_at = self._tried_at = self._pruned_at = self._checked_at = float("-inf")
         self._recoveries = 0
         self._unsaved, self._rows = Unsaved(), PendingRows()
@@ -117,12 +113,6 @@ class StoreWriter:
         self._rows_saving.set_result(None)
         self._saving: dict[str, _Saving] = {}
         self._dump_writes, self._others = OpenWrites(STORE_WAIT_S), OpenWrites(STORE_HANGS_S)
-        self._left: dict[str, Incident] = {}
-        for incident in startup.incidents:
-            older = self._left.pop(incident.job, None)
-            if older is not None and older.closed_at is None:  # only one is open at a time
-                self.save(close(older, Status.ENDED, clock.wall()))
-            self._left[incident.job] = incident
         if store.failure is not None:
             self._note(store.failure)
 
@@ -166,20 +156,21 @@ class StoreWriter:
         """Return incidents, of one job or of all jobs, whose current state is not stored yet."""
         return [one for one in self._unsaved if job is None or one.job == job]
 
-    def save(self, incident: Incident | None, owner: str = "") -> None:
+    def note(self, event: IncidentEvent) -> None:
         """Store the current state of an incident. If a write of it is unfinished, the new state
-        follows."""
-        if incident is None:
+        follows.
+
+        An acknowledgement is stored before its event. It is added to the state that still waits.
+        """
+        incident = event.incident
+        if event.change is Change.ACKNOWLEDGED:
+            self._unsaved.note_ack(incident)
             return
         self._settle(incident.id)
-        if not self._unsaved.put(incident, owner):
+        if not self._unsaved.put(incident, event.sharer):
             log.error("incident %s is not stored: too many are waiting for the store", incident.id)
         elif incident.id not in self._saving:
             self._write_incident(incident.id)
-
-    def note_ack(self, ident: str, ack: Ack) -> None:
-        """Add a stored acknowledgement to the unsaved incident, so that views show it."""
-        self._unsaved.note_ack(ident, ack)
 
     def save_pause(self, job: str, pause: Pause, owner: str = "") -> None:
         """Store a learned pause with the next tick. After a failure it is stored again when the
@@ -234,22 +225,8 @@ class StoreWriter:
                 return
             last, number = found[-1], number + len(found)
 
-    def claim_left(self, job: str, generation: int) -> Incident | None:
-        """Return the last run's incident of this attempt, open or ended; None if there is none.
-
-        An open incident of another attempt is closed as ended.
-        """
-        left = self._left.pop(job, None)
-        if left is None or left.generation == generation:
-            return left
-        if left.closed_at is None:
-            self.save(close(left, Status.ENDED, self._clock.wall()))
-        return None
-
     def tick(self, now: float) -> None:
-        """Close incidents of jobs that are not reported, retry failed writes, delete old data."""
-        if now - self._started_at > LEFT_OPEN_S:
-            self._close_left()
+        """Retry failed writes, write the rows that wait, and delete old data."""
         for ident in list(self._saving):
             self._settle(ident)
         for future in self._others.take_done():
@@ -282,12 +259,6 @@ class StoreWriter:
     def _begin_write(self, save: Callable[[], Future[None]]) -> bool:
         """Start a write without waiting for it. Return False if the store hangs."""
         return self._others.begin(object(), save) is not None
-
-    def _close_left(self) -> None:
-        for incident in self._left.values():
-            if incident.closed_at is None:
-                self.save(close(incident, Status.MONITORING_LOST, self._clock.wall()))
-        self._left.clear()
 
     def close(self) -> None:
         """Queue all unsaved data, because the tower is ending."""

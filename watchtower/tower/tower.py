@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
@@ -33,6 +33,8 @@ from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
+from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
+from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
@@ -72,14 +74,18 @@ class Tower:
         startup: StartupState,
         clock: Clock,
         start_diagnoser: Callable[[], Diagnoser],
+        listeners: Sequence[IncidentListener] = (),
     ) -> None:
+        """`listeners` receive the events of incidents after the writer of the store."""
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
         self.fleet.past.update(startup.generations)
-        self.store_writer = StoreWriter(store, startup, clock)
+        self.store_writer = StoreWriter(store, clock)
+        self.feed = IncidentFeed([self.store_writer, *listeners])
+        self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)
-        self.acks = Acks(self.store_writer, clock)
+        self.acks = Acks(self.store_writer, self.feed, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
@@ -95,6 +101,7 @@ class Tower:
             self.detector,
             clock,
             self.store_writer,
+            self.feed,
             self.runner,
             self.live,
             self.counters,
@@ -171,6 +178,7 @@ class Tower:
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
         self._fade_pauses()
+        self._left.tick(now)
         self.store_writer.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
@@ -205,7 +213,7 @@ class Tower:
             self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
-        left = self.store_writer.claim_left(job.name, number)
+        left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
         self.live[job.name] = begun
@@ -294,8 +302,8 @@ class Tower:
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
-            wall = self.clock.wall()
-            self.store_writer.save(live.close_incident(Status.MONITORING_LOST, wall), job.sharer)
+            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall())
+            self.feed.publish(Change.CLOSED, closed, job.sharer)
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watchtower.core.fleet.quotas import Quota
-from watchtower.store.values import Ack, Incident
+from watchtower.store.values import Incident
 
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails. Owners share this number. Further incidents
@@ -55,11 +55,11 @@ class Unsaved:
             self._set(replace(largest, evidence=None))
         return True
 
-    def note_ack(self, ident: str, ack: Ack) -> None:
+    def note_ack(self, incident: Incident) -> None:
         """Add a stored acknowledgement to the waiting incident, so that views show it."""
-        waiting = self._incidents.get(ident)
+        waiting = self._incidents.get(incident.id)
         if waiting is not None:
-            self._incidents[ident] = replace(waiting, ack=ack)
+            self._incidents[incident.id] = replace(waiting, ack=incident.ack)
 
     def remove(self, ident: str) -> None:
         """Remove an incident that is stored."""
