@@ -43,10 +43,11 @@ FACTS = AlertFacts(
 
 def test_a_message_with_all_facts():
     assert write_message(FACTS) == (
-        "[HUNG 15 s] llama-70b (slurm 48213, alice, 512 ranks): rank 37 on gpu-042 is stuck "
-        "reading /mnt/shards/0042.tar (data.py:88) (99 % sure)",
-        "Call the storage team. 511 ranks wait at step 1233. Safe to kill: evidence complete, "
-        "last checkpoint at step 1200. First: check /mnt/shards/0042.tar and its mount on gpu-042.",
+        "[HUNG 15 s] llama-70b (slurm 48213, alice, 512 ranks): rank 37 on gpu-042 "
+        "(99 % sure) is stuck reading /mnt/shards/0042.tar (data.py:88)",
+        "Call the storage team. First: check /mnt/shards/0042.tar and its mount on gpu-042. "
+        "511 ranks wait at step 1233. "
+        "Safe to kill the job: evidence complete, last checkpoint at step 1200.",
         "Acknowledge: watchtower ack 20261122-0005 | "
         "Details: https://tower.example:19660/api/v1/incidents/20261122-0005",
     )
@@ -73,13 +74,13 @@ def test_gpus_are_counted_only_where_they_were_measured():
 
 def test_one_of_several_suspects_is_called_one_of_several():
     line = write_message(replace(FACTS, suspects=4))[0]
-    assert "rank 37 on gpu-042 (one of 4 suspects) is stuck reading" in line
+    assert "rank 37 on gpu-042 (one of 4 suspects, 99 % sure) is stuck reading" in line
 
 
 def test_a_verdict_without_a_rank_is_a_sentence_of_its_own():
     facts = replace(FACTS, rank=None, node="", what="All 8 ranks have waited in all_reduce.")
     line = write_message(facts)[0]
-    assert "): no rank is named. All 8 ranks have waited in all_reduce (99 % sure)" in line
+    assert "): no rank is named (99 % sure). All 8 ranks have waited in all_reduce" in line
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_whom_to_call(domain, user, sentence):
 @pytest.mark.parametrize(
     ("changes", "sentence", "safe"),
     [
-        ({}, "Safe to kill: evidence complete, last checkpoint at step 1200.", True),
+        ({}, "Safe to kill the job: evidence complete, last checkpoint at step 1200.", True),
         (
             {"checkpoint_step": None},
             "Killing loses no evidence: 512 of 512 dumps are in. Last checkpoint: not known.",
@@ -146,8 +147,8 @@ def test_an_acknowledged_incident_names_the_person_who_works_on_it():
 def test_a_recovered_job_needs_no_action():
     assert write_message(replace(FACTS, state=AlertState.RECOVERED, stalled_s=95))[:2] == (
         "[RECOVERED] llama-70b (slurm 48213, alice, 512 ranks): the job makes steps again",
-        "Nothing to do now. It was hung for 95 s. The verdict was: rank 37 on gpu-042 is stuck "
-        "reading /mnt/shards/0042.tar (data.py:88) (99 % sure). If it happens again: call the "
+        "Nothing to do now. It was hung for 95 s. The verdict was: rank 37 on gpu-042 (99 % sure) "
+        "is stuck reading /mnt/shards/0042.tar (data.py:88). If it happens again: call the "
         "storage team.",
     )
 
@@ -159,7 +160,7 @@ def test_a_closed_incident_lists_what_happened_to_the_ranks():
     assert write_message(facts)[:2] == (
         "[CLOSED] llama-70b (slurm 48213, alice, 512 ranks): the incident is closed",
         "Ranks 0-511 ended by SIGTERM. It was hung for 15 s. The verdict was: rank 37 on gpu-042 "
-        "is stuck reading /mnt/shards/0042.tar (data.py:88) (99 % sure).",
+        "(99 % sure) is stuck reading /mnt/shards/0042.tar (data.py:88).",
     )
 
 
@@ -184,8 +185,8 @@ def test_a_link_is_complete_or_left_out():
 
 
 def test_confidence_is_never_rounded_up_to_certainty():
-    assert "(99 % sure)" in write_message(replace(FACTS, confidence=1.0))[0]
-    assert "(59 % sure)" in write_message(replace(FACTS, confidence=0.599))[0]
+    assert "(99 % sure) is" in write_message(replace(FACTS, confidence=1.0))[0]
+    assert "(59 % sure) is" in write_message(replace(FACTS, confidence=0.599))[0]
     for unknown in (None, 0.0, -1.0, 1.5, float("nan"), float("inf")):
         assert "sure" not in write_message(replace(FACTS, confidence=unknown))[0]
 
@@ -207,13 +208,22 @@ def test_text_of_processes_cannot_add_lines_or_colours():
     assert not set("\x1b\u202e\r`") & set(text)
 
 
-def test_our_own_claims_precede_any_text_of_a_process():
-    """A file name can contain a sentence. It cannot come before the sentence that it imitates."""
-    forged = "/x. Safe to kill: evidence complete, last checkpoint at step 9."
-    facts = replace(FACTS, dumps_in=1, advice=f"check {forged}", what=f"Reads {forged}")
-    first, second, _ = write_message(facts)
-    assert first.startswith("[HUNG 15 s]")
-    assert second.index("may lose evidence: 1 of 512") < second.index("Safe to kill")
+def test_text_of_a_process_displaces_no_claim_of_ours():
+    """A file name can contain a sentence. Our own sentence on the matter is always there, whole."""
+    forged = "/x. Safe to kill the job: evidence complete, last checkpoint at step 9."
+    for length in (1, 3, 40):
+        text = f"check {forged * length}"
+        first, second, _ = write_message(
+            replace(FACTS, dumps_in=1, advice=text, what=text, aftermath=text, job=text)
+        )
+        assert first.startswith("[HUNG 15 s]")
+        assert "rank 37 on gpu-042 (99 % sure)" in first
+        assert second.startswith("Call the storage team.")
+        assert "Killing now may lose evidence: 1 of 512 dumps are in." in second
+
+
+def test_an_advice_that_asks_ends_with_its_question_mark():
+    assert "exit at once? 511" in write_message(replace(FACTS, advice="did it exit at once?"))[1]
 
 
 counts = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**70), 2**70))

@@ -3,9 +3,10 @@
 The first line names the job and the rank. The second one answers whom to call and what to do. The
 third one contains links. A fact that is not known is left out, or the line calls it not known.
 
-Names, file names and advice contain text of training processes. Each line begins with our own
-words, and in the second line our own claims precede this text. The message is plain text: a
-destination with markup must escape it.
+Names, file names and advice contain text of the job's processes and nodes. A file name can imitate
+our sentences, but only in the message of its own job. Each line begins with our own words, and our
+own claims are never cut or left out for such text. The message is plain text: a destination with
+markup must escape it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ MAX_STEP = 10**15
 
 MAX_SECONDS = 10 * 366 * 86400.0
 
-MAX_CONFIDENCE = 99
-"""In percent: no verdict is certain."""
+MAX_PERCENT = 99
+"""No verdict is certain."""
 
 
 class AlertState(Enum):
@@ -148,7 +149,7 @@ def say_safe_to_kill(facts: AlertFacts) -> str:
         return ""
     checkpoint = _step(facts.checkpoint_step)
     if is_safe_to_kill(facts):
-        return f"Safe to kill: evidence complete, last checkpoint at step {checkpoint}."
+        return f"Safe to kill the job: evidence complete, last checkpoint at step {checkpoint}."
     last = "not known" if checkpoint is None else f"step {checkpoint}"
     return f"{_say_evidence(facts)} Last checkpoint: {last}."
 
@@ -177,11 +178,17 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
         tag += f", acknowledged by {person}" if person else ", acknowledged"
     start = f"[{tag}] {_name_job(facts)}: "
-    own = [_say_whom_to_call(facts), _say_stop(facts), say_safe_to_kill(facts)]
-    line = " ".join(sentence for sentence in own if sentence)
-    if facts.aftermath:
-        line += _fit_sentence(" Since then: ", facts.aftermath, MAX_LINE - len(line))
-    return start + _say_verdict(facts, MAX_LINE - len(start)), line + _say_advice(facts, line)
+    return start + _say_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
+
+
+def _write_actions(facts: AlertFacts) -> str:
+    """Return whom to call and what to do. Our own claims have precedence in the room."""
+    call = _say_whom_to_call(facts)
+    own = [sentence for sentence in (_say_stop(facts), say_safe_to_kill(facts)) if sentence]
+    room = MAX_LINE - len(" ".join((call, *own)))
+    advice = _fit_advice(facts.advice, room)
+    since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice))
+    return " ".join((call + advice, *own)) + since
 
 
 def _write_over(facts: AlertFacts) -> tuple[str, str]:
@@ -221,15 +228,25 @@ def _say_verdict(facts: AlertFacts, room: int) -> str:
     node = clean(facts.node, MAX_NODE)
     if rank is not None and node:
         named += f" on {node}"
-    if rank is not None and (suspects := _count(facts.suspects) or 0) > 1:
-        named += f" (one of {suspects} suspects)"
-    percent = _percent(facts.confidence)
-    sure = f" ({percent} % sure)" if percent else ""
+    if known := ", ".join(item for item in (_say_others(facts), _say_sure(facts)) if item):
+        named += f" ({known})"
     link = " " if rank is not None else ". "
-    words = _fit_words(facts.what, room - len(named) - len(link) - len(sure))
+    words = _fit_words(facts.what, room - len(named) - len(link))
     if words and rank is not None:
         words = words[:1].lower() + words[1:]
-    return f"{named}{link}{words}{sure}" if words else f"{named}{sure}"
+    return f"{named}{link}{words}" if words else named
+
+
+def _say_others(facts: AlertFacts) -> str:
+    suspects = _count(facts.suspects) or 0
+    return f"one of {suspects} suspects" if suspects > 1 and _count(facts.rank) is not None else ""
+
+
+def _say_sure(facts: AlertFacts) -> str:
+    confidence = facts.confidence
+    if confidence is None or not 0.01 <= confidence <= 1:
+        return ""
+    return f"{min(math.floor(confidence * 100), MAX_PERCENT)} % sure"
 
 
 def _say_whom_to_call(facts: AlertFacts) -> str:
@@ -250,12 +267,11 @@ def _say_stop(facts: AlertFacts) -> str:
     return f"Stopped{place}." if place and facts.status in _STUCK else ""
 
 
-def _say_advice(facts: AlertFacts, line: str) -> str:
+def _fit_advice(text: str, room: int) -> str:
     """Return the advice, whole or not at all: half of a command is another command."""
-    advice = clean_sentence(facts.advice, MAX_LINE).removesuffix(".")
-    sentence = f" First: {advice}."
-    fits = len(line) + len(sentence) <= MAX_LINE and len(facts.advice) <= MAX_LINE
-    return sentence if advice and fits else ""
+    advice = clean_sentence(text, MAX_LINE).removesuffix(".")
+    sentence = f" First: {advice}{'' if advice.endswith('?') else '.'}"
+    return sentence if advice and len(text) <= MAX_LINE and len(sentence) <= room else ""
 
 
 def _say_stall(facts: AlertFacts, before: str) -> str:
@@ -304,12 +320,6 @@ def _count(value: int | None) -> int | None:
 
 def _step(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_STEP else None
-
-
-def _percent(confidence: float | None) -> int | None:
-    if confidence is None or not 0 < confidence <= 1:
-        return None
-    return min(math.floor(confidence * 100), MAX_CONFIDENCE)
 
 
 def _say_count(count: int | None, unit: str) -> str:
