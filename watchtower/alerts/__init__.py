@@ -1,0 +1,1 @@
+"""What an alert contains. Pure: facts in, text out."""

@@ -1,0 +1,327 @@
+"""Writes the message of one incident: at most three lines, for a person who is on call.
+
+The first line names the job and the rank. The second one answers whom to call and what to do. The
+third one contains links. A fact that is not known is left out, or the line calls it not known.
+
+Names, file names and advice contain text of the job's processes and nodes. A file name can imitate
+our sentences, but only in the message of its own job. Each line begins with our own words, and our
+own claims are never cut or left out for such text. The message is plain text: a destination with
+markup must escape it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
+
+MAX_LINE = 300
+"""Most characters of one line: a chat window shows them without folding the message."""
+
+MAX_NAME, MAX_SHORT_NAME = 56, 20
+"""Most characters of a job, and of a user, scheduler, id or acknowledging person. The names of the
+first line fit in it together, so that a long name does not displace the rank."""
+
+MAX_NODE = 40
+
+LEAST_WORDS = 16
+"""Fewer characters of a sentence are not worth a place in a line."""
+
+MAX_COUNT = 10**8
+"""Ranks, dumps and suspects above this are not counts, but errors."""
+
+MAX_STEP = 10**15
+
+MAX_SECONDS = 10 * 366 * 86400.0
+
+MAX_PERCENT = 99
+"""No verdict is certain."""
+
+
+class AlertState(Enum):
+    """The state of the incident when the message is written."""
+
+    OPEN = "open"
+    ACKED = "acked"
+    RECOVERED = "recovered"
+    """The job makes steps again."""
+    CLOSED = "closed"
+    """The incident is over, and it is not known that the job makes steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFacts:
+    """What is known of an incident. An empty text or None: not known."""
+
+    job: str = ""
+    scheduler: str = ""
+    """"slurm"."""
+    scheduler_id: str = ""
+    user: str = ""
+    ranks: int | None = None
+    """World size."""
+    gpus: int | None = None
+    """GPUs of the job, only if they were measured."""
+    status: str = ""
+    """"hung", "never_started", "slow"."""
+    stalled_s: float | None = None
+    rank: int | None = None
+    """The first suspect."""
+    node: str = ""
+    what: str = ""
+    """The suspect's sentence without its rank, such as `Suspect.why`: "Is stopped (state T).".
+    Without a suspect: the sentence of the verdict."""
+    suspects: int | None = None
+    """Number of ranks that the verdict names."""
+    waiting: int | None = None
+    """Number of ranks that wait for the suspects."""
+    domain: str = ""
+    """Whom to call: a key of `_TEAMS`, or "user_code"."""
+    confidence: float | None = None
+    """Of the verdict: 0 to 1."""
+    step: int | None = None
+    dumps_in: int | None = None
+    """Reporting ranks of which a dump of this stall has arrived."""
+    dumps_wanted: int | None = None
+    """Ranks that report."""
+    checkpoint_step: int | None = None
+    """Step of the last complete checkpoint."""
+    advice: str = ""
+    """The first of the next steps of the verdict."""
+    url: str = ""
+    runbook_url: str = ""
+    incident: str = ""
+    state: AlertState = AlertState.OPEN
+    acked_by: str = ""
+    aftermath: str = ""
+    """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
+
+
+_TEAMS = {
+    "data": "the team that provides the data",
+    "storage": "the storage team",
+    "network": "the network team",
+    "node": "the team that runs the nodes",
+    "gpu": "the team that runs the nodes (GPU)",
+    "scheduler": "the team that runs the scheduler",
+    "operator": "the operators of the cluster",
+}
+"""Whom to call, by domain. The owner of a job answers for its code."""
+
+_STUCK = frozenset({"hung", "never_started"})
+"""Statuses of a job that makes no steps. To end any other job loses its work since the last
+checkpoint."""
+
+_INCIDENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_URL = re.compile(r"https?://[!-~]{1,200}")
+"""Printable ASCII without spaces. A URL that is cut would lead elsewhere."""
+
+
+def write_message(facts: AlertFacts) -> tuple[str, ...]:
+    """Return one to three lines of at most `MAX_LINE` printable characters."""
+    write_body = _write_over if _is_over(facts) else _write_open
+    lines = (*write_body(facts), _join_links(facts))
+    return tuple(line for line in lines if line)
+
+
+def is_evidence_complete(facts: AlertFacts) -> bool:
+    """Return whether a dump of this stall has arrived from every rank that reports."""
+    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
+    return arrived is not None and wanted is not None and arrived >= wanted > 0
+
+
+def is_safe_to_kill(facts: AlertFacts) -> bool:
+    """Return whether the job is stuck, its evidence is complete and its checkpoint is known."""
+    return (
+        _is_kill_a_question(facts)
+        and is_evidence_complete(facts)
+        and _step(facts.checkpoint_step) is not None
+    )
+
+
+def say_safe_to_kill(facts: AlertFacts) -> str:
+    """Return what is lost if the job is killed now; empty if the job is not stuck."""
+    if not _is_kill_a_question(facts):
+        return ""
+    checkpoint = _step(facts.checkpoint_step)
+    if is_safe_to_kill(facts):
+        return f"Safe to kill the job: evidence complete, last checkpoint at step {checkpoint}."
+    last = "not known" if checkpoint is None else f"step {checkpoint}"
+    return f"{_say_evidence(facts)} Last checkpoint: {last}."
+
+
+def _is_over(facts: AlertFacts) -> bool:
+    return facts.state in (AlertState.RECOVERED, AlertState.CLOSED)
+
+
+def _is_kill_a_question(facts: AlertFacts) -> bool:
+    return facts.status in _STUCK and not _is_over(facts)
+
+
+def _say_evidence(facts: AlertFacts) -> str:
+    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
+    if not wanted or arrived is None:
+        return "Evidence: not known."
+    if arrived < wanted:
+        return f"Killing now may lose evidence: {arrived} of {wanted} dumps are in."
+    return f"Killing loses no evidence: {wanted} of {wanted} dumps are in."
+
+
+def _write_open(facts: AlertFacts) -> tuple[str, str]:
+    status = clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper()
+    tag = f"{status or 'STATUS NOT KNOWN'}{_say_stall(facts, ' ')}"
+    if facts.state is AlertState.ACKED:
+        person = clean(facts.acked_by, MAX_SHORT_NAME)
+        tag += f", acknowledged by {person}" if person else ", acknowledged"
+    start = f"[{tag}] {_name_job(facts)}: "
+    return start + _say_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
+
+
+def _write_actions(facts: AlertFacts) -> str:
+    """Return whom to call and what to do. Our own claims have precedence in the room."""
+    call = _say_whom_to_call(facts)
+    own = [sentence for sentence in (_say_stop(facts), say_safe_to_kill(facts)) if sentence]
+    room = MAX_LINE - len(" ".join((call, *own)))
+    advice = _fit_advice(facts.advice, room)
+    since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice))
+    return " ".join((call + advice, *own)) + since
+
+
+def _write_over(facts: AlertFacts) -> tuple[str, str]:
+    recovered = facts.state is AlertState.RECOVERED
+    outcome = "the job makes steps again" if recovered else "the incident is closed"
+    first = f"[{facts.state.name}] {_name_job(facts)}: {outcome}"
+    team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
+    again = f" If it happens again: call {team}." if team else ""
+    start = "Nothing to do now." if recovered else ""
+    if not recovered and facts.aftermath:
+        start = _fit_sentence("", capitalise(facts.aftermath), MAX_LINE // 3)
+    if stall := _say_stall(facts, "It was hung for ") if facts.status in _STUCK else "":
+        start = f"{start} {stall}.".lstrip()
+    start = f"{start} The verdict was: ".lstrip()
+    verdict = _say_verdict(facts, MAX_LINE - len(start) - len(again) - 1)
+    return first, f"{start}{verdict}.{again}"
+
+
+def _name_job(facts: AlertFacts) -> str:
+    scheduler = clean(facts.scheduler, MAX_SHORT_NAME)
+    number = clean(facts.scheduler_id, MAX_SHORT_NAME)
+    size, unit = (facts.gpus, "GPU") if _count(facts.gpus) else (facts.ranks, "rank")
+    about = (
+        f"{scheduler} {number}".strip() if number else "",
+        clean(facts.user, MAX_SHORT_NAME),
+        _say_count(size, unit),
+    )
+    known = ", ".join(item for item in about if item)
+    name = clean(facts.job, MAX_NAME) or "unnamed job"
+    return f"{name} ({known})" if known else name
+
+
+def _say_verdict(facts: AlertFacts, room: int) -> str:
+    """Return the rank, what it does and how sure that is, in at most `room` characters."""
+    rank = _count(facts.rank)
+    named = "no rank is named" if rank is None else f"rank {rank}"
+    node = clean(facts.node, MAX_NODE)
+    if rank is not None and node:
+        named += f" on {node}"
+    if known := ", ".join(item for item in (_say_others(facts), _say_sure(facts)) if item):
+        named += f" ({known})"
+    link = " " if rank is not None else ". "
+    words = _fit_words(facts.what, room - len(named) - len(link))
+    if words and rank is not None:
+        words = words[:1].lower() + words[1:]
+    return f"{named}{link}{words}" if words else named
+
+
+def _say_others(facts: AlertFacts) -> str:
+    suspects = _count(facts.suspects) or 0
+    return f"one of {suspects} suspects" if suspects > 1 and _count(facts.rank) is not None else ""
+
+
+def _say_sure(facts: AlertFacts) -> str:
+    confidence = facts.confidence
+    if confidence is None or not 0.01 <= confidence <= 1:
+        return ""
+    return f"{min(math.floor(confidence * 100), MAX_PERCENT)} % sure"
+
+
+def _say_whom_to_call(facts: AlertFacts) -> str:
+    user = clean(facts.user, MAX_SHORT_NAME)
+    owner = f"{user}, the owner of the job" if user else "the owner of the job"
+    if facts.domain == "user_code":
+        return f"Call {owner} (user code)."
+    if team := _TEAMS.get(facts.domain):
+        return f"Call {team}."
+    return f"Whom to call is not known{f': begin with {owner}' if user else ''}."
+
+
+def _say_stop(facts: AlertFacts) -> str:
+    step = _step(facts.step)
+    place = "" if step is None else f" at step {step}"
+    if waiting := _count(facts.waiting):
+        return f"{_say_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
+    return f"Stopped{place}." if place and facts.status in _STUCK else ""
+
+
+def _fit_advice(text: str, room: int) -> str:
+    """Return the advice, whole or not at all: half of a command is another command."""
+    advice = clean_sentence(text, MAX_LINE).removesuffix(".")
+    sentence = f" First: {advice}{'' if advice.endswith('?') else '.'}"
+    return sentence if advice and len(text) <= MAX_LINE and len(sentence) <= room else ""
+
+
+def _say_stall(facts: AlertFacts, before: str) -> str:
+    seconds = facts.stalled_s
+    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
+        return ""
+    return f"{before}{say_duration(seconds)}"
+
+
+def _join_links(facts: AlertFacts) -> str:
+    """Return the links that fit, each whole."""
+    is_named = _INCIDENT_ID.fullmatch(facts.incident) is not None
+    links: list[str] = []
+    if is_named and facts.state is AlertState.OPEN:
+        links.append(f"Acknowledge: watchtower ack {facts.incident}")
+    if _URL.fullmatch(facts.url):
+        links.append(f"Details: {facts.url}")
+    elif is_named:
+        links.append(f"Details: watchtower incident {facts.incident}")
+    if _URL.fullmatch(facts.runbook_url):
+        links.append(f"Runbook: {facts.runbook_url}")
+    return _join_fitting(links)
+
+
+def _join_fitting(links: Iterable[str]) -> str:
+    line = ""
+    for link in links:
+        longer = f"{line} | {link}" if line else link
+        line = longer if len(longer) <= MAX_LINE else line
+    return line
+
+
+def _fit_sentence(start: str, text: str, room: int) -> str:
+    words = _fit_words(text, room - len(start) - 1)
+    return f"{start}{words}." if words else ""
+
+
+def _fit_words(text: str, room: int) -> str:
+    """Return a sentence without its full stop, cut at `room` characters; empty if there is none."""
+    return clean_sentence(text, room).removesuffix(".").rstrip() if room >= LEAST_WORDS else ""
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= MAX_COUNT else None
+
+
+def _step(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= MAX_STEP else None
+
+
+def _say_count(count: int | None, unit: str) -> str:
+    known = _count(count)
+    return f"{known} {unit}{'' if known == 1 else 's'}" if known else ""
