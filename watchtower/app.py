@@ -21,6 +21,8 @@ from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
+from watchtower.alerts.destinations import make_destinations
+from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
@@ -68,6 +70,7 @@ def make_app(
     renewal: Renewal | None = None,
     public_url: str = "",
     hosts: frozenset[str] | None = None,
+    alerts: AlertNotifier | None = None,
 ) -> Front:
     """Return the ASGI application of one tower. Without a token book every request is allowed.
 
@@ -82,10 +85,14 @@ def make_app(
             renewal.start(asyncio.get_running_loop())
         notifier = Notifier()
         ticking = asyncio.create_task(tick_forever(tower, notifier))
+        if alerts is not None:
+            alerts.start(lambda job: tower.silences.find(job) is not None)
         yield
         notifier.stopping()
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
+        if alerts is not None:
+            await alerts.close()
         await tower.close()
 
     # docs_url: the framework's page would load its scripts from another site.
@@ -134,15 +141,21 @@ def serve(config: TowerConfig) -> None:
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     tower: Tower | None = None
     try:
-        tower = Tower(config.policy, store, store.recall(), Clock(), DiagnoserProcess)
+        startup, clock = store.recall(), Clock()
+        destinations = make_destinations(config.alerts)
+        alerts = AlertNotifier(destinations, store, clock, config.public_url)
+        alerts.recall(startup.alerts, startup.incidents)
+        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,))
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
+        if destinations:
+            log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections)
+        server = _make_server(config, tower, book, certificate, connections, alerts)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
@@ -176,6 +189,7 @@ def _make_server(
     book: TokenBook,
     certificate: Certificate | None,
     connections: int,
+    alerts: AlertNotifier,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
@@ -187,7 +201,7 @@ def _make_server(
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts),
+        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

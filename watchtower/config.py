@@ -3,6 +3,7 @@
 [detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
 [tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
+[alerts]     where the tower itself sends alerts: the settings of `alerts.settings`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
@@ -22,6 +23,7 @@ from msgspec import Meta
 from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
 from watchtower.access.tower_address import DEFAULT_PORT
+from watchtower.alerts.settings import AlertSettings
 from watchtower.core.policy import RENAMED, Policy
 from watchtower.settings_file import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
@@ -30,6 +32,9 @@ log = logging.getLogger("watchtower.config")
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""
+
+OTHER_TABLES = frozenset({"policy", "retention", "alerts"})
+"""Fields of `TowerConfig` that are tables of their own."""
 
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
 
@@ -65,6 +70,7 @@ class TowerConfig:
     """More host names that a tower without tokens accepts in requests."""
     policy: Policy = Policy()
     retention: Retention = Retention()
+    alerts: AlertSettings = AlertSettings()
 
     def __post_init__(self) -> None:
         """Check what the types do not express. Raises ConfigError."""
@@ -123,9 +129,10 @@ def load_config(
         key: value for key, value in flags.items() if value is not None
     }
     config = replace(
-        convert("tower", said, TowerConfig, leave_out=frozenset({"policy", "retention"})),
+        convert("tower", said, TowerConfig, leave_out=OTHER_TABLES),
         policy=make_policy(tables.get("detection", {})),
         retention=make_retention(tables.get("retention", {})),
+        alerts=convert("alerts", tables.get("alerts", {}), AlertSettings),
     )
     has_tokens = any(environment.get(name, "").strip() for name in VARIABLES.values())
     config.check_exposure(has_tokens or any(config.token_files.values()))

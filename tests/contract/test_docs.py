@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
 from watchtower.commands.completing import list_commands
 from watchtower.commands.exit_codes import MEANINGS
-from watchtower.config import TowerConfig
+from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
 from watchtower.store.retention import Retention
@@ -39,15 +40,12 @@ def test_every_tower_setting_is_documented_and_no_other():
     page = read("docs/settings.md")
     table = page[page.index("## `[tower]`") : page.index("## `[detection]`")]
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    assert documented == {item.name for item in fields(TowerConfig)} - {
-        "policy",
-        "retention",
-    }
+    assert documented == {item.name for item in fields(TowerConfig)} - OTHER_TABLES
 
 
 def test_no_setting_is_documented_that_does_not_exist():
     documented = set(re.findall(r"^\| `(\w+)` \|", read("docs/settings.md"), re.MULTILINE))
-    kinds = (Policy, Retention, TowerConfig, DrillSettings)
+    kinds = (Policy, Retention, TowerConfig, AlertSettings, DrillSettings)
     assert documented <= {item.name for kind in kinds for item in fields(kind)}
 
 
@@ -65,12 +63,13 @@ def settings_table(name: str) -> list[tuple[str, str]]:
         ("tower", TowerConfig),
         ("detection", Policy),
         ("retention", Retention),
+        ("alerts", AlertSettings),
         ("drill", DrillSettings),
     ],
 )
 def test_every_settings_row_is_in_its_place_and_makes_sense_alone(name, kind):
     rows = settings_table(name)
-    in_file = [item.name for item in fields(kind) if item.name not in ("policy", "retention")]
+    in_file = [item.name for item in fields(kind) if item.name not in OTHER_TABLES]
     assert [key for key, _ in rows] == in_file
     for key, meaning in rows:
         assert not re.match(r"\.\.\.|or\b|but\b|it\b|its\b|they\b|such\b", meaning, re.I), key

@@ -138,7 +138,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         sim = Simulation(tmp_path / "watchtower.db")
         await hang(sim)
         incident = sim.live.incident
-        sim.tower.feed.publish(Change.OPENED, incident, "")
+        sim.tower.feed.publish(Change.OPENED, incident)
         await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
         (listed,) = await list_incidents(sim.tower, JOB, 10)
         assert listed.ack.by == "ann"

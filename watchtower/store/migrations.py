@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
@@ -66,6 +66,9 @@ SELECT id, job, generation, status, opened_at, updated_at, closed_at, verdict, e
     acked_at, acked_by, ack_note, verdicts FROM incidents;
 DROP TABLE incidents;
 ALTER TABLE incidents_without_evidence RENAME TO incidents;
+""",
+    5: """
+ALTER TABLE incidents ADD COLUMN identity TEXT NOT NULL DEFAULT '{}';
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

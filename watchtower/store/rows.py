@@ -13,7 +13,7 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
-from watchtower.store.values import GenerationRow, Incident, PauseRow
+from watchtower.store.values import AlertRow, GenerationRow, Identity, Incident, PauseRow
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
@@ -25,6 +25,7 @@ _Read = TypeVar("_Read")
 _BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
+_IDENTITIES = msgspec.json.Decoder(Identity)
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
@@ -32,7 +33,7 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts"
+    " acked_at, acked_by, ack_note, verdicts, identity"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -72,7 +73,7 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 
 SAVE_INCIDENT = f"""
 INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts,
@@ -82,6 +83,21 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
     evidence_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.evidence_bytes
         ELSE excluded.evidence_bytes END
 """
+
+ALERTS = (
+    "SELECT destination, incident, alert, version, delivered, receipt, updated_at FROM alerts"
+    " ORDER BY updated_at"
+)
+
+SAVE_ALERT = """
+INSERT INTO alerts (destination, incident, alert, version, delivered, receipt, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (destination, incident) DO UPDATE SET alert = excluded.alert,
+    version = excluded.version, delivered = excluded.delivered, receipt = excluded.receipt,
+    updated_at = excluded.updated_at
+"""
+
+REMOVE_ALERT = "DELETE FROM alerts WHERE destination = ? AND incident = ?"
 
 SAVE_EVIDENCE = """
 INSERT INTO evidence (incident, body) VALUES (?, ?)
@@ -103,11 +119,42 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         encode(incident.verdict),
         *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
         encode(incident.verdicts),
+        encode(incident.identity),
         len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
     if evidence is not None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+
+
+def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
+    """Insert or update what a destination must show about an incident."""
+    db.execute(
+        SAVE_ALERT,
+        (
+            row.destination,
+            row.incident,
+            row.alert,
+            row.version,
+            row.delivered,
+            row.receipt,
+            row.updated_at,
+        ),
+    )
+
+
+def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
+    """Return the alert of a row: the columns of `ALERTS`."""
+    destination, incident, alert, version, delivered, receipt, updated_at = row
+    return AlertRow(
+        destination=destination,
+        incident=incident,
+        alert=alert,
+        version=version,
+        delivered=delivered,
+        receipt=receipt,
+        updated_at=updated_at,
+    )
 
 
 def insert_dumps(job: str, sent: SentBatch, received_at: float) -> Insert:
@@ -137,7 +184,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, evidence = rest
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -162,6 +209,10 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 ident, "verdicts", lambda text: decode(text, _HISTORIES), verdicts
             )
             or (),
+            "identity": _try_read(
+                ident, "identity", lambda text: decode(text, _IDENTITIES), identity
+            )
+            or Identity(),
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

@@ -1,4 +1,4 @@
--- Version 5. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 6. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS incidents (
     acked_at DOUBLE PRECISION,
     acked_by TEXT NOT NULL DEFAULT '',
     ack_note TEXT NOT NULL DEFAULT '',
-    verdicts TEXT NOT NULL DEFAULT '[]'
+    verdicts TEXT NOT NULL DEFAULT '[]',
+    identity TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
@@ -53,4 +54,14 @@ CREATE TABLE IF NOT EXISTS mutes (
     since DOUBLE PRECISION NOT NULL,
     until DOUBLE PRECISION NOT NULL,
     reason TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS alerts (
+    destination TEXT NOT NULL,
+    incident TEXT NOT NULL,
+    alert TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    delivered INTEGER NOT NULL,
+    receipt TEXT NOT NULL,
+    updated_at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (destination, incident)
 );

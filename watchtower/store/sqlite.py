@@ -29,6 +29,7 @@ from watchtower.store.private_files import make_private_file, make_private_folde
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.store.values import (
     Ack,
+    AlertRow,
     DumpRow,
     GenerationRow,
     Incident,
@@ -217,6 +218,15 @@ class SqliteStore:
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
+    def save_alert(self, row: AlertRow) -> Future[None]:
+        """Store what a destination must show about an incident, and what it has received."""
+        return self._write(lambda db: rows.save_alert(db, row))
+
+    def remove_alert(self, destination: str, incident: str) -> Future[None]:
+        """Remove an alert whose end was delivered."""
+        row = (destination, incident)
+        return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
+
     def save_silence(self, silence: Silence) -> Future[None]:
         """Store the silence of a job, in place of an earlier one."""
         row = (silence.job, silence.since, silence.until, silence.reason)
@@ -340,6 +350,7 @@ class SqliteStore:
                     "SELECT job, since, until, reason FROM mutes"
                 )
             ),
+            alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
@@ -17,6 +18,34 @@ class Ack:
     at: float
     by: str = ""
     note: str = ""
+
+
+class IncidentKind(Enum):
+    """What an incident is about."""
+
+    HUNG = "hung"
+    NEVER_STARTED = "never_started"
+    """The job hangs, because not all of its ranks were started."""
+    ENDED = "ended"
+    """A rank died and ended the job."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> IncidentKind:
+        return cls.HUNG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Properties of an incident that never change after its opening. Alerts have them as labels.
+
+    If a later verdict changed a label, one alert would end and another one would fire.
+    """
+
+    kind: IncidentKind = IncidentKind.HUNG
+    domain: str = "unknown"
+    """Whom to call, by the first verdict. The current verdict may know better."""
+    user: str = ""
+    """User of the job by its scheduler; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +63,7 @@ class Incident:
     evidence: bytes | None = None
     """The case of the verdict as JSON; None in lists of incidents."""
     ack: Ack | None = None
+    identity: Identity = Identity()
     verdicts: tuple[VerdictEntry, ...] = ()
     """All verdicts of this stall with their times, oldest first. `verdict` is the current one."""
 
@@ -74,6 +104,23 @@ class PauseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    """What a destination must show about an incident, and what it has received."""
+
+    destination: str
+    incident: str
+    alert: str
+    """The current alert as JSON."""
+    version: int
+    """Version of that alert. It grows with every change."""
+    delivered: int
+    """Version that was delivered; 0 before the first delivery."""
+    receipt: str
+    """What the destination returned for its last delivery, such as the id of a message."""
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupState:
     """The stored state that a starting tower needs."""
 
@@ -85,3 +132,5 @@ class StartupState:
     """Open incidents with their cases, and each job's latest incident if the job ended in it,
     oldest first."""
     silences: tuple[Silence, ...] = ()
+    alerts: tuple[AlertRow, ...] = ()
+    """Alerts that are not over, or whose end was not delivered."""

@@ -51,7 +51,7 @@ class Acks:
                 job.incident = replace(job.incident, ack=ack)
                 known = [job.incident]
         for one in known:
-            self._feed.publish(Change.ACKNOWLEDGED, replace(one, ack=ack), "")
+            self._feed.publish(Change.ACKNOWLEDGED, replace(one, ack=ack))
         return ack
 
 

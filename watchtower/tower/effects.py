@@ -29,6 +29,7 @@ from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.incident_events import Change, IncidentFeed
+from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.store_writer import StoreWriter
@@ -73,7 +74,8 @@ class Effects:
         self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
     ) -> None:
         """Execute the effects on a job, in order. `gen` is None if its attempt is over."""
-        sharer = self._fleet.jobs[live.name].sharer
+        job = self._fleet.jobs[live.name]
+        sharer = job.sharer
         for effect in effects:
             match effect:
                 case StatusChanged(before=before, after=after, reason=reason):
@@ -87,16 +89,22 @@ class Effects:
                     self._store_writer.save_pause(live.name, pause, sharer)
                     self._fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._feed.publish(*self._change_incident(live, effect, now), sharer)
+                    facts = find_job_facts(job, live)
+                    change, incident = self._change_incident(live, effect, facts.user, now)
+                    self._feed.publish(change, incident, sharer, facts)
 
     def _change_incident(
-        self, live: LiveJob, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
+        self,
+        live: LiveJob,
+        effect: IncidentOpened | IncidentUpdated | IncidentClosed,
+        user: str,
+        now: float,
     ) -> tuple[Change, Incident | None]:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
                 self._counters.incidents += 1
-                return Change.OPENED, live.open_incident(now, wall)
+                return Change.OPENED, live.open_incident(now, wall, user)
             case IncidentUpdated():
                 return Change.UPDATED, live.update_incident(now, wall)
             case IncidentClosed():

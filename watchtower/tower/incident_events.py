@@ -13,8 +13,13 @@ from enum import Enum
 from typing import Protocol
 
 from watchtower.store.values import Incident
+from watchtower.tower.job_facts import JobFacts
 
 log = logging.getLogger("watchtower.tower")
+
+
+NOT_LIVE = JobFacts()
+"""The facts about a job that is not live: none."""
 
 
 class Change(Enum):
@@ -30,11 +35,15 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentEvent:
-    """One change of an incident, and the incident after it."""
+    """One change of an incident, and the incident after it.
+
+    Of a job that is not live, only its incident is known.
+    """
 
     change: Change
     incident: Incident
-    sharer: str
+    job: JobFacts = NOT_LIVE
+    sharer: str = ""
     """Owner of the job, or else its founding node. Owners share every resource of a listener."""
 
 
@@ -51,14 +60,20 @@ class IncidentFeed:
     def __init__(self, listeners: Sequence[IncidentListener]) -> None:
         self._listeners = tuple(listeners)
 
-    def publish(self, change: Change, incident: Incident | None, sharer: str) -> None:
+    def publish(
+        self,
+        change: Change,
+        incident: Incident | None,
+        sharer: str = "",
+        job: JobFacts = NOT_LIVE,
+    ) -> None:
         """Pass an event to every listener. An error of one does not affect the others.
 
         `incident` is None if there was nothing to change. Then there is no event.
         """
         if incident is None:
             return
-        event = IncidentEvent(change=change, incident=incident, sharer=sharer)
+        event = IncidentEvent(change=change, incident=incident, job=job, sharer=sharer)
         for listener in self._listeners:
             try:
                 listener.note(event)

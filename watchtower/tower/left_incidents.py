@@ -49,4 +49,4 @@ class LeftIncidents:
     def _close(self, incident: Incident | None, status: Status) -> None:
         if incident is not None and incident.closed_at is None:
             closed = close(incident, status, self._clock.wall())
-            self._feed.publish(Change.CLOSED, closed, "")
+            self._feed.publish(Change.CLOSED, closed)

@@ -14,7 +14,7 @@ from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.store.values import Incident
+from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
@@ -192,8 +192,8 @@ class LiveJob:
             return verdict
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
-    def open_incident(self, now: float, wall: float) -> Incident:
-        """Open an incident with the current diagnosis."""
+    def open_incident(self, now: float, wall: float, user: str = "") -> Incident:
+        """Open an incident with the current diagnosis. `user` is the user of the job."""
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
@@ -207,6 +207,7 @@ class LiveJob:
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
+            identity=Identity(kind=_kind_of(status, verdict), user=user),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
         )
@@ -262,6 +263,13 @@ class LiveJob:
         entry = Aftermath(at=rfc3339(wall), ranks="", text=text)
         verdict = replace(verdict, aftermath=(*verdict.aftermath, entry))
         self.incident = replace(self.incident, verdict=verdict)
+
+
+def _kind_of(status: Status, verdict: Verdict) -> IncidentKind:
+    if status is Status.ENDED:
+        return IncidentKind.ENDED
+    is_start = verdict.cause is Cause.NEVER_STARTED
+    return IncidentKind.NEVER_STARTED if is_start else IncidentKind.HUNG
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:

@@ -34,6 +34,7 @@ from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
+from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.silences import Silences
@@ -303,7 +304,7 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall())
-            self.feed.publish(Change.CLOSED, closed, job.sharer)
+            self.feed.publish(Change.CLOSED, closed, job.sharer, find_job_facts(job, live))
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)

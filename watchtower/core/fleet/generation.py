@@ -8,6 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from watchtower.core.fleet.arrivals import Arrivals
+from watchtower.core.fleet.checkpoints import Checkpoints
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.sizes import count_gaps, count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
@@ -194,6 +195,7 @@ class Generation:
     recall_wanted: bool = True
     """The store may contain more dumps of its ranks: from before the tower was restarted, or from
     before a rank was reported."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resumed_at: float = float("-inf")
     """When the job last resumed after a suspension. Ages count from this time."""
 
@@ -202,6 +204,11 @@ class Generation:
         """Number of ranks that the job reports, but at least the highest rank seen plus one."""
         said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
         return max(said, max(self.ranks, default=-1) + 1)
+
+    @property
+    def checkpoint_step(self) -> int | None:
+        """Step of the last complete checkpoint; None if none is known."""
+        return self.checkpoints.find_last(r.vitals.beat for r in self.ranks.values())
 
     def missing_ranks(self) -> tuple[int, ...]:
         """Return the ranks that were never reported, in order; see `MAX_MISSING` for the limit."""
@@ -243,6 +250,7 @@ class Generation:
     def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
         """Set the latest vitals of a record of this generation, and count their texts."""
         count = count_text(vitals)
+        self.checkpoints.note(record.vitals.beat, vitals.beat)
         record.vitals = self._share(vitals) if count else vitals
         if count == record.text_bytes:
             return

@@ -1,0 +1,176 @@
+"""The outbox of one destination, with the time as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.properties import examples
+from watchtower.alerts.alert import Alert
+from watchtower.alerts.message import AlertFacts
+from watchtower.alerts.outbox import BURST, LAST_RETRY_S, MAX_ALERTS, Outbox
+
+
+def an_alert(incident: str = "i1", version: int = 1, *, over: bool = False, sharer: str = "a"):
+    closed_at = 2.0 if over else None
+    return Alert(
+        incident=incident, version=version, facts=AlertFacts(), closed_at=closed_at, sharer=sharer
+    )
+
+
+def send(outbox: Outbox, now: float) -> Alert | None:
+    """Deliver the next alert successfully."""
+    entry = outbox.find_next(now)
+    if entry is None:
+        return None
+    outbox.begin(entry, now)
+    outbox.note_delivered(entry.alert.incident, entry.alert.version, "r", now)
+    return entry.alert
+
+
+def test_each_version_is_sent_once():
+    outbox = Outbox()
+    outbox.put(an_alert(), 0.0)
+    assert send(outbox, 0.0) == an_alert()
+    assert send(outbox, 1e6) is None
+    outbox.put(an_alert(version=2), 1e6)
+    assert send(outbox, 1e6) == an_alert(version=2)
+    assert send(outbox, 1e7) is None
+
+
+def test_a_destination_that_was_down_gets_the_current_state_only():
+    outbox = Outbox()
+    outbox.put(an_alert(), 0.0)
+    entry = outbox.find_next(0.0)
+    assert entry is not None
+    outbox.begin(entry, 0.0)
+    outbox.note_failed("i1", 0.0, is_permanent=False, retry_after_s=None)
+    outbox.put(an_alert(version=2), 0.1)
+    outbox.put(an_alert(version=3, over=True), 0.2)
+    assert send(outbox, 0.5) is None
+    assert send(outbox, 1.0) == an_alert(version=3, over=True)
+    assert not outbox.entries
+
+
+def test_a_change_during_a_delivery_is_sent_afterwards():
+    outbox = Outbox()
+    outbox.put(an_alert(), 0.0)
+    entry = outbox.find_next(0.0)
+    assert entry is not None
+    outbox.begin(entry, 0.0)
+    outbox.put(an_alert(version=2), 0.5)
+    assert outbox.find_next(0.6) is None or outbox.entries["i1"].alert.version == 2
+    outbox.note_delivered("i1", 1, "r", 1.0)
+    assert send(outbox, 1.0) == an_alert(version=2)
+
+
+def test_waits_between_attempts_grow_up_to_a_limit():
+    outbox, now, waits = Outbox(), 0.0, []
+    outbox.put(an_alert(), now)
+    for _ in range(12):
+        entry = outbox.find_next(now)
+        assert entry is not None
+        outbox.begin(entry, now)
+        waits.append(outbox.note_failed("i1", now, is_permanent=False, retry_after_s=None))
+        assert outbox.find_next(now + waits[-1] - 0.01) is None
+        now += waits[-1]
+    assert waits[:5] == [1, 2, 4, 8, 16]
+    assert waits[-1] == LAST_RETRY_S
+    assert outbox.failures == 12
+    assert outbox.oldest_s(now) == now
+
+
+def test_a_refusal_waits_long_and_a_destination_may_ask_for_time():
+    outbox = Outbox()
+    outbox.put(an_alert(), 0.0)
+    assert outbox.note_failed("i1", 0.0, is_permanent=True, retry_after_s=None) == LAST_RETRY_S
+    assert outbox.note_failed("i1", 0.0, is_permanent=False, retry_after_s=30.0) == 30.0
+    assert outbox.note_failed("i1", 0.0, is_permanent=False, retry_after_s=1e9) == LAST_RETRY_S
+
+
+def test_an_open_alert_is_repeated_where_the_destination_needs_that():
+    outbox = Outbox(repeat_s=60.0)
+    outbox.put(an_alert(), 0.0)
+    assert send(outbox, 0.0)
+    assert send(outbox, 59.0) is None
+    assert send(outbox, 60.0) == an_alert()
+    assert outbox.count_waiting() == 0
+    outbox.put(an_alert(version=2, over=True), 61.0)
+    assert send(outbox, 61.0)
+    assert not outbox.entries
+
+
+def test_the_alerts_of_one_owner_do_not_delay_those_of_another():
+    outbox = Outbox()
+    for number in range(500):
+        outbox.put(an_alert(f"many-{number}", sharer="many"), 0.0)
+    outbox.put(an_alert("one", sharer="few"), 1.0)
+    sent = [send(outbox, 1.0) for _ in range(3)]
+    assert "one" in {alert.incident for alert in sent if alert}
+
+
+def test_the_rate_is_limited_and_nothing_is_lost():
+    outbox, now, sent = Outbox(), 0.0, set()
+    for number in range(200):
+        outbox.put(an_alert(f"i{number}"), now)
+    while alert := send(outbox, now):
+        sent.add(alert.incident)
+    assert len(sent) == BURST
+    while len(sent) < 200:
+        wait_s = outbox.wait_s(now)
+        assert 0 < wait_s <= 1.01
+        now += wait_s
+        if alert := send(outbox, now):
+            sent.add(alert.incident)
+    assert now <= 200
+
+
+def test_the_number_of_alerts_is_bounded():
+    outbox = Outbox()
+    assert all(outbox.put(an_alert(f"i{n}"), 0.0) for n in range(MAX_ALERTS))
+    assert not outbox.put(an_alert("one more"), 0.0)
+    assert outbox.put(an_alert("i1", version=2), 0.0)
+
+
+def test_a_restored_outbox_sends_what_was_not_sent_and_nothing_else():
+    outbox = Outbox()
+    outbox.restore(an_alert("sent", version=2), 2, "r", 5.0, 100.0)
+    outbox.restore(an_alert("not sent", version=2), 1, "r", 5.0, 100.0)
+    assert outbox.oldest_s(100.0) == 5.0
+    alert = send(outbox, 100.0)
+    assert alert is not None
+    assert alert.incident == "not sent"
+    assert send(outbox, 200.0) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
+@examples(100)
+def test_whatever_fails_in_between_the_last_version_arrives(steps: list[tuple[str, bool]]):
+    outbox, now = Outbox(), 0.0
+    received: dict[str, int] = {}
+    last: dict[str, int] = {}
+
+    def work(fails: bool) -> None:
+        entry = outbox.find_next(now)
+        if entry is None:
+            return
+        outbox.begin(entry, now)
+        ident, sent = entry.alert.incident, entry.alert.version
+        if fails:
+            outbox.note_failed(ident, now, is_permanent=False, retry_after_s=None)
+        else:
+            assert received.get(ident, 0) < sent, "sent twice"
+            received[ident] = sent
+            outbox.note_delivered(ident, sent, "", now)
+
+    for version, (ident, fails) in enumerate(steps, start=1):
+        last[ident] = version
+        outbox.put(replace(an_alert(ident), version=version), now)
+        work(fails)
+        now += 0.7
+    for _ in range(100):
+        now += LAST_RETRY_S
+        work(False)
+    assert received == last

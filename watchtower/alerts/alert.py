@@ -1,0 +1,147 @@
+"""An alert: one incident as a destination must show it now. Pure: an event in, an alert out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from watchtower.alerts.message import AlertFacts, AlertState, write_message
+from watchtower.core.ranksets import parse_ranks
+from watchtower.store.values import Incident, IncidentKind
+from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.job_facts import JobFacts
+from watchtower.wire.verdict import Aftermath, Status, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """One incident, for its destinations."""
+
+    incident: str
+    version: int
+    """Grows with every change of the alert."""
+    facts: AlertFacts
+    labels: dict[str, str] = field(default_factory=dict)
+    """The identity of the alert: the same labels as in the Prometheus rules. They never change."""
+    cause: str = ""
+    opened_at: float = 0.0
+    """UNIX seconds."""
+    closed_at: float | None = None
+    sharer: str = ""
+    """Owner of the job, or else its founding node."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the incident is closed."""
+        return self.closed_at is not None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message: one to three lines of plain text."""
+        return write_message(self.facts)
+
+
+def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> Alert:
+    """Return the alert after an event. `before` is the alert after the event before.
+
+    The version is the same if nothing changed that a reader needs to know.
+    """
+    incident = event.incident
+    known = before.facts if before else AlertFacts()
+    facts = _describe(incident, event.job, known)
+    url = f"{public_url}/api/v1/incidents/{incident.id}?format=text" if public_url else ""
+    alert = Alert(
+        incident=incident.id,
+        version=before.version if before else 1,
+        facts=replace(facts, url=url),
+        labels=before.labels if before else _identify(incident),
+        cause=incident.verdict.cause.value if incident.verdict.cause else "",
+        opened_at=incident.opened_at,
+        closed_at=incident.closed_at,
+        sharer=event.sharer or (before.sharer if before else ""),
+    )
+    if before is None or _is_same(before, alert):
+        return alert
+    return replace(alert, version=before.version + 1)
+
+
+def is_wanted(event: IncidentEvent) -> bool:
+    """Return whether an event of an incident without an alert begins one.
+
+    It does not if the tower's last run has already closed the incident.
+    """
+    return event.change is Change.OPENED or event.incident.closed_at is None
+
+
+def _is_same(before: Alert, after: Alert) -> bool:
+    """Return whether two alerts differ in the age of the stall only."""
+    age = after.facts.stalled_s
+    return replace(before, facts=replace(before.facts, stalled_s=age)) == after
+
+
+def _identify(incident: Incident) -> dict[str, str]:
+    identity = incident.identity
+    labels = {
+        "alertname": ALERT_NAMES[identity.kind],
+        "training_job": incident.job,
+        "incident": incident.id,
+        "kind": identity.kind.value,
+        "domain": identity.domain,
+        "user": identity.user,
+    }
+    return {name: value for name, value in labels.items() if value}
+
+
+ALERT_NAMES = {
+    IncidentKind.HUNG: "WatchtowerJobHung",
+    IncidentKind.NEVER_STARTED: "WatchtowerJobNeverStarted",
+    IncidentKind.ENDED: "WatchtowerJobDied",
+}
+"""By the kind of an incident."""
+
+
+def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:
+    """Return the facts. What is not known of a job that is not live any more stays as before."""
+    verdict = incident.verdict
+    first = verdict.suspects[0] if verdict.suspects else None
+    return AlertFacts(
+        job=incident.job,
+        scheduler=job.scheduler or before.scheduler,
+        scheduler_id=job.scheduler_id or before.scheduler_id,
+        user=job.user or before.user,
+        ranks=job.ranks or before.ranks,
+        status=incident.identity.kind.value,
+        stalled_s=verdict.stalled_for_s,
+        rank=first.rank if first else None,
+        node=first.node if first else "",
+        what=first.why if first else verdict.summary,
+        suspects=len(verdict.suspects),
+        waiting=len(parse_ranks(verdict.waiting)) or None,
+        domain=incident.identity.domain,
+        confidence=verdict.confidence,
+        step=verdict.step,
+        dumps_in=job.dumps_in if job.dumps_wanted else before.dumps_in,
+        dumps_wanted=job.dumps_wanted or before.dumps_wanted,
+        checkpoint_step=(
+            before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
+        ),
+        advice=verdict.next_steps[0] if verdict.next_steps else "",
+        incident=incident.id,
+        state=_find_state(incident),
+        acked_by=incident.ack.by if incident.ack else "",
+        aftermath=_say_aftermath(verdict),
+    )
+
+
+def _find_state(incident: Incident) -> AlertState:
+    if incident.closed_at is None:
+        return AlertState.ACKED if incident.ack else AlertState.OPEN
+    if incident.identity.kind is IncidentKind.ENDED:
+        return AlertState.OPEN  # news, although the incident was never open
+    return AlertState.RECOVERED if incident.status is Status.RECOVERED else AlertState.CLOSED
+
+
+def _say_aftermath(verdict: Verdict) -> str:
+    last: Aftermath | None = verdict.aftermath[-1] if verdict.aftermath else None
+    if last is None:
+        return ""
+    return f"ranks {last.ranks} {last.text}" if last.ranks else last.text

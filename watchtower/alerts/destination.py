@@ -1,0 +1,42 @@
+"""What every destination of alerts is: a name and one call that delivers an alert."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from watchtower.alerts.alert import Alert
+
+
+class DeliveryError(Exception):
+    """An alert could not be delivered. The message contains the reason, without any secret."""
+
+    def __init__(
+        self, reason: str, *, is_permanent: bool = False, retry_after_s: float | None = None
+    ) -> None:
+        """`is_permanent`: a retry fails until the configuration or the destination changes.
+
+        `retry_after_s`: the destination asks for this many seconds without requests.
+        """
+        super().__init__(reason)
+        self.is_permanent, self.retry_after_s = is_permanent, retry_after_s
+
+
+class Destination(Protocol):
+    """One place to which alerts are sent."""
+
+    @property
+    def name(self) -> str:
+        """A word for logs, metrics and commands, such as "slack"."""
+
+    @property
+    def repeat_s(self) -> float | None:
+        """Seconds after which an open alert must be sent again; None: never."""
+
+    def deliver(self, alert: Alert, receipt: str) -> str:
+        """Bring the destination to the state of `alert`. Raises DeliveryError.
+
+        `receipt` is the result of the last delivery of this incident, empty before the first one.
+        The result is the new receipt. The call blocks, and must return within 30 s. The same alert
+        may be delivered twice if the tower is killed in between: use a key for each version where
+        the destination has one.
+        """

@@ -1,0 +1,87 @@
+"""A generic webhook: the payload that Alertmanager sends to its webhook receivers (version 4).
+
+So a receiver that was written for Alertmanager accepts it.
+https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from watchtower.alerts.alert import Alert
+from watchtower.alerts.http_post import post
+from watchtower.alerts.settings import AlertSettings, check_url, read_secret
+
+NOT_OVER = "0001-01-01T00:00:00Z"
+"""End of an alert that still fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Sends the incident's current state after every change."""
+
+    url: str
+    name: str = "webhook"
+    repeat_s: float | None = None
+
+    def deliver(self, alert: Alert, receipt: str) -> str:
+        """Send the alert. The receiver can drop a duplicate by the header `Idempotency-Key`."""
+        key = f"{alert.incident}:{alert.version}"
+        post(self.url, json.dumps(make_payload(alert)).encode(), {"Idempotency-Key": key})
+        return ""
+
+
+def make_webhook(settings: AlertSettings) -> Webhook | None:
+    """Return the webhook if it is configured. Raises ConfigError."""
+    url = read_secret("webhook_url_file", settings.webhook_url_file)
+    return Webhook(check_url("webhook_url_file", url)) if url else None
+
+
+def make_payload(alert: Alert) -> dict[str, object]:
+    """Return the payload with its only alert."""
+    status = "resolved" if alert.is_over else "firing"
+    notes = annotate(alert)
+    return {
+        "version": "4",
+        "groupKey": f"watchtower:{alert.incident}",
+        "truncatedAlerts": 0,
+        "status": status,
+        "receiver": "watchtower",
+        "groupLabels": {"incident": alert.incident},
+        "commonLabels": alert.labels,
+        "commonAnnotations": notes,
+        "externalURL": alert.facts.url,
+        "alerts": [
+            {
+                "status": status,
+                "labels": alert.labels,
+                "annotations": notes,
+                "startsAt": _rfc3339(alert.opened_at),
+                "endsAt": NOT_OVER if alert.closed_at is None else _rfc3339(alert.closed_at),
+                "generatorURL": alert.facts.url,
+                "fingerprint": alert.incident,
+            }
+        ],
+    }
+
+
+def annotate(alert: Alert) -> dict[str, str]:
+    """Return the texts of an alert: the message, and its parts for a receiver's own template."""
+    facts = alert.facts
+    notes = {
+        "summary": alert.lines[0],
+        "description": "\n".join(alert.lines),
+        "url": facts.url,
+        "runbook_url": facts.runbook_url,
+        "cause": alert.cause,
+        "rank": "" if facts.rank is None else str(facts.rank),
+        "node": facts.node,
+        "state": facts.state.value,
+    }
+    return {name: text for name, text in notes.items() if text}
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

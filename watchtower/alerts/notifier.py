@@ -1,0 +1,242 @@
+"""Sends alerts: a listener of incident events with an outbox and a thread for each destination.
+
+What must be sent and what was sent is in the store, so that a restarted tower loses no alert and
+sends none again. A destination that is slow or down delays no other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from watchtower.alerts.alert import Alert, is_wanted, make_alert
+from watchtower.alerts.destination import DeliveryError, Destination
+from watchtower.alerts.outbox import Entry, Outbox
+from watchtower.daemon_executor import DaemonExecutor
+from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import AlertRow, Incident
+from watchtower.tower.clock import Clock
+from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.wire.drills import is_drill
+
+log = logging.getLogger("watchtower.alerts")
+
+CHECK_S = 1.0
+"""Seconds between two checks of held alerts and failed writes."""
+
+DELIVERY_S = 30.0
+"""Seconds after which a delivery counts as failed, although its thread may still be blocked."""
+
+STOP_S = 1.0
+
+_ALERTS = msgspec.json.Decoder(Alert)
+
+
+class _Sender:
+    """One destination with its outbox and its thread."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.outbox = Outbox(destination.repeat_s)
+        self.wake = asyncio.Event()
+        self.thread = DaemonExecutor(f"alerts-{destination.name}")
+        self.unsaved: set[str] = set()
+        """Incidents whose entry could not be written to the store."""
+
+
+class AlertNotifier:
+    """Receives incident events and sends alerts. Call it from the tower's event loop only."""
+
+    def __init__(
+        self,
+        destinations: Sequence[Destination],
+        store: SqliteStore,
+        clock: Clock,
+        public_url: str = "",
+    ) -> None:
+        self.senders = {each.name: _Sender(each) for each in destinations}
+        self._store, self._clock, self._public_url = store, clock, public_url
+        self._alerts: dict[str, Alert] = {}
+        """The current alert of each open incident."""
+        self._held: dict[str, IncidentEvent] = {}
+        """The last event of each incident whose job is silenced."""
+        self._to_check: list[str] = []
+        """Incidents with an alert that are not open in the store any more."""
+        self._writes: list[tuple[_Sender, str, Future[None]]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_silenced: Callable[[str], bool] = lambda _: False
+
+    def recall(self, rows: Iterable[AlertRow], incidents: Iterable[Incident]) -> None:
+        """Continue with the outbox of the tower's last run.
+
+        `incidents` are those that are open in the store. An open one without an alert gets one: the
+        tower may have been killed before the alert was stored.
+        """
+        now, wall = self._clock.now(), self._clock.wall()
+        for row in rows:
+            sender, alert = self.senders.get(row.destination), _read_alert(row)
+            if sender is not None and alert is not None:
+                waiting_s = max(0.0, wall - row.updated_at)
+                sender.outbox.restore(alert, row.delivered, row.receipt, waiting_s, now)
+                if not alert.is_over:
+                    self._alerts[row.incident] = alert
+        still_open = {one.id: one for one in incidents if one.closed_at is None}
+        self._to_check = [ident for ident in self._alerts if ident not in still_open]
+        for incident in still_open.values():
+            if incident.id not in self._alerts:
+                self.note(IncidentEvent(change=Change.OPENED, incident=incident))
+
+    def start(self, is_silenced: Callable[[str], bool]) -> None:
+        """Begin to send. `is_silenced` returns whether the alerts of a job are silenced."""
+        self._is_silenced = is_silenced
+        works = [self._send_forever(sender) for sender in self.senders.values()]
+        works += [self._check_forever(), self._end_closed()]
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(work) for work in works]
+
+    async def close(self) -> None:
+        """Stop sending. What was not sent stays in the store."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for sender in self.senders.values():
+            sender.thread.stop(0.0)
+
+    def note(self, event: IncidentEvent) -> None:
+        """Put the alert of an event into the outbox of every destination."""
+        ident, job = event.incident.id, event.incident.job
+        before = self._alerts.get(ident)
+        if is_drill(job) or not self.senders or (before is None and not is_wanted(event)):
+            self._held.pop(ident, None)
+            return
+        if before is None and self._is_silenced(job):
+            self._held[ident] = event
+            return
+        self._held.pop(ident, None)
+        alert = make_alert(event, self._public_url, before)
+        if before is not None and alert.version == before.version:
+            return
+        if alert.is_over:
+            self._alerts.pop(ident, None)
+        else:
+            self._alerts[ident] = alert
+        now = self._clock.now()
+        for sender in self.senders.values():
+            if not sender.outbox.put(alert, now):
+                log.error(
+                    "no alert to %s for incident %s: too many", sender.destination.name, ident
+                )
+                continue
+            self._save(sender, sender.outbox.entries[ident])
+            sender.wake.set()
+
+    async def _send_forever(self, sender: _Sender) -> None:
+        while True:
+            sender.wake.clear()
+            now = self._clock.now()
+            entry = sender.outbox.find_next(now)
+            if entry is not None:
+                sender.outbox.begin(entry, now)
+                await self._deliver(sender, entry.alert, entry.receipt)
+                continue
+            wait_s = min(sender.outbox.wait_s(now), 3600.0)
+            try:
+                await asyncio.wait_for(sender.wake.wait(), max(wait_s, 0.01))
+            except TimeoutError:
+                continue
+
+    async def _deliver(self, sender: _Sender, alert: Alert, receipt: str) -> None:
+        name, outbox = sender.destination.name, sender.outbox
+        began = time.monotonic()
+        try:
+            sending = sender.thread.submit(lambda: sender.destination.deliver(alert, receipt))
+            receipt = await asyncio.wait_for(asyncio.wrap_future(sending), DELIVERY_S)
+        except Exception as error:
+            reason = str(error) if isinstance(error, DeliveryError) else repr(error)
+            if isinstance(error, TimeoutError):
+                reason = f"no result within {DELIVERY_S:g} s"
+            wait_s = outbox.note_failed(
+                alert.incident,
+                self._clock.now(),
+                is_permanent=getattr(error, "is_permanent", False),
+                retry_after_s=getattr(error, "retry_after_s", None),
+            )
+            words = (alert.incident, name, reason, wait_s)
+            log.warning(
+                "the alert of incident %s was not sent to %s: %s; next attempt in %.0f s", *words
+            )
+            return
+        took_s = time.monotonic() - began
+        log.info("the alert of incident %s was sent to %s in %.1f s", alert.incident, name, took_s)
+        entry = outbox.note_delivered(alert.incident, alert.version, receipt, self._clock.now())
+        if entry is not None:
+            self._save(sender, entry)
+
+    async def _end_closed(self) -> None:
+        """End the alerts of incidents that the last run closed before it could store that."""
+        for ident in self._to_check:
+            try:
+                incident = await asyncio.wrap_future(self._store.incident(ident))
+            except Exception as error:
+                log.warning("cannot read incident %s to end its alert: %s", ident, error)
+                continue
+            if incident is not None and incident.closed_at is not None:
+                self.note(IncidentEvent(change=Change.CLOSED, incident=incident))
+
+    async def _check_forever(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for event in [e for e in self._held.values() if not self._is_silenced(e.incident.job)]:
+                self.note(event)
+            self._check_writes()
+
+    def _check_writes(self) -> None:
+        """Write again what could not be written, once the earlier write has failed."""
+        done = [item for item in self._writes if item[2].done()]
+        self._writes = [item for item in self._writes if not item[2].done()]
+        for sender, ident, future in done:
+            if future.exception() is not None:
+                sender.unsaved.add(ident)
+        if self._writes:
+            return
+        for sender in self.senders.values():
+            unsaved, sender.unsaved = sender.unsaved, set()
+            for ident in unsaved:
+                entry = sender.outbox.entries.get(ident)
+                if entry is not None:
+                    self._save(sender, entry)
+                else:
+                    self._remove(sender, ident)
+
+    def _save(self, sender: _Sender, entry: Entry) -> None:
+        """Write an entry to the store, or remove it if the destination has received its end."""
+        if entry.is_finished:
+            self._remove(sender, entry.alert.incident)
+            return
+        row = AlertRow(
+            destination=sender.destination.name,
+            incident=entry.alert.incident,
+            alert=msgspec.json.encode(entry.alert).decode(),
+            version=entry.alert.version,
+            delivered=entry.delivered,
+            receipt=entry.receipt,
+            updated_at=self._clock.wall(),
+        )
+        self._writes.append((sender, row.incident, self._store.save_alert(row)))
+
+    def _remove(self, sender: _Sender, ident: str) -> None:
+        future = self._store.remove_alert(sender.destination.name, ident)
+        self._writes.append((sender, ident, future))
+
+
+def _read_alert(row: AlertRow) -> Alert | None:
+    try:
+        return _ALERTS.decode(row.alert)
+    except msgspec.MsgspecError as error:
+        log.warning("the alert of incident %s cannot be read: %s", row.incident, error)
+        return None

@@ -1,0 +1,151 @@
+"""The alerts that one destination must still receive: order, retries and rate. Pure.
+
+For each incident the outbox contains the current alert and the version that was delivered. So a
+destination that was down receives the current state, not every state in between. `now` is an
+argument: seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from watchtower.alerts.alert import Alert
+from watchtower.token_bucket import TokenBucket
+
+FIRST_RETRY_S, LAST_RETRY_S = 1.0, 300.0
+"""Seconds to the first retry. Each further wait is twice as long, up to the second number."""
+
+MAX_ALERTS = 8192
+"""Alerts of one destination: twice the number of live jobs. Above it, new ones are refused."""
+
+BURST, PER_S = 30.0, 1.0
+"""Deliveries at once and per second. Slack accepts about one message per second and channel."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """The alert of one incident."""
+
+    alert: Alert
+    delivered: int = 0
+    """Version of the last delivery; 0 before the first one."""
+    receipt: str = ""
+    due_at: float = 0.0
+    """When to send it; infinite if there is nothing to send."""
+    waiting_since: float | None = None
+    """Since when a version waits for its delivery; None if there is none."""
+    attempts: int = 0
+    """Failed attempts since the last delivery."""
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the destination has received the current version."""
+        return self.delivered == self.alert.version
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the destination has received the end of the alert."""
+        return self.alert.is_over and self.is_delivered
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The alerts of one destination."""
+
+    repeat_s: float | None = None
+    """Seconds after which an open alert is sent again; None: never."""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """By incident."""
+    deliveries: int = 0
+    failures: int = 0
+    _turns: Counter[str] = field(default_factory=Counter)
+    """Deliveries by sharer since the outbox was last empty."""
+    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, PER_S))
+
+    def put(self, alert: Alert, now: float) -> bool:
+        """Set the current alert of its incident. Return False if there are too many alerts."""
+        entry = self.entries.get(alert.incident)
+        if entry is None:
+            if len(self.entries) >= MAX_ALERTS:
+                return False
+            entry = self.entries[alert.incident] = Entry(alert, due_at=now)
+        entry.alert = alert
+        if not entry.is_delivered and entry.waiting_since is None:
+            entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
+        return True
+
+    def restore(
+        self, alert: Alert, delivered: int, receipt: str, waiting_s: float, now: float
+    ) -> None:
+        """Set an alert of the tower's last run. `waiting_s`: since its last change."""
+        entry = Entry(alert, delivered=delivered, receipt=receipt, due_at=now)
+        if not entry.is_delivered:
+            entry.waiting_since = now - waiting_s
+        elif self.repeat_s is None:
+            entry.due_at = float("inf")
+        self.entries[alert.incident] = entry
+
+    def find_next(self, now: float) -> Entry | None:
+        """Return the entry to send now: the sharers take turns, the oldest alert first."""
+        due = [entry for entry in self.entries.values() if entry.due_at <= now]
+        if not due or self._bucket.left(now) < 1:
+            return None
+        return min(due, key=lambda each: (self._turns[each.alert.sharer], each.due_at))
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
+        next_at = min((entry.due_at for entry in self.entries.values()), default=float("inf"))
+        missing = max(0.0, 1 - self._bucket.left(now)) / PER_S
+        return max(0.0, next_at - now, missing)
+
+    def begin(self, entry: Entry, now: float) -> None:
+        """Count an attempt. The entry is not due until its result is known."""
+        self._bucket.take(now)
+        self._turns[entry.alert.sharer] += 1
+        entry.due_at = float("inf")
+
+    def note_delivered(self, incident: str, version: int, receipt: str, now: float) -> Entry | None:
+        """Record a delivery. Returns the entry; None if it was removed meanwhile."""
+        entry = self.entries.get(incident)
+        if entry is None:
+            return None
+        self.deliveries += 1
+        entry.delivered, entry.receipt, entry.attempts = version, receipt, 0
+        if not entry.is_delivered:
+            entry.due_at = now  # the alert changed during the delivery
+            return entry
+        entry.waiting_since = None
+        entry.due_at = float("inf")
+        if self.repeat_s is not None and not entry.alert.is_over:
+            entry.due_at = now + self.repeat_s
+        if entry.is_finished:
+            del self.entries[incident]
+        if all(each.is_delivered for each in self.entries.values()):
+            self._turns.clear()
+        return entry
+
+    def note_failed(
+        self, incident: str, now: float, *, is_permanent: bool, retry_after_s: float | None
+    ) -> float:
+        """Record a failed attempt. Returns the seconds until the next one."""
+        self.failures += 1
+        entry = self.entries.get(incident)
+        if entry is None:
+            return 0.0
+        wait_s = LAST_RETRY_S
+        if not is_permanent:
+            wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(entry.attempts, 16))
+        wait_s = min(LAST_RETRY_S, max(wait_s, retry_after_s or 0.0))
+        entry.attempts += 1
+        entry.due_at = now + wait_s
+        return wait_s
+
+    def count_waiting(self) -> int:
+        """Return the number of alerts whose current version was not delivered yet."""
+        return sum(entry.waiting_since is not None for entry in self.entries.values())
+
+    def oldest_s(self, now: float) -> float:
+        """Return how long the oldest of these has waited; 0 if nothing waits."""
+        waiting = (entry.waiting_since for entry in self.entries.values())
+        return max((now - since for since in waiting if since is not None), default=0.0)

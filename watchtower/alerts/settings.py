@@ -1,0 +1,53 @@
+"""Settings of direct destinations: the table `[alerts]`. Without settings nothing is sent.
+
+An address with a secret in it is in a file or in the environment, never in the configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from watchtower.settings_file import ConfigError
+
+MAX_SECRET = 4096
+"""Bytes of a file with a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSettings:
+    """Where the tower itself sends alerts, in addition to Prometheus."""
+
+    webhook_url_file: str = ""
+    """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
+
+
+def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the secret of a setting `..._file`; empty if it is not configured.
+
+    Without a file, the secret is the variable WATCHTOWER_... without `_FILE`. Raises ConfigError.
+    """
+    if not path:
+        return environment.get(f"WATCHTOWER_{key.removesuffix('_file').upper()}", "").strip()
+    try:
+        text = Path(path).read_bytes()[: MAX_SECRET + 1].decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`{key}`: cannot read {path}: {error}") from None
+    if not text or len(text) > MAX_SECRET or "\n" in text:
+        raise ConfigError(f"`{key}`: {path} must contain one line")
+    return text
+
+
+def check_url(key: str, url: str) -> str:
+    """Return the URL of a destination. Raises ConfigError, whose text does not contain the URL."""
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or any(not "!" <= character <= "~" for character in url):
+        raise ConfigError(f"`{key}` does not contain a URL such as https://chat.example/hook")
+    return url
