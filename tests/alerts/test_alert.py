@@ -1,0 +1,88 @@
+"""From incident events to alerts: what changes, and what never does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.alerts.test_notifier import JOB, an_incident, closed, opened, updated
+from watchtower.alerts.alert import make_alert
+from watchtower.alerts.message import AlertState
+from watchtower.store.values import Identity, Incident, IncidentKind
+from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.wire.verdict import Aftermath, Status
+
+
+def after(*events: IncidentEvent):
+    alert = None
+    for event in events:
+        alert = make_alert(event, "https://tower", alert)
+    assert alert is not None
+    return alert
+
+
+def with_verdict(incident: Incident, **changes) -> Incident:
+    return replace(incident, verdict=replace(incident.verdict, **changes))
+
+
+def test_a_longer_stall_is_no_news():
+    incident = an_incident()
+    longer = with_verdict(incident, stalled_for_s=900.0)
+    assert after(opened(incident), updated(longer)).version == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"confidence": 0.5},
+        {"suspects": ()},
+        {"waiting": "0-1"},
+        {"aftermath": (Aftermath(at="", ranks="0-7", text="ended by SIGTERM"),)},
+    ],
+)
+def test_what_a_reader_must_know_is_a_new_version(changes):
+    incident = an_incident()
+    assert after(opened(incident), updated(with_verdict(incident, **changes))).version == 2
+
+
+def test_labels_never_change():
+    incident = an_incident()
+    first = after(opened(incident))
+    other = replace(
+        with_verdict(incident, suspects=(), cause=None),
+        identity=Identity(kind=IncidentKind.NEVER_STARTED, domain="gpu", user="mallory"),
+    )
+    last = after(opened(incident), updated(other), closed(other))
+    assert last.labels == first.labels
+    assert last.is_over
+
+
+def test_facts_of_a_job_that_is_not_live_any_more_stay():
+    incident = an_incident()
+    unknown = IncidentEvent(change=Change.CLOSED, incident=closed(incident).incident)
+    facts = after(opened(incident), unknown).facts
+    assert (facts.ranks, facts.user, facts.checkpoint_step) == (8, "alice", 1200)
+    assert (facts.dumps_in, facts.dumps_wanted) == (8, 8)
+    assert facts.state is AlertState.RECOVERED
+    assert after(opened(incident), unknown).sharer == "a"
+
+
+def test_an_incident_that_is_closed_and_not_recovered_is_only_closed():
+    ended = closed(an_incident(), Status.MONITORING_LOST)
+    assert after(opened(an_incident()), ended).facts.state is AlertState.CLOSED
+
+
+def test_the_end_of_a_job_is_news_although_its_incident_was_never_open():
+    incident = replace(an_incident(), identity=Identity(kind=IncidentKind.ENDED))
+    done = replace(closed(incident).incident, status=Status.ENDED)
+    alert = after(IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a"))
+    assert alert.labels["alertname"] == "WatchtowerJobDied"
+    assert alert.facts.state is AlertState.OPEN
+    assert alert.is_over
+
+
+def test_the_message_has_at_most_three_lines_and_the_link():
+    lines = after(opened(an_incident())).lines
+    assert 1 <= len(lines) <= 3
+    assert "https://tower/api/v1/incidents/01A?format=text" in lines[-1]
