@@ -7,7 +7,7 @@ import gc
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import tiers
+from tests import import_order, tiers
 from tests.properties import register_profiles
 from tests.tiers import QUICK
 
@@ -23,8 +23,9 @@ TOGETHER = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the tiers apart."""
+    """Keep the tiers apart, and let the processes compile different files."""
     config.pluginmanager.register(tiers)
+    config.pluginmanager.register(import_order)
 
 
 def pytest_collection_finish() -> None:

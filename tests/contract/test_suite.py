@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import TOGETHER
+from tests.import_order import begin_at, find_files
 from tests.system.e2e import test_drills
 from tests.system.e2e.drilled import names_of_drills
 from tests.tiers import QUICK, SYSTEM
@@ -34,3 +37,15 @@ def test_the_drills_of_make_test_are_there() -> None:
     file = Path(test_drills.__file__).relative_to(ROOT)
     known = {f"{file}::{test.__name__}[{name}]" for name in names_of_drills("stdlib")}
     assert known >= QUICK
+
+
+def test_every_process_imports_all_files_and_begins_with_others() -> None:
+    files = [f"tests.test_{number}" for number in range(10)]
+    orders = [begin_at(files, part, 4) for part in range(4)]
+    assert all(sorted(order) == files for order in orders)
+    assert len({order[0] for order in orders}) == 4
+    assert begin_at([], 3, 4) == []
+
+
+def test_the_files_of_the_command_line_are_found(pytestconfig: pytest.Config) -> None:
+    assert __name__ in find_files(pytestconfig)

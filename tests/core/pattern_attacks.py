@@ -102,9 +102,11 @@ def _calls_of_re(source: str) -> Iterator[ast.Call]:
 
 def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
     seen: set[int] = set()
+    methods = _methods(tree)
     for name, value in vars(module).items():
         if isinstance(value, re.Pattern):
-            for method in _methods(tree, name):
+            # Without one, it is used through a variable of another name.
+            for method in methods.get(name, ("search",)):
                 yield Use(f"{module.__name__}.{name}.{method}", value.pattern, _run(value, method))
         elif not name.startswith("__"):
             for number, found in enumerate(_patterns_in(value, module.__name__, seen)):
@@ -136,15 +138,17 @@ def _ask(found: TextPattern) -> Callable[[str], object]:
     return found.regex.fullmatch if found.is_whole else found.regex.search
 
 
-def _methods(tree: ast.Module, name: str) -> set[str]:
-    found = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == name
-    } & set(MAKES_PATTERNS)
-    return found or {"search"}  # it goes through a variable of another name
+def _methods(tree: ast.Module) -> dict[str, set[str]]:
+    """Return which methods of patterns are used, by the name before the dot."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.attr in MAKES_PATTERNS
+        ):
+            found.setdefault(node.value.id, set()).add(node.attr)
+    return found
 
 
 def _run(pattern: re.Pattern[str], method: str) -> Callable[[str], object]:
