@@ -7,7 +7,7 @@ noisy-or. A contradiction halves the result; each doubt caps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
@@ -124,7 +124,19 @@ class Accusation:
     @property
     def confidence(self) -> float:
         """From 0 to `MAX_CONFIDENCE`, inside the tier."""
-        return weigh(((each.kind.family, each.weight) for each in self.reasons), self.doubts)
+        return weigh(_weights(self.reasons), self.doubts)
+
+    @property
+    def limits(self) -> tuple[Doubt, ...]:
+        """Doubts without which the confidence could be higher, the lowest ceiling first."""
+        halving = [doubt for doubt in self.doubts if doubt.halves]
+        above = weigh(_weights(self.reasons), halving)
+        found = {d.kind: d for d in self.doubts if d.halves or d.ceiling < above}
+        return tuple(sorted(found.values(), key=lambda doubt: doubt.ceiling))
+
+
+def _weights(reasons: Iterable[Reason]) -> Iterator[tuple[str, float]]:
+    return ((each.kind.family, each.weight) for each in reasons)
 
 
 def weigh(weights: Iterable[tuple[str, float]], doubts: Iterable[Doubt] = ()) -> float:

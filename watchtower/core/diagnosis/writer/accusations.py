@@ -13,7 +13,7 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.callsites import Order
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
-from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
+from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, Step, write_advice
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.words import (
@@ -63,7 +63,7 @@ class Written:
     suspects: tuple[Suspect, ...]
     summary: str
     evidence: tuple[Evidence, ...]
-    next_steps: tuple[str, ...]
+    next_steps: tuple[Step, ...]
 
 
 class NotWrittenError(Exception):
