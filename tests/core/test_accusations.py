@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.builders import a_case, ranks_in
 from watchtower.core.diagnosis import doubts, rules
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.doubts import Doubt
+from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules.held import BLOCKED_ON
 from watchtower.core.diagnosis.writer import advice
 from watchtower.core.diagnosis.writer.advice import ADVICE, WAIT_PLACE
@@ -39,6 +41,12 @@ def test_a_doubt_that_leaves_candidates_is_below_what_a_verdict_needs():
 
 def test_no_ceiling_is_a_bare_number_elsewhere():
     assert not [source for source in SOURCES if re.search(r"CEILING|ceiling=", source)]
+
+
+def test_a_reason_about_something_else_than_its_kind_is_not_written():
+    picture = take_picture(a_case(ranks_in(2)))
+    with pytest.raises(TypeError, match="about a tuple, not a Ranks"):
+        SENTENCES[Kind.PEERS](picture, ())
 
 
 def test_every_kind_of_reason_has_a_sentence():

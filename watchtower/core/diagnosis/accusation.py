@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import Any
 
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import AccusationSubject, ReasonSubject
 from watchtower.wire.verdict import Cause
 
 MIN_CONFIDENCE = 0.5
@@ -97,8 +97,8 @@ class Reason:
     kind: Kind
     weight: float
     ranks: tuple[int, ...] = ()
-    about: Any = None
-    """What its sentence is made of; the type belongs to the kind, see `writer/evidence.py`."""
+    about: ReasonSubject = None
+    """What its sentence is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,8 @@ class Accusation:
     doubts: tuple[Doubt, ...] = ()
     advice: tuple[str, ...] = ()
     """Entries of `writer/advice.toml`."""
-    about: Any = None
-    """What the summary is made of besides the suspects; the type belongs to the cause."""
+    about: AccusationSubject = None
+    """What the summary is made of besides the suspects."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

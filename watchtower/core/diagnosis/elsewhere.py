@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier
@@ -18,6 +17,7 @@ from watchtower.core.diagnosis.reasons import (
     step_reason,
     thread_reasons,
 )
+from watchtower.core.diagnosis.subjects import AccusationSubject
 from watchtower.core.diagnosis.waits.majority import are_scattered
 from watchtower.wire.verdict import Cause
 
@@ -35,7 +35,7 @@ def accuse_elsewhere(
     tier: Tier = Tier.STACKS,
     reasons: Iterable[Reason] = (),
     why_not: Iterable[Doubt] = (),
-    about: Any = None,
+    about: AccusationSubject = None,
 ) -> Accusation | None:
     """Return the accusation of ranks that are elsewhere while the others wait. Null without any.
 

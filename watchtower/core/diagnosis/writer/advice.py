@@ -12,6 +12,7 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import LostNodes, MissingSends, NeverSeen, expect
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -126,10 +127,12 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
 
 
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
-    Cause.NODE_LOST: lambda _, a: {"node": clean(a.about[0].node, 64)},
-    Cause.NEVER_STARTED: lambda _, a: {"ranks": name_ranks(i.rank for i in a.about[0])},
+    Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
+    Cause.NEVER_STARTED: lambda _, a: {
+        "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
+    },
     Cause.PROCESS_TRACED: lambda _, a: {"tracer": name_tracer(a.suspects[0])},
-    Cause.MISSING_SEND: lambda _, a: {"receiver": a.about[0].receiver},
+    Cause.MISSING_SEND: lambda _, a: {"receiver": expect(a.about, MissingSends).items[0].receiver},
     Cause.COLLECTIVE_CYCLE: _of_cycle,
     Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
 }
