@@ -8,7 +8,7 @@ import pytest
 
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.printing import as_json, clean_lines, table
-from watchtower.commands.times import say_distance, say_time
+from watchtower.core.times import say_distance, say_time
 
 NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
 

@@ -1,5 +1,11 @@
 """Advice that a person can follow: what it names exists, and is what the rank waits for."""
 
+import re
+import tomllib
+from importlib import resources
+
+import pytest
+
 from tests.core.builders import (
     IN_BARRIER,
     SAVING,
@@ -9,7 +15,9 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from watchtower.core import reading
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.writer.advice import ADVICE, lasts
 
 
 def diagnose_held(stack, **values):
@@ -82,3 +90,30 @@ class TestStoppedChildBehindAPipe:
     def test_a_child_that_runs_is_not(self):
         at = INTO_PIPE | {"children": (a_child(18, "S"),)}
         assert "18" not in diagnose_held(SAVING, **at).next_steps[0]
+
+
+A_COMMAND_ON_A_PROCESS = re.compile(
+    r"py-spy|kill -|lsof|/proc/|--ppid|-p \{|\bend its process|on pid|the child\b"
+)
+FACTS = tomllib.loads(resources.files(reading).joinpath("facts/wait_places.toml").read_text())
+EVERY_ADVICE = ADVICE | {
+    f"wait place {number}": row["advice"]
+    for number, row in enumerate(FACTS["frame"] + FACTS["call"])
+}
+
+
+class TestAfterTheProcessHasEnded:
+    @pytest.mark.parametrize("name", EVERY_ADVICE)
+    def test_no_command_on_a_process_stays(self, name):
+        advice = EVERY_ADVICE[name]
+        assert not (lasts(advice) and A_COMMAND_ON_A_PROCESS.search(advice)), advice
+
+    @pytest.mark.parametrize("name", ["restart", "read_traceback", "find_why_worker_ended"])
+    def test_what_stays_true_stays(self, name):
+        assert lasts(ADVICE[name])
+
+    def test_a_diagnosis_marks_the_steps_that_last(self):
+        said = diagnose_held("score /job/loss.py:17 < <module> /job/main.py:80", state="R")
+        assert len(said.next_steps) == 2
+        assert said.lasting_steps == said.next_steps[:1]
+        assert "py-spy" in said.next_steps[1]

@@ -1,16 +1,18 @@
 from dataclasses import replace
+from datetime import datetime
 
 from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
 from tests.core.test_properties import verdict_of
 from watchtower.core.verdict_text import (
     MAX_LINES,
+    SHOWN_DOUBTS,
     escape_markdown,
     escape_slack,
     render_markdown,
     render_slack,
     render_text,
 )
-from watchtower.wire.verdict import Alternative, Cause, Status, Suspect, Verdict
+from watchtower.wire.verdict import Aftermath, Alternative, Cause, Doubt, Status, Suspect, Verdict
 
 
 def a_verdict(**values):
@@ -73,6 +75,44 @@ def test_an_unknown_cause_shows_alternatives_and_what_is_missing():
     assert "not known: rank 4: no stack\n" in render_text(
         replace(verdict, missing_evidence=("rank 4: no stack",))
     )
+
+
+def test_each_doubt_has_a_line_and_the_strongest_are_shown():
+    doubts = tuple(Doubt(kind="x", text=f"reason {number}") for number in range(4))
+    shown = render_text(a_verdict(doubts=doubts))
+    assert [line for line in shown.splitlines() if "not certain" in line] == [
+        f"  not certain because reason {number}" for number in range(SHOWN_DOUBTS)
+    ]
+    assert "not certain because reason 0\n" in render_markdown(a_verdict(doubts=doubts))
+    over = a_verdict(doubts=doubts, status=Status.RECOVERED)
+    assert "not certain" not in render_text(over)
+
+
+def test_where_lines_are_few_the_weakest_evidence_is_left_out_and_the_next_steps_stay():
+    suspects = tuple(
+        Suspect(rank=rank, node="n", cause=Cause.PROCESS_DIED, why="") for rank in range(3)
+    )
+    verdict = a_verdict(
+        suspects=suspects,
+        doubts=(Doubt(kind="x", text="reason"),) * 2,
+        missing_evidence=("x",),
+        alternatives=(Alternative(cause=Cause.UNKNOWN, suspects=(1,), confidence=0.1),),
+    )
+    text, chat = render_text(verdict), render_markdown(verdict)
+    assert text.count("\n") == chat.count("\n") == MAX_LINES
+    assert text.count("  next: ") == chat.count("Next: ") == 2
+    assert "stacks (0.75)" in text
+    assert "heartbeat (0.15)" not in text
+
+
+def test_times_are_in_utc_and_have_an_age_where_the_moment_of_reading_is_known():
+    after = Aftermath(at="2026-11-22T05:52:02.184Z", ranks="0-3", text="ended by SIGTERM")
+    verdict = a_verdict(aftermath=(after,))
+    at = datetime.fromisoformat(after.at).timestamp()
+    said = "afterwards: 2026-11-22 05:52:02 UTC"
+    assert f"  {said} (3 min ago) ranks 0-3: ended by SIGTERM\n" in render_text(verdict, at + 200)
+    for shown in (render_text(verdict), render_markdown(verdict), render_slack(verdict)):
+        assert f"{said} ranks 0-3: ended by SIGTERM\n" in shown
 
 
 def test_many_suspects_are_summed_up_and_no_form_grows_past_its_lines():

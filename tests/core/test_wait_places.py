@@ -57,7 +57,7 @@ def test_a_debuggers_prompt_is_told():
         ("wait4", "", "`ps -o pid,stat,wchan:20,etime,args --ppid 4002`"),
         ("write", "pipe:[7]", "the process that reads pipe:[7] has stopped"),
         ("read", "pipe:[7]", "no process writes into pipe:[7]"),
-        ("recvfrom", "unix socket", "the other end of that socket on gpu-00"),
+        ("recvfrom", "unix socket", "the other end of that socket of pid 4002 on gpu-00"),
     ],
 )
 def test_a_wait_in_the_kernel_says_where_to_look(syscall, target, advice):

@@ -31,7 +31,7 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Report
-from watchtower.wire.verdict import Cause, Evidence, Status, Suspect, Verdict
+from watchtower.wire.verdict import Aftermath, Cause, Doubt, Evidence, Status, Suspect, Verdict
 
 DECODERS = {
     "report.json": msgspec.json.Decoder(Report),
@@ -226,6 +226,8 @@ def a_verdict(text: str) -> Verdict:
         suspects=(Suspect(rank=1, node=text, cause=Cause.EXCEPTION, why=text, where=text),),
         evidence=(Evidence(source=text, text=text, ranks=text, weight=0.5),) * 5,
         missing_evidence=(text, text),
+        doubts=(Doubt(kind=text, text=text),),
+        aftermath=(Aftermath(at=text, ranks=text, text=text),),
         next_steps=(text, text),
         waiting=text,
     )

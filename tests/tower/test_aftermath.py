@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -190,6 +191,42 @@ def test_a_restarted_tower_still_knows_which_deaths_came_after_the_opening(tell)
         await sim.report(60)
         await assert_unchanged(sim)
         assert sim.verdict.aftermath
+
+    tell(story)
+
+
+STUCK = "score /job/loss.py:17 < train /job/main.py:42 < <module> /job/main.py:80"
+
+
+@pytest.mark.parametrize("stops_tower", [False, True])
+def test_when_the_suspect_has_ended_no_step_names_its_process(tell, stops_tower):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        await sim.dump(behind=SUSPECT, stack=STUCK)
+        await sim.report(60)
+        assert sim.status == "hung"
+        asked, command = sim.verdict.next_steps
+        assert "read the code" in asked
+        assert "py-spy dump --pid" in command
+        if stops_tower:
+            await sim.restart_tower()
+            await sim.report(5)
+        kill(sim, 0, code=signal.SIGKILL)
+        await sim.report(3)
+        assert sim.verdict.next_steps == (asked, command)
+        kill(sim, SUSPECT, code=signal.SIGKILL)
+        await sim.report(3)
+        assert sim.verdict.next_steps == (asked,)
+        kill(sim, 1, 3, code=signal.SIGKILL)
+        await sim.report(60)
+        assert sim.status == "ended"
+        assert sim.verdict.next_steps == (asked,)
+        incident = await only_incident(sim)
+        text = render_text((await get_incident(sim.tower, incident.id)).verdict)
+        assert "pid" not in text.partition("next:")[2]
+        assert re.search(r"then ended at 2023-\d\d-\d\d \d\d:\d\d:\d\d UTC\.", text)
+        assert not re.search(r"\dT\d", text)
 
     tell(story)
 

@@ -24,6 +24,7 @@ from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import (
     Alternative,
     Cause,
+    Doubt,
     Evidence,
     Progress,
     SharedCause,
@@ -56,7 +57,7 @@ _VERDICT = Verdict(
     summary=SUMMARY,
     incident=INCIDENT,
     cause=Cause.DATALOADER_STALL,
-    confidence=0.99,
+    confidence=0.85,
     suspects=(
         Suspect(
             rank=37,
@@ -67,12 +68,19 @@ _VERDICT = Verdict(
             where="data.py:88 in __next__",
         ),
     ),
-    waiting="0-36,38-511",
+    waiting="0-36,38-39,41-511",
     step=1233,
     stalled_for_s=15.2,
     evidence=(Evidence(source="stacks", text="unchanged in two dumps", ranks="0-511", weight=0.6),),
     alternatives=(Alternative(cause=Cause.UNINTERRUPTIBLE_IO, suspects=(37,), confidence=0.01),),
-    next_steps=("Run `ls /mnt/shards` on gpu-042.",),
+    doubts=(
+        Doubt(
+            kind="stack_missing",
+            text="the position of rank 40 is unknown, and the cause may be there",
+        ),
+    ),
+    next_steps=("check /mnt/shards/0042.tar and its mount on gpu-042",),
+    lasting_steps=("check /mnt/shards/0042.tar and its mount on gpu-042",),
     opened_at=OPENED_AT,
     diagnosed_at="2026-11-22T02:16:17.900Z",
     progress=Progress.NONE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import Annotated
 
@@ -26,8 +27,13 @@ Format = Annotated[
     Query(alias="format", description="How the verdict is written: for programs or for people."),
 ]
 
+
+def _render_now(verdict: Verdict) -> str:
+    return render_text(verdict, time.time())
+
+
 _RENDERERS = {
-    VerdictFormat.TEXT: (render_text, "text/plain"),
+    VerdictFormat.TEXT: (_render_now, "text/plain"),
     VerdictFormat.MARKDOWN: (render_markdown, "text/markdown"),
     VerdictFormat.SLACK: (render_slack, "text/plain"),
 }

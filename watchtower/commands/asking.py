@@ -15,7 +15,7 @@ from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.printing import as_json, clean, clean_lines, table
-from watchtower.commands.times import say_time
+from watchtower.core.times import say_time
 from watchtower.core.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0

@@ -12,7 +12,7 @@ from watchtower.commands.asking import MAX_NAMED, say_ack
 from watchtower.commands.client import TowerClient
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
-from watchtower.commands.times import say_time
+from watchtower.core.times import say_time
 
 _PARTS = re.compile(r"(?:\d+[smhd])+")
 _PART = re.compile(r"(\d+)([smhd]?)")

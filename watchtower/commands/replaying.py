@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,8 +32,9 @@ def replay(args: argparse.Namespace) -> int:
     if args.json:
         print(msgspec.json.encode({"then": bundle.verdict, "now": now}).decode())
     else:
-        print(f"then, by watchtower {bundle.watchtower}:\n\n{render_text(bundle.verdict)}")
-        print(f"now, by watchtower {__version__}:\n\n{render_text(now)}", end="")
+        then, again = (render_text(verdict, time.time()) for verdict in (bundle.verdict, now))
+        print(f"then, by watchtower {bundle.watchtower}:\n\n{then}")
+        print(f"now, by watchtower {__version__}:\n\n{again}", end="")
     return DONE if _names(bundle.verdict) == _names(now) else TROUBLE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.wire.verdict import Alternative, Cause, Evidence, SharedCause, Suspect
+from watchtower.wire.verdict import Alternative, Cause, Doubt, Evidence, SharedCause, Suspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class Diagnosis:
     missing_evidence: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     next_steps: tuple[str, ...] = ()
+    lasting_steps: tuple[str, ...] = ()
+    """Those of `next_steps` that stay useful when the processes of the suspects have ended."""
     suspects_moving: bool = False
     """At least one suspect computes or moves bytes. If the confidence is below `MIN_CONFIDENCE`,
     this is about the candidates."""
@@ -35,8 +37,9 @@ class Diagnosis:
     said_waiting: str = ""
     """The number of waiting ranks, in the words of the summary: "3 ranks seem to wait for it".
     Empty if no rank waits."""
-    doubts: tuple[str, ...] = ()
-    """The reasons why the confidence is not higher, one clause each."""
+    doubts: tuple[Doubt, ...] = ()
+    """The reasons why the confidence is not higher, the strongest first. If the cause is unknown:
+    of the first alternative."""
     why_not: str = ""
     """The reason why the case was not diagnosed; empty if it was."""
     suspect_class: str = ""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import clean, clean_sentence, say_duration
+from watchtower.core.times import say_moment, say_time
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -29,8 +32,12 @@ MAX_LINES = 15
 MAX_LINE = 400
 """Most characters of one line: enough for a summary with a long path."""
 
+FENCES = 2
+"""Lines around the code block of a chat message."""
+
 SHOWN_SUSPECTS = 3
 SHOWN_EVIDENCE = 4
+SHOWN_DOUBTS = 2
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
@@ -42,22 +49,18 @@ _SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
 _MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
 
 
-def render_text(verdict: Verdict) -> str:
-    """Return a verdict as plain text, for a terminal or a mail."""
-    lines = [
-        _headline(verdict),
-        _line(verdict.summary),
-        *(f"  {line}" for line in _facts(verdict)),
-        *(f"  {line}" for line in _evidence(verdict)),
-        *(f"  {line}" for line in _outlook(verdict)),
-        *(f"  {line}" for line in _doubts(verdict)),
-        *(f"  next: {_line(step)}" for step in verdict.next_steps[:SHOWN_STEPS]),
-    ]
-    return "\n".join(lines[:MAX_LINES]) + "\n"
+def render_text(verdict: Verdict, now: float | None = None) -> str:
+    """Return a verdict as plain text. With `now`, in UNIX seconds, times have their age."""
+    say_at = say_moment if now is None else partial(say_time, now=now)
+    details = _details(verdict, MAX_LINES - 2, say_at)
+    lines = [*details.facts, *details.evidence, *details.rest]
+    lines += [f"next: {step}" for step in details.steps]
+    shown = [_headline(verdict), _line(verdict.summary), *(f"  {line}" for line in lines)]
+    return "\n".join(shown) + "\n"
 
 
 def render_markdown(verdict: Verdict) -> str:
-    """Return a verdict as CommonMark."""
+    """Return a verdict as CommonMark. A message in a chat stays, so that its times have no age."""
     return _render_chat(verdict, bold="**", escape=escape_markdown)
 
 
@@ -95,16 +98,43 @@ def _map_prose(text: str, change: Callable[[str], str]) -> str:
 
 def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
     in_code = escape_slack_code if escape is escape_slack else str
-    block = [in_code(line.replace("`", "")) for line in (*_facts(verdict), *_evidence(verdict))]
+    details = _details(verdict, MAX_LINES - 2 - FENCES, say_moment)
+    shown = (*details.facts, *details.evidence)
+    block = [in_code(line.replace("`", "")) for line in shown]
     lines = [
         f"{bold}{escape(_headline(verdict))}{bold}",
         escape(_line(verdict.summary)),
         *(["```", *block, "```"] if block else []),
-        *(escape(line) for line in _outlook(verdict)),
-        *(escape(line) for line in _doubts(verdict)),
-        *(f"Next: {escape(_line(step))}" for step in verdict.next_steps[:SHOWN_STEPS]),
+        *(escape(line) for line in details.rest),
+        *(f"Next: {escape(step)}" for step in details.steps),
     ]
-    return "\n".join(lines[:MAX_LINES]) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+class _Details(NamedTuple):
+    """The lines below the summary, in their order."""
+
+    facts: list[str]
+    evidence: list[str]
+    rest: list[str]
+    steps: list[str]
+
+
+def _details(verdict: Verdict, room: int, say_at: Callable[[str], str]) -> _Details:
+    """Return at most `room` lines. What does not fit is left out, the weakest evidence first.
+
+    `say_at` formats an RFC 3339 time.
+    """
+    facts, evidence, doubts = _facts(verdict), _evidence(verdict), _doubts(verdict)
+    outlook, others = _outlook(verdict, say_at), _alternatives_and_gaps(verdict)
+    steps = [_line(step) for step in verdict.next_steps[:SHOWN_STEPS]]
+    parts = (evidence, doubts, others, steps, outlook, facts)
+    excess = sum(map(len, parts)) - room
+    for part in parts:
+        dropped = min(max(excess, 0), len(part))
+        del part[len(part) - dropped :]
+        excess -= dropped
+    return _Details(facts, evidence, [*outlook, *doubts, *others], steps)
 
 
 def _headline(verdict: Verdict) -> str:
@@ -164,7 +194,7 @@ def _weight(item: Evidence) -> str:
     return f" ({item.weight:.2f})" if item.weight else ""
 
 
-def _outlook(verdict: Verdict) -> list[str]:
+def _outlook(verdict: Verdict, say_at: Callable[[str], str]) -> list[str]:
     """Return lines on what the detector waits for, or on what happened after the opening."""
     lines = []
     if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
@@ -173,19 +203,28 @@ def _outlook(verdict: Verdict) -> list[str]:
         why = clean(verdict.hung_because, 240)
         lines.append(f"hung in {say_duration(verdict.hung_in_s)} if nothing changes: {why}")
     shown = verdict.aftermath[:SHOWN_AFTERMATH]
-    lines += [_line(f"afterwards: {_describe_aftermath(item)}") for item in shown]
+    lines += [_line(f"afterwards: {_describe_aftermath(item, say_at)}") for item in shown]
     if len(verdict.aftermath) > SHOWN_AFTERMATH:
         lines[-1] += f" (and {len(verdict.aftermath) - SHOWN_AFTERMATH} more)"
     return lines
 
 
-def _describe_aftermath(item: Aftermath) -> str:
+def _describe_aftermath(item: Aftermath, say_at: Callable[[str], str]) -> str:
     name = "rank" if item.ranks.isdigit() else "ranks"
     ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
-    return f"{clean(item.at, 24)} {ranks}{clean(item.text)}"
+    return f"{say_at(clean(item.at, 24))} {ranks}{clean(item.text)}"
 
 
 def _doubts(verdict: Verdict) -> list[str]:
+    """Return one line for each of the strongest reasons why the confidence is not higher."""
+    if verdict.status is Status.RECOVERED:
+        return []
+    shown = verdict.doubts[:SHOWN_DOUBTS]
+    return [f"not certain because {_line(doubt.text)}" for doubt in shown]
+
+
+def _alternatives_and_gaps(verdict: Verdict) -> list[str]:
+    """Return a line of other possible causes, and a line of missing evidence."""
     if verdict.status is Status.RECOVERED:
         return []
     lines = []

@@ -19,9 +19,9 @@ from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import (
+    add_aftermath,
     closed_verdict,
     diagnosed_verdict,
-    list_aftermath,
     plain_verdict,
     read_aftermath,
 )
@@ -233,7 +233,7 @@ class LiveJob:
         evidence = self.diagnoses.hand_over_evidence()
         self.incident = replace(
             incident,
-            verdict=replace(verdict, aftermath=self._aftermath(now, wall)),
+            verdict=add_aftermath(verdict, group_losses(self.watch.losses.values()), wall - now),
             verdicts=self.diagnoses.verdicts,
             updated_at=wall,
             evidence=None,
@@ -251,9 +251,6 @@ class LiveJob:
         self.incident = close(replace(incident, verdict=verdict), status, wall)
         self.diagnoses.drop_earlier()
         return self.incident
-
-    def _aftermath(self, now: float, wall: float) -> tuple[Aftermath, ...]:
-        return list_aftermath(group_losses(self.watch.losses.values()), wall - now)
 
     def note_aftermath(self, text: str, wall: float) -> None:
         """Add an event of the whole job to the open incident."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.core.text import clean, say_duration
+from watchtower.core.times import say_moment
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
@@ -27,9 +28,6 @@ _OVER = {
     Status.ENDED: "then ended",
     Status.MONITORING_LOST: "was then no longer reported",
 }
-
-_OF_A_LIVE_PROCESS = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_TRACED, Cause.PROCESS_FROZEN})
-"""Causes whose next steps are commands for a process that still exists."""
 
 
 def diagnosed_verdict(
@@ -74,19 +72,30 @@ def plain_verdict(
 def closed_verdict(verdict: Verdict, status: Status, wall: float) -> Verdict:
     """Return the verdict of a closed incident, in the past tense."""
     hung = f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
-    over = f"{hung} and {_OVER[status]} at {rfc3339(wall)}."
+    over = f"{hung} and {_OVER[status]} at {say_moment(rfc3339(wall))}."
     if status is Status.RECOVERED:
         summary = f"{over} {_describe_cause(verdict)}"
         return replace(verdict, status=status, summary=summary, next_steps=())
-    next_steps = () if verdict.cause in _OF_A_LIVE_PROCESS else verdict.next_steps
     summary = verdict.summary
     if verdict.status is Status.HUNG:
         summary = f"{over} Seen while it hung: {summary}"
-    return replace(verdict, status=status, summary=summary, next_steps=next_steps)
+    return replace(verdict, status=status, summary=summary, next_steps=verdict.lasting_steps)
 
 
-def list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Aftermath, ...]:
-    """Return losses as they are published. `to_wall` converts the tower's clock to UNIX seconds."""
+def add_aftermath(verdict: Verdict, groups: Sequence[LossGroup], to_wall: float) -> Verdict:
+    """Return the verdict with the losses since its incident opened.
+
+    If a suspect is lost, the next steps about processes are left out. `to_wall` converts the
+    tower's clock to UNIX seconds.
+    """
+    lost = {rank for group in groups for rank in group.ranks}
+    suspects = {suspect.rank for suspect in verdict.suspects}
+    is_over = bool(lost & suspects if suspects else lost)
+    steps = verdict.lasting_steps if is_over else verdict.next_steps
+    return replace(verdict, aftermath=_list_aftermath(groups, to_wall), next_steps=steps)
+
+
+def _list_aftermath(groups: Iterable[LossGroup], to_wall: float) -> tuple[Aftermath, ...]:
     return tuple(
         Aftermath(at=rfc3339(group.at + to_wall), ranks=format_ranks(group.ranks), text=group.text)
         for group in groups

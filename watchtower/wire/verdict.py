@@ -119,6 +119,16 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A reason why the confidence is not higher."""
+
+    kind: str
+    """"no_heartbeats", "presumed", ... A kind keeps its meaning. Later releases may add kinds."""
+    text: str
+    """Completes the sentence "not certain because ..."."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Aftermath:
     """An event after the incident opened. It does not change the verdict."""
 
@@ -164,7 +174,12 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     missing_evidence: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    """Reasons why the confidence is not higher, the strongest first, at most 4. If the cause is
+    unknown: reasons why the first alternative is not the cause with certainty."""
     next_steps: tuple[str, ...] = ()
+    lasting_steps: tuple[str, ...] = ()
+    """Those of `next_steps` that stay useful when the processes of the suspects have ended."""
     opened_at: str | None = None
     diagnosed_at: str | None = None
     aftermath: tuple[Aftermath, ...] = ()

@@ -16,7 +16,8 @@ class Asked:
     def __init__(self, accusation, written):
         self.accusation, self.written = accusation, written
         self.suspects, self.summary = written.suspects, written.summary
-        self.evidence, self.next_steps = written.evidence, written.next_steps
+        self.evidence = written.evidence
+        self.next_steps = tuple(step.text for step in written.next_steps)
 
     def __getattr__(self, name):
         return getattr(self.accusation, name)

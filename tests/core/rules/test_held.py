@@ -36,7 +36,7 @@ class TestProcessStopped:
         built = job_with(a_rank(3, state="T"), a_rank(5, state="T"))
         assert answer(built) == ("process_stopped", [3, 5])
         (waiting,) = shown(ask("process_stopped", built), Kind.PEERS)
-        assert len(waiting) == 6
+        assert len(waiting.items) == 6
 
     def test_loses_a_suspended_job(self):
         assert answer(ranks_in(8, state="T")) == ("unknown", [])

@@ -115,7 +115,7 @@ class TestCheckpointStall:
     def test_says_when_data_moves(self):
         finding = ask("checkpoint_stall", job_with(a_rank(0, SAVING, written=1e7, state="R")))
         assert "It is moving data" in finding.summary
-        assert finding.next_steps[0].startswith("wait, or check how fast the checkpoint's")
+        assert finding.next_steps[0].startswith("wait for pid 4000, or check how fast")
 
     def test_the_jobs_own_word_is_enough(self):
         built = job_with(a_rank(0, IN_USER_CODE, phase="checkpoint", node=""))

@@ -56,7 +56,7 @@ def test_the_rank_whose_communication_thread_has_ended_is_named_with_both_counts
     assert said.confidence == 0.85
     assert said.waiting == "0,2-3"
     (counts,) = shown(ask("lock_deadlock", recorded(job(waits(1)))), Kind.CALLED_BESIDE)
-    _, point, rank, called = counts
+    point, rank, called = counts.point, counts.rank, counts.called
     assert (point.waiting, point.number, rank, called) == ((0, 2, 3), 31, 1, 30)
 
 

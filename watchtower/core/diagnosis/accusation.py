@@ -7,14 +7,14 @@ noisy-or. A contradiction halves the result; each doubt caps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import prod
-from typing import Any
 
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import AccusationSubject, ReasonSubject
 from watchtower.wire.verdict import Cause
 
 MIN_CONFIDENCE = 0.5
@@ -97,8 +97,8 @@ class Reason:
     kind: Kind
     weight: float
     ranks: tuple[int, ...] = ()
-    about: Any = None
-    """What its sentence is made of; the type belongs to the kind, see `writer/evidence.py`."""
+    about: ReasonSubject = None
+    """What its sentence is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,8 @@ class Accusation:
     doubts: tuple[Doubt, ...] = ()
     advice: tuple[str, ...] = ()
     """Entries of `writer/advice.toml`."""
-    about: Any = None
-    """What the summary is made of besides the suspects; the type belongs to the cause."""
+    about: AccusationSubject = None
+    """What the summary is made of besides the suspects."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -124,7 +124,19 @@ class Accusation:
     @property
     def confidence(self) -> float:
         """From 0 to `MAX_CONFIDENCE`, inside the tier."""
-        return weigh(((each.kind.family, each.weight) for each in self.reasons), self.doubts)
+        return weigh(_weights(self.reasons), self.doubts)
+
+    @property
+    def limits(self) -> tuple[Doubt, ...]:
+        """Doubts without which the confidence could be higher, the lowest ceiling first."""
+        halving = [doubt for doubt in self.doubts if doubt.halves]
+        above = weigh(_weights(self.reasons), halving)
+        found = {d.kind: d for d in self.doubts if d.halves or d.ceiling < above}
+        return tuple(sorted(found.values(), key=lambda doubt: doubt.ceiling))
+
+
+def _weights(reasons: Iterable[Reason]) -> Iterator[tuple[str, float]]:
+    return ((each.kind.family, each.weight) for each in reasons)
 
 
 def weigh(weights: Iterable[tuple[str, float]], doubts: Iterable[Doubt] = ()) -> float:

@@ -24,6 +24,7 @@ from watchtower.core.diagnosis.writer.accusations import (
     write_accusation,
     write_together,
 )
+from watchtower.core.diagnosis.writer.doubts import write_doubts
 from watchtower.core.diagnosis.writer.gaps import find_gaps
 from watchtower.core.diagnosis.writer.nothing_found import (
     advise_by_hand,
@@ -100,7 +101,7 @@ def _accuse(
     return replace(
         _conclude(picture, chosen[0].cause, written, accused),
         confidence=chosen[0].confidence,
-        doubts=tuple(doubt.sentence for doubt in chosen[0].doubts),
+        doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(ranked, chosen[0].cause, told),
     )
 
@@ -147,6 +148,7 @@ def _conclude_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         )
     return replace(
         _conclude(picture, Cause.UNKNOWN, written, candidates),
+        doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=() if explained else _list_alternatives(likeliest, Cause.UNKNOWN, set()),
     )
 
@@ -167,7 +169,8 @@ def _conclude(
         step=picture.step,
         stalled_for_s=picture.case.stalled_for_s,
         evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
-        next_steps=written.next_steps,
+        next_steps=tuple(step.text for step in written.next_steps),
+        lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
         suspects_moving=any(item.moving or item.transfers for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),

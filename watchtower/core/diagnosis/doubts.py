@@ -1,6 +1,7 @@
-"""Every doubt of an accusation: its ceiling, and the sentence that a person reads.
+"""Every doubt of an accusation: its kind and its ceiling.
 
-A confidence is never above the lowest ceiling of its doubts.
+A confidence is never above the lowest ceiling of its doubts. Their sentences are in
+`writer/doubts.py`.
 """
 
 from __future__ import annotations
@@ -12,101 +13,72 @@ CANDIDATE = 0.45
 
 
 class Doubt(NamedTuple):
-    """A limit of a confidence, and why."""
+    """A limit of a confidence."""
 
+    kind: str
+    """Published with a verdict, so that it never changes."""
     ceiling: float
-    sentence: str
     halves: bool = False
     """It contradicts the accusation: what else speaks for it counts half."""
 
 
 # Of every accusation
-NO_HEARTBEATS = Doubt(
-    0.85, "no rank has heartbeats: only stack samples show that the job has stopped"
-)
-STACK_MISSING = Doubt(0.85, "a rank without a stack sample may be the cause")
-SEVERAL_DEATHS = Doubt(0.9, "several ranks ended at the same moment")
+NO_HEARTBEATS = Doubt("no_heartbeats", 0.85)
+STACK_MISSING = Doubt("stack_missing", 0.85)
+SEVERAL_DEATHS = Doubt("several_deaths", 0.9)
 
 # Of ranks that are elsewhere while others wait
-LEADS = Doubt(1.0, "the rank is more than one step ahead of the waiting ranks", halves=True)
-MAY_NOT_BE_AWAITED = Doubt(
-    CANDIDATE, "the rank may itself wait for another rank, or may still make progress"
-)
-CAME_OUT = Doubt(CANDIDATE, "the rank has just left a collective that others are still in")
-ALL_GO_ON = Doubt(CANDIDATE, "the ranks changed between two samples: none may be blocked")
-GLIMPSED = Doubt(
-    0.85, "the place of the rank changed between samples: the rank may be making progress"
-)
-GAVE_UP = Doubt(
-    0.8, "the waiting ranks have ended: the rank may have reached this place only afterwards"
-)
-NO_RANK_WAITS = Doubt(0.55, "no stack or collective log shows that a rank waits for it")
-BY_THREADS = Doubt(
-    0.85, "the others wait in other threads: it is inferred that their main threads wait"
-)
-PRESUMED = Doubt(0.75, "it is inferred that the others wait: they have no collective log")
-SCATTERED = Doubt(0.6, "the others are at several lines of one function: one line may be a lock")
-MANY_ELSEWHERE = Doubt(CANDIDATE, "most ranks do not wait")
-COARSE = Doubt(0.8, "it is not known what the rank does there")
-PAIR = Doubt(0.6, "only two ranks: either may be in a call that the other never makes")
-NO_ANSWER = Doubt(CANDIDATE, "the rank did not answer: its state is not known")
-FED_BY_PROCESS = Doubt(
-    0.8, "the rank waits for a process queue: no stack frame shows that it loads a batch"
-)
-GIL_INSIDE_CALL = Doubt(
-    0.6, "the main thread of the rank is in a collective: it may also wait for others"
-)
+LEADS = Doubt("leads", 1.0, halves=True)
+MAY_NOT_BE_AWAITED = Doubt("may_not_be_awaited", CANDIDATE)
+CAME_OUT = Doubt("came_out", CANDIDATE)
+ALL_GO_ON = Doubt("all_go_on", CANDIDATE)
+MAY_BE_MOVING = Doubt("may_be_moving", 0.85)
+GAVE_UP = Doubt("gave_up", 0.8)
+NO_RANK_WAITS = Doubt("no_rank_waits", 0.55)
+BY_THREADS = Doubt("by_threads", 0.85)
+PRESUMED = Doubt("presumed", 0.75)
+SCATTERED = Doubt("scattered", 0.6)
+MANY_ELSEWHERE = Doubt("many_elsewhere", CANDIDATE)
+COARSE = Doubt("coarse", 0.8)
+PAIR = Doubt("pair", 0.6)
+NO_ANSWER = Doubt("no_answer", CANDIDATE)
+FED_BY_PROCESS = Doubt("fed_by_process", 0.8)
+GIL_INSIDE_CALL = Doubt("gil_inside_call", 0.6)
 
 # Of set-up
-LATECOMER = Doubt(0.7, "the rank is still in set-up: it may be creating a process group of its own")
-MOST_LATECOMERS = Doubt(CANDIDATE, "most ranks are still in set-up")
-MOST_OUTSIDE = Doubt(CANDIDATE, "most ranks are not in set-up")
-MOST_MISSING = Doubt(CANDIDATE, "most ranks were never seen")
+LATECOMER = Doubt("latecomer", 0.7)
+MOST_LATECOMERS = Doubt("most_latecomers", CANDIDATE)
+MOST_OUTSIDE = Doubt("most_outside", CANDIDATE)
+MOST_MISSING = Doubt("most_missing", CANDIDATE)
 
 # Of ends, nodes and held ranks
-CONNECTION_LOST = Doubt(0.6, "a connection error: the other end may be outside the job")
-CONNECTION_LOST_AMONG_OTHERS = Doubt(
-    CANDIDATE, "a connection error while other ranks are in trouble"
-)
-LEFT_AFTERWARDS = Doubt(
-    0.75, "no rank is waiting: the job may have ended normally, with errors at exit"
-)
-MOST_LEFT = Doubt(CANDIDATE, "most ranks have exited")
-AGENT_ALONE = Doubt(0.92, "only the agent may have failed, while a rank of its node hung")
-NODE_LEFT_EARLIER = Doubt(CANDIDATE, "the job made steps after the node stopped reporting")
-OTHERS_ELSEWHERE = Doubt(
-    CANDIDATE, "another rank, on a live node, does not wait: it may hold up the job"
-)
-ALL_BLOCKED = Doubt(
-    CANDIDATE, "all ranks on several nodes are blocked: the cause is something that they share"
-)
+CONNECTION_LOST = Doubt("connection_lost", 0.6)
+CONNECTION_LOST_AMONG_OTHERS = Doubt("connection_lost_among_others", CANDIDATE)
+LEFT_AFTERWARDS = Doubt("left_afterwards", 0.75)
+MOST_LEFT = Doubt("most_left", CANDIDATE)
+AGENT_ALONE = Doubt("agent_alone", 0.92)
+NODE_LEFT_EARLIER = Doubt("node_left_earlier", CANDIDATE)
+OTHERS_ELSEWHERE = Doubt("others_elsewhere", CANDIDATE)
+ALL_BLOCKED = Doubt("all_blocked", CANDIDATE)
 
 # Of ranks in different calls
-LINES_ALONE = Doubt(0.75, "without collective logs, only source lines show which calls differ")
-LINES_MAY_FIT = Doubt(
-    CANDIDATE, "without collective logs, calls at these lines may belong together"
-)
-CONDITION_UNKNOWN = Doubt(
-    0.8, "it is not known whether a loop ended or a condition differs between the ranks"
-)
-EVEN_SPLIT = Doubt(CANDIDATE, "no majority of the ranks makes the same call")
-LOGS_MISSING = Doubt(CANDIDATE, "some members of these groups have no collective log")
-BOTH_AHEAD = Doubt(CANDIDATE, "both ends of the exchange seem to be ahead of each other")
-CYCLE_UNPROVEN = Doubt(
-    CANDIDATE, "some ranks of the cycle have no collective log: they may not be missing"
-)
-MIXED_CYCLE = Doubt(0.55, "a skipped or repeated call would cause the same cycle")
-ONE_OF_CYCLE = Doubt(0.55, "one rank may have called the wrong group; it is not known which rank")
+LINES_ALONE = Doubt("lines_alone", 0.75)
+LINES_MAY_FIT = Doubt("lines_may_fit", CANDIDATE)
+CONDITION_UNKNOWN = Doubt("condition_unknown", 0.8)
+EVEN_SPLIT = Doubt("even_split", CANDIDATE)
+LOGS_MISSING = Doubt("logs_missing", CANDIDATE)
+BOTH_AHEAD = Doubt("both_ahead", CANDIDATE)
+CYCLE_UNPROVEN = Doubt("cycle_unproven", CANDIDATE)
+MIXED_CYCLE = Doubt("mixed_cycle", 0.55)
+ONE_OF_CYCLE = Doubt("one_of_cycle", 0.55)
 
 # Of jobs without a laggard
-SAME_LINE = Doubt(0.7, "without collective logs: a rank may be at this line in another iteration")
-SOME_LEFT = Doubt(0.7, "some ranks have left the call: the others may wait for something else")
-CALL_QUEUED = Doubt(
-    CANDIDATE, "the collective log does not record whether the call has begun on every rank"
-)
-COUNTS_APART = Doubt(CANDIDATE, "some ranks are several calls ahead: they may count other calls")
-ROOTS_MAY_DIFFER = Doubt(CANDIDATE, "ranks that passed different roots would wait in the same way")
+SAME_LINE = Doubt("same_line", 0.7)
+SOME_LEFT = Doubt("some_left", 0.7)
+CALL_QUEUED = Doubt("call_queued", CANDIDATE)
+COUNTS_APART = Doubt("counts_apart", CANDIDATE)
+ROOTS_MAY_DIFFER = Doubt("roots_may_differ", CANDIDATE)
 
 # Of slow jobs
-ONE_OF_TWO = Doubt(0.7, "only two ranks: one of them always waits less")
-UNCOUNTED = Doubt(CANDIDATE, "some ranks have too few samples")
+ONE_OF_TWO = Doubt("one_of_two", 0.7)
+UNCOUNTED = Doubt("uncounted", CANDIDATE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier
@@ -18,6 +17,7 @@ from watchtower.core.diagnosis.reasons import (
     step_reason,
     thread_reasons,
 )
+from watchtower.core.diagnosis.subjects import AccusationSubject
 from watchtower.core.diagnosis.waits.majority import are_scattered
 from watchtower.wire.verdict import Cause
 
@@ -35,7 +35,7 @@ def accuse_elsewhere(
     tier: Tier = Tier.STACKS,
     reasons: Iterable[Reason] = (),
     why_not: Iterable[Doubt] = (),
-    about: Any = None,
+    about: AccusationSubject = None,
 ) -> Accusation | None:
     """Return the accusation of ranks that are elsewhere while the others wait. Null without any.
 
@@ -88,8 +88,8 @@ def find_doubts(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, 
     if not picture.gave_up and _all_go_on(picture, suspects, proven=proven):
         return (doubts.ALL_GO_ON,)
     found = [doubts.STACK_MISSING] if picture.unseen and not proven else []
-    if any(_is_glimpsed(item) for item in suspects):
-        found.append(doubts.GLIMPSED)
+    if any(_may_be_moving(item) for item in suspects):
+        found.append(doubts.MAY_BE_MOVING)
     waiting = picture.waiting_without(item.rank for item in suspects)
     if not waiting:
         return (*found, doubts.GAVE_UP if picture.gave_up else doubts.NO_RANK_WAITS)
@@ -108,7 +108,7 @@ def _leading(picture: Picture, first: Position) -> tuple[Doubt, ...]:
     return (doubts.LEADS,) if leads else ()
 
 
-def _is_glimpsed(position: Position) -> bool:
+def _may_be_moving(position: Position) -> bool:
     return position.shape is Shape.UNKNOWN or _went_on(position)
 
 

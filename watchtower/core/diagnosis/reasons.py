@@ -8,6 +8,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Kind, Reason
 from watchtower.core.diagnosis.bystanders import find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
+from watchtower.core.diagnosis.subjects import CalledBeside, Children, Path, Ranks, Steps
 
 STACK_WEIGHTS = {Shape.SAME: 0.75, Shape.NEAR: 0.75, Shape.CHANGED: 0.6, Shape.UNKNOWN: 0.6}
 """Two equal stacks show a rank that stays; one stack may have caught it on its way."""
@@ -59,7 +60,7 @@ def step_reason(picture: Picture, position: Position) -> Iterator[Reason]:
     known = [step for step in steps if step is not None]
     if position.step is not None and known:
         weight = LOWER_STEP_WEIGHT if position.step < min(known) else STEP_WEIGHT
-        yield Reason(Kind.STEP, weight, (position.rank,), (position, min(known), max(known)))
+        yield Reason(Kind.STEP, weight, (position.rank,), Steps(position, min(known), max(known)))
 
 
 def peers_reason(picture: Picture, suspects: Sequence[Position]) -> Iterator[Reason]:
@@ -69,9 +70,10 @@ def peers_reason(picture: Picture, suspects: Sequence[Position]) -> Iterator[Rea
         share = len(waiting) / max(len(picture.live), 1)
         presumed = all(item.presumed for item in waiting)
         weight = round((PRESUMED_WEIGHT if presumed else PEERS_WEIGHT) * max(share, 0.5), 2)
-        yield Reason(Kind.PEERS, weight, ranks_of(waiting), waiting)
+        yield Reason(Kind.PEERS, weight, ranks_of(waiting), Ranks(tuple(waiting)))
     elif picture.gave_up:
-        yield Reason(Kind.GAVE_UP, GAVE_UP_WEIGHT, ranks_of(picture.gave_up), picture.gave_up)
+        left = picture.gave_up
+        yield Reason(Kind.GAVE_UP, GAVE_UP_WEIGHT, ranks_of(left), Ranks(tuple(left)))
 
 
 def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Reason]:
@@ -85,7 +87,7 @@ def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Rea
         if accused.intersection(end.ranks) and (path := picture.graph.path_to(end)):
             weight = LOG_WEIGHT if end.certain else CALLED_WEIGHT
             ranks = {rank for rank, _ in path}.union(end.ranks)
-            yield Reason(Kind.PATH, weight, tuple(sorted(ranks)), (path, end))
+            yield Reason(Kind.PATH, weight, tuple(sorted(ranks)), Path(path, end))
             given += 1
     yield from _called_beside(picture, suspects)
 
@@ -105,7 +107,7 @@ def _called_beside(picture: Picture, suspects: Sequence[Position]) -> Iterator[R
         log = picture.collective_logs.log_of(item.rank, point.group.id)
         if log is not None:
             ranks = (*point.waiting, item.rank)
-            about = (picture.comm_threads, point, item.rank, log.called)
+            about = CalledBeside(picture.comm_threads, point, item.rank, log.called)
             yield Reason(Kind.CALLED_BESIDE, LOG_WEIGHT, ranks, about)
 
 
@@ -120,7 +122,7 @@ def child_reasons(picture: Picture, suspects: Iterable[Position]) -> Iterator[Re
     """Yield children that may be waited for; they weigh nothing: many ranks have idle children."""
     for item in suspects:
         if found := find_children(picture, item):
-            yield Reason(Kind.CHILD, 0.0, (item.rank,), found)
+            yield Reason(Kind.CHILD, 0.0, (item.rank,), Children(found))
 
 
 def movement_reasons(suspects: Sequence[Position], weight: float = 0.0) -> list[Reason]:

@@ -20,6 +20,7 @@ from watchtower.core.diagnosis.lingering import Lingering, find_lingering
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
+from watchtower.core.diagnosis.subjects import Deaths, LingeringRanks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
 
@@ -113,7 +114,7 @@ def _accuse(
     ]
     if others:
         ranks = tuple(death.rank for death in others)
-        reasons.append(Reason(Kind.AFTERMATH, AFTERMATH_WEIGHT, ranks, (others, dead[0])))
+        reasons.append(Reason(Kind.AFTERMATH, AFTERMATH_WEIGHT, ranks, Deaths((dead[0],), others)))
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
@@ -121,7 +122,7 @@ def _accuse(
         reasons=tuple(reasons),
         doubts=(*why_not, *((doubts.SEVERAL_DEATHS,) if len(dead) > 1 else ())),
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
-        about=(tuple(dead), others),
+        about=Deaths(tuple(dead), others),
     )
 
 
@@ -163,7 +164,7 @@ def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
         reasons=tuple(reasons),
         doubts=find_doubts(picture, suspects),
         advice=("read_traceback" if by_exception else "find_why_its_program_ended", "end_process"),
-        about=tuple(found),
+        about=LingeringRanks(tuple(found)),
     )
 
 

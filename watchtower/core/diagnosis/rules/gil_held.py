@@ -7,6 +7,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, R
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import GilOwners
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.verdict import Cause
 
@@ -34,7 +35,7 @@ def find(picture: Picture) -> Accusation | None:
         ],
         why_not=[] if outside else [doubts.GIL_INSIDE_CALL],
         advice=("dump_native", "release_gil"),
-        about=held,
+        about=GilOwners(held),
     )
 
 

@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, R
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
+from watchtower.core.diagnosis.subjects import Held
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 
@@ -92,7 +93,7 @@ def _is_suspended(cause: Cause, picture: Picture, held: Sequence[Position]) -> b
 def _accuse(row: HeldState, picture: Picture, held: Sequence[Position]) -> Accusation:
     reasons: list[Reason] = []
     for item in held[:MAX_QUOTED]:
-        reasons.append(Reason(Kind.HELD, row.weight, (item.rank,), (row.cause, item, held[0])))
+        reasons.append(Reason(Kind.HELD, row.weight, (item.rank,), Held(row.cause, item, held[0])))
         reasons += step_reason(picture, item)
         reasons += stack_reason(item, 0.0)  # where a held process happens to be proves nothing
     advice, wait = row.advice, held[0].wait.wait_class

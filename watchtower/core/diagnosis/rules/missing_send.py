@@ -6,6 +6,7 @@ from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import LOG_WEIGHT, stack_reason
+from watchtower.core.diagnosis.subjects import MissingSends
 from watchtower.core.diagnosis.waits.mismatches import Ground
 from watchtower.wire.verdict import Cause
 
@@ -19,8 +20,8 @@ def find(picture: Picture) -> Accusation | None:
     split = picture.split if missing else None
     if not missing or (split is not None and split.ground is Ground.COLLECTIVE_LOGS):
         return None  # or the messages are not sent because a rank is in another call
-    most = max(len(each.reasons) for each in missing)
-    missing = tuple(each for each in missing if len(each.reasons) == most)
+    most = max(len(each.proofs) for each in missing)
+    missing = tuple(each for each in missing if len(each.proofs) == most)
     # Both ends of an exchange may look ahead of each other: then neither is named for sure.
     crossed = {each.sender for each in missing} & {each.receiver for each in missing}
     reasons: list[Reason] = []
@@ -38,5 +39,5 @@ def find(picture: Picture) -> Accusation | None:
         reasons=tuple(reasons),
         doubts=(doubts.BOTH_AHEAD,) if crossed else (),
         advice=("find_send", "every_receive_needs_a_send"),
-        about=missing,
+        about=MissingSends(missing),
     )

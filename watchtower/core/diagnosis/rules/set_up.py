@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.reasons import peers_reason, ranks_of
+from watchtower.core.diagnosis.subjects import NeverSeen, Ranks
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
@@ -33,13 +34,13 @@ def find_never_started(picture: Picture) -> Accusation | None:
         tier=Tier.NEVER_CAME,
         suspects=missing[:MAX_NAMED],
         reasons=(
-            Reason(Kind.NOT_SEEN, MISSING_WEIGHT, ranks_of(missing), missing),
+            Reason(Kind.NOT_SEEN, MISSING_WEIGHT, ranks_of(missing), Ranks(missing)),
             *peers_reason(picture, missing),
         ),
         # More likely their nodes are not watched, or the world size is wrong.
         doubts=(doubts.MOST_MISSING,) if len(missing) > len(picture.live) else (),
         advice=("read_launcher_output", "check_agents"),
-        about=(missing, in_init),
+        about=NeverSeen(missing, tuple(in_init)),
     )
 
 

@@ -41,7 +41,7 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
         reasons = [Reason(Kind.OTHER_LINE, LINE_WEIGHT, few, split)]
     if split.order in LOOP_ORDERS:
         reasons.append(Reason(Kind.LOOP, LOOP_WEIGHT, few, split))
-    if split.reason:
+    if split.proof is not None:
         reasons.append(Reason(Kind.ODD, ODD_WEIGHT, few, split))
     for item in (*split.few[:MAX_QUOTED], split.many[0]):
         reasons += stack_reason(item)

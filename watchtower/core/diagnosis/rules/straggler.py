@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, R
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import movement_reason, ranks_of, stack_reason
+from watchtower.core.diagnosis.subjects import Ranks, WaitShares
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
@@ -49,7 +50,7 @@ def find(picture: Picture) -> Accusation | None:
     others = [item for item in counted if item not in slow]
     shares = tuple(map(share_of, others))
     reasons = [
-        Reason(Kind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), (slow[0], shares)),
+        Reason(Kind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), WaitShares(slow[0], shares)),
         Reason(Kind.PACE, PACE_WEIGHT),
     ]
     for item in slow[:MAX_QUOTED]:
@@ -72,13 +73,13 @@ def find_slow_job(picture: Picture) -> Accusation:
     counted = _counted(picture)
     reasons = [Reason(Kind.PACE, SLOW_WEIGHT)]
     if counted:
-        reasons.append(Reason(Kind.EVEN_COUNTS, 0.0, ranks_of(counted), counted))
+        reasons.append(Reason(Kind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted))))
     return Accusation(
         cause=Cause.JOB_SLOW,
         tier=Tier.PROGRESS,
         reasons=tuple(reasons),
         advice=("look_at_what_ranks_share",),
-        about=counted,
+        about=Ranks(tuple(counted)),
     )
 
 

@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of
+from watchtower.core.diagnosis.subjects import AllEntered, Ranks, SameCall
 from watchtower.core.diagnosis.waits.callsites import site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind
@@ -77,7 +78,7 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
     )
     why_not = [doubt for doubt, holds in possible if holds]
     weight = LOG_WEIGHT if certain else CALLED_WEIGHT
-    about = (ends[0].points[0], certain, left)
+    about = AllEntered(ends[0].points[0], certain, left)
     entered = Reason(Kind.ALL_ENTERED, weight, ends[0].ranks, about)
     has_root = any(point.operation in SENT_BY_ROOT | TAKEN_BY_ROOT for point in points)
     return _accuse(
@@ -134,7 +135,7 @@ def _find_by_stacks(picture: Picture) -> Accusation | None:
 
 
 def _same_call(picture: Picture) -> Reason:
-    return Reason(Kind.SAME_CALL, STACKS_WEIGHT, ranks_of(picture.live), picture.live)
+    return Reason(Kind.SAME_CALL, STACKS_WEIGHT, ranks_of(picture.live), Ranks(tuple(picture.live)))
 
 
 def _accuse(
@@ -152,5 +153,5 @@ def _accuse(
         reasons=reasons,
         doubts=(*why_not, *((doubts.STACK_MISSING,) if picture.unseen else ())),
         advice=advice,
-        about=compare_roots,
+        about=SameCall(compare_roots),
     )

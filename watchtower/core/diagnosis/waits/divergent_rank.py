@@ -7,10 +7,9 @@ which some candidate breaks the chain decides.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from watchtower.core.diagnosis.waits.call_counts import (
-    RECEIVE,
-    SEND,
     CallCounts,
     Relation,
     Role,
@@ -23,10 +22,9 @@ from watchtower.core.diagnosis.waits.call_counts import (
     find_break,
     role_of,
 )
-from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Group
 from watchtower.core.diagnosis.waits.graph import End, WaitGraph
-from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group
-from watchtower.core.text import join_words
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
 LEAST_BREAKS = 2
 """If only two ranks break the chain beside each other, either may be the one."""
@@ -35,23 +33,63 @@ Pair = tuple[int, int]
 """A candidate, and a rank with which it does not fit into one chain."""
 
 
+@dataclass(frozen=True, slots=True)
+class CountAtPoint:
+    """Ranks that came to a call have made `usual` calls in their groups of a role; it has not."""
+
+    role: Role
+    usual: int
+    by: int
+    """How many more it has made."""
+    point: WaitPoint
+
+
+@dataclass(frozen=True, slots=True)
+class CountBeside:
+    """One count differs by one call from that of another rank, against all other counts."""
+
+    role: Role
+    by: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountDifference:
+    """By how many calls a count differs."""
+
+    role: Role
+    by: int
+    group: Group | None
+    """The one group in which these calls were made; null if the rank has several of this role."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountsBesideAll:
+    """Its counts fit together with those of no other rank."""
+
+    nearest: int
+    """The rank whose counts are nearest."""
+    differing: tuple[CountDifference, ...]
+
+
+Divergence = CountAtPoint | CountBeside | CountsBesideAll
+"""How a rank breaks the chain."""
+
+
 def find_divergent_ranks(
     logs: CollectiveLogs, graph: WaitGraph, end: End, candidates: Sequence[int]
-) -> Mapping[int, str]:
-    """Return the candidates that break the chain, each with a clause that says how.
-
-    The clause is such as "it has made 81 calls in its groups of 2 ranks, ...".
-    """
+) -> Mapping[int, Divergence]:
+    """Return how each candidate that breaks the chain does so."""
     for found in (
         _compare_at_points(logs, graph, candidates),
         _compare_in_groups(logs, end, candidates),
         _compare_with_all(logs, end, candidates),
     ):
-        reasons: dict[int, str] = {}
-        for rank, reason in found:
-            reasons.setdefault(rank, reason)
-        if reasons:
-            return reasons
+        divergent: dict[int, Divergence] = {}
+        for rank, divergence in found:
+            divergent.setdefault(rank, divergence)
+        if divergent:
+            return divergent
     return {}
 
 
@@ -65,7 +103,7 @@ def has_many_orders(logs: CollectiveLogs, end: End, candidates: Sequence[int]) -
 
 def _compare_at_points(
     logs: CollectiveLogs, graph: WaitGraph, candidates: Sequence[int]
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[tuple[int, Divergence]]:
     """Compare candidates with other ranks that are in the call they are in, or have not come to."""
     suspected = set(candidates)
     for point in graph.points:
@@ -81,12 +119,12 @@ def _compare_at_points(
             relation = Relation.BEHIND if rank in late else Relation.SAME
             if broken := find_break(count_calls(logs, rank), usual, relation):
                 role, by = broken
-                yield rank, _say_at_point(role, usual[role], by, point)
+                yield rank, CountAtPoint(role, usual[role], by, point)
 
 
 def _compare_in_groups(
     logs: CollectiveLogs, end: End, candidates: Sequence[int]
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[tuple[int, Divergence]]:
     """Compare candidates with the other ranks of each group in the cycle, wherever they are."""
     groups = {point.group.id: point.group for point in end.points if point.group is not None}
     for group in groups.values():
@@ -101,13 +139,13 @@ def _compare_in_groups(
                 if own.keys() != theirs.keys():
                     continue
                 if broken := find_break(own, theirs, Relation.UNKNOWN):
-                    yield rank, _say_beside(*broken, other)
+                    yield rank, CountBeside(*broken, other)
                     break
 
 
 def _compare_with_all(
     logs: CollectiveLogs, end: End, candidates: Sequence[int]
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[tuple[int, Divergence]]:
     """Compare each candidate with every rank, and take the one without which the chain holds.
 
     A rank that reduced over its tensor parallel group where the others use the data parallel one is
@@ -122,7 +160,7 @@ def _compare_with_all(
             find_break(counts[rank], counts[other], Relation.UNKNOWN) for other in others
         )
         if len(others) >= LEAST_BREAKS and by_one_call:
-            yield rank, _say_beside_all(logs, counts, rank, others)
+            yield rank, _compare_counts(logs, counts, rank, others)
             return
 
 
@@ -155,24 +193,9 @@ def _in_all(pairs: Sequence[Pair], candidates: Sequence[int]) -> list[int]:
     return [rank for rank in candidates if all(rank in pair for pair in pairs)]
 
 
-def _say_at_point(role: Role, usual: int, by: int, point: WaitPoint) -> str:
-    assert point.group is not None
-    return (
-        f"it has made {usual + by} calls in its groups of {role[1]} ranks; the others made {usual} "
-        f"before call {point.number} of the group of {len(point.group.members)} ranks"
-    )
-
-
-def _say_beside(role: Role, by: int, other: int) -> str:
-    is_message = role[0] in (SEND, RECEIVE)
-    what = role[0] if is_message else f"call in its groups of {role[1]} ranks"
-    more, fewer = ("more", "fewer") if by > 0 else ("fewer", "more")
-    return f"it has made one {what} {more} than rank {other}, but {fewer} of the other calls"
-
-
-def _say_beside_all(
+def _compare_counts(
     logs: CollectiveLogs, counts: Mapping[int, CallCounts], rank: int, others: Sequence[int]
-) -> str:
+) -> CountsBesideAll:
     """Compare the rank with the one whose counts are nearest."""
     nearest = min(
         others,
@@ -181,17 +204,14 @@ def _say_beside_all(
             other,
         ),
     )
-    differing = list(differences(counts[rank], counts[nearest]))
-    more = [_say_calls(logs, rank, role, by, "more") for role, by in differing if by > 0]
-    fewer = [_say_calls(logs, rank, role, -by, "fewer") for role, by in differing if by < 0]
-    return (
-        f"compared with rank {nearest} in its groups, it has made {join_words(more)}, but "
-        f"{join_words(fewer)}; no other rank differs both ways"
+    differing = differences(counts[rank], counts[nearest])
+    return CountsBesideAll(
+        nearest,
+        tuple(CountDifference(role, by, _only_group(logs, rank, role)) for role, by in differing),
     )
 
 
-def _say_calls(logs: CollectiveLogs, rank: int, role: Role, count: int, how: str) -> str:
+def _only_group(logs: CollectiveLogs, rank: int, role: Role) -> Group | None:
     groups = (logs.groups[log.group] for log in logs.logs_of(rank))
     own = [group for group in groups if role_of(group) == role]
-    where = describe_group(own[0]) if len(own) == 1 else f"its groups of {role[1]} ranks"
-    return f"{count} {'call' if count == 1 else 'calls'} {how} in {where}"
+    return own[0] if len(own) == 1 else None

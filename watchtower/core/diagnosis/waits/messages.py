@@ -15,12 +15,48 @@ from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_candidates
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 from watchtower.core.diagnosis.waits.positions import Positions
-from watchtower.core.ranksets import name_ranks
 from watchtower.wire.collectives import PeerTransfers
 
 MAX_LEAD = 4
 """Messages that a stage may have taken more than it has passed on. One that has taken far more gets
 several for each that it sends: its counts show nothing of the message that is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AheadOfExchange:
+    """It waits for a message of the receiver that comes after the one it has not sent."""
+
+    number: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMore:
+    """It has received more from its other neighbour than it has passed on."""
+
+    count: int
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsIn:
+    """It waits in a collective that the receiver comes to as well."""
+
+    operation: str
+    """Empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherStep:
+    """It is at a later step than the receiver."""
+
+    step: int
+    receiver: int
+    step_of_receiver: int
+
+
+GoneOn = AheadOfExchange | ReceivedMore | WaitsIn | FurtherStep
+"""What shows that a sender is past a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +67,8 @@ class MissingSend:
     receiver: int
     number: int
     """The receiver waits for the sender's message of this number."""
-    reasons: tuple[str, ...]
-    """What shows that the sender has gone on, as clauses about it."""
+    proofs: tuple[GoneOn, ...]
+    """What shows that the sender has gone on."""
 
 
 def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[MissingSend, ...]:
@@ -48,9 +84,9 @@ def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[
             if not _may_be_left_out(logs, point, candidates):
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
-            reasons = tuple(_find_reasons(positions, logs, end.points, point))
-            if reasons:
-                found.append(MissingSend(sender, receiver, point.number, reasons))
+            proofs = tuple(_find_proofs(positions, logs, end.points, point))
+            if proofs:
+                found.append(MissingSend(sender, receiver, point.number, proofs))
     return tuple(found)
 
 
@@ -74,25 +110,25 @@ def _is_ahead(row: PeerTransfers | None) -> bool:
     return row.receives_begun - row.sends_begun > (0 if row.opened_by_send else 1)
 
 
-def _find_reasons(
+def _find_proofs(
     positions: Positions, logs: CollectiveLogs, points: tuple[WaitPoint, ...], point: WaitPoint
-) -> Iterator[str]:
+) -> Iterator[GoneOn]:
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = logs.transfers_with(sender, receiver)
     if row is not None and _is_ahead(row):
-        yield f"it waits for message {row.receives_begun} from {name_ranks([receiver])}"
+        yield AheadOfExchange(row.receives_begun, receiver)
     for other in logs.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             # One more than it has passed on: it may be in a collective between the two.
             if number < other.receives_done <= number + MAX_LEAD:
-                yield f"it has received {other.receives_done} from {name_ranks([other.peer])}"
+                yield ReceivedMore(other.receives_done, other.peer)
             break
     for other_point in points:
         # Only a call that the receiver comes to as well shows that its sender is past the message.
         waits = sender in other_point.waiting and receiver in other_point.missing
         if waits and other_point.group is not None:
-            yield f"it waits in {other_point.operation or 'a collective'}"
+            yield WaitsIn(other_point.operation)
             break
     ahead, behind = positions.by_rank[sender].step, positions.by_rank[receiver].step
     if ahead is not None and behind is not None and ahead > behind:
-        yield f"it is at step {ahead}, {name_ranks([receiver])} is at step {behind}"
+        yield FurtherStep(ahead, receiver, behind)

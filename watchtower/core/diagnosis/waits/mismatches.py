@@ -15,14 +15,18 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.call_counts import role_of
 from watchtower.core.diagnosis.waits.callsites import Order, compare_sites, site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.divergent_rank import Divergence
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.hidden_waits import SHOWN_WAITS
-from watchtower.core.diagnosis.waits.odd_rank import OddRank
+from watchtower.core.diagnosis.waits.odd_rank import OddRank, Sign
 from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
+
+Proof = Sign | Divergence
+"""What shows which side is wrong."""
 
 
 class Ground(Enum):
@@ -51,8 +55,8 @@ class Split:
     """Where the few wait, seen from the many."""
     is_even: bool = False
     """As many differ as do not."""
-    reason: str = ""
-    """What shows which side is wrong, as a clause about the few; empty where the many are more."""
+    proof: Proof | None = None
+    """What shows that the few are wrong; null where they are only fewer."""
     certain: bool = True
     """The ranks that wait are known to have entered, not only to have called."""
     is_partial: bool = False
@@ -128,9 +132,7 @@ def _describe(
         at=f"number {number} of {describe_group(logs.groups[group])}",
         order=order,
         is_even=is_even,
-        reason="the other groups of this kind made the same call as the other ranks"
-        if usual in calls
-        else "",
+        proof=Sign.OTHER_GROUPS if usual in calls else None,
     )
 
 
@@ -195,7 +197,7 @@ def _describe_odd_rank(
         few_call=name_point(own[0]),
         many_call=name_point(point),
         order=odd_rank.order,
-        reason=odd_rank.reason,
+        proof=odd_rank.proof,
         certain=odd_rank.end.certain,
         is_partial=any(each.unknown for each in odd_rank.end.points),
     )

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from watchtower.core.diagnosis.waits.callsites import Order, Site, compare_sites, site_of
 from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
-from watchtower.core.diagnosis.waits.divergent_rank import find_divergent_ranks
+from watchtower.core.diagnosis.waits.divergent_rank import Divergence, find_divergent_ranks
 from watchtower.core.diagnosis.waits.graph import End, EndKind, WaitGraph
 from watchtower.core.diagnosis.waits.positions import Positions
 
 MAX_CANDIDATES = 8
 """Ranks whose counts are compared. More of them are a pipeline, in which counts differ anyway."""
 
-BREAKS_THE_CYCLE = "without this rank, no ranks would wait for each other"
+
+class Sign(Enum):
+    """A sign of which side of a disagreement is wrong."""
+
+    BREAKS_CYCLE = "breaks_cycle"
+    """Without this rank, no ranks would wait for each other."""
+    OTHER_GROUPS = "other_groups"
+    """All other groups of this kind made the call of the many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +39,8 @@ class OddRank:
     end: End
     order: Order
     """Where it waits, seen from ranks that are not candidates."""
-    reason: str = ""
-    """What shows that it is this rank, as a clause about it; empty where its place shows it."""
+    proof: Sign | Divergence | None = None
+    """What shows that it is this rank; null where its place shows it."""
 
 
 def find_candidates(graph: WaitGraph | None) -> tuple[tuple[End, tuple[int, ...]], ...]:
@@ -55,7 +63,7 @@ def _choose(positions: Positions, end: End, candidates: Sequence[int]) -> OddRan
     innocent = _sites_of_others(positions, positions.graph, candidates)
     orders = {rank: _order_of(positions, rank, innocent) for rank in candidates}
     if len(candidates) == 1:
-        return OddRank(candidates[0], end, orders[candidates[0]], BREAKS_THE_CYCLE)
+        return OddRank(candidates[0], end, orders[candidates[0]], Sign.BREAKS_CYCLE)
     for side in (Order.LEFT_LOOP, Order.IN_LOOP):
         there = [rank for rank, order in orders.items() if order is side]
         if len(there) == 1:
@@ -66,8 +74,8 @@ def _choose(positions: Positions, end: End, candidates: Sequence[int]) -> OddRan
     divergent = find_divergent_ranks(logs, positions.graph, end, candidates)
     if len(divergent) != 1:
         return None
-    ((rank, reason),) = divergent.items()
-    return OddRank(rank, end, orders[rank], reason)
+    ((rank, divergence),) = divergent.items()
+    return OddRank(rank, end, orders[rank], divergence)
 
 
 def _sites_of_others(

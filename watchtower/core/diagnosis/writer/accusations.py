@@ -4,56 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from watchtower.core.diagnosis.accusation import Accusation
-from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waits.callsites import Order
-from watchtower.core.diagnosis.waits.mismatches import Split
-from watchtower.core.diagnosis.waits.points import name_point
-from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
-from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import GilOwners, expect
+from watchtower.core.diagnosis.writer.advice import Step, write_advice
+from watchtower.core.diagnosis.writer.causes import ELSEWHERE, NO_RANK, TEXTS
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.words import (
-    MAX_NAMED,
-    describe_worker,
-    name_rank,
-    name_some,
-    name_wait,
-    name_waits,
     owner_place,
-    say_at,
-    say_child,
-    say_cycle,
-    say_held,
-    say_likewise,
-    say_loop,
-    say_others,
-    say_owner,
-    say_place,
-    say_place_of_wait,
-    say_thread,
-    say_wait,
     where_of,
 )
-from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import (
     capitalise,
     clean,
-    join_sentences,
-    join_words,
-    say_duration,
-    say_slower,
 )
 from watchtower.wire.verdict import Cause, Evidence, Suspect
-
-MAX_NODES = 4
-"""Nodes named in a summary; the others are counted."""
-
-MAX_POINTS = 3
-"""Wait points named in a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +31,7 @@ class Written:
     suspects: tuple[Suspect, ...]
     summary: str
     evidence: tuple[Evidence, ...]
-    next_steps: tuple[str, ...]
+    next_steps: tuple[Step, ...]
 
 
 class NotWrittenError(Exception):
@@ -72,14 +40,6 @@ class NotWrittenError(Exception):
     def __init__(self, cause: Cause) -> None:
         super().__init__(cause.value)
         self.cause = cause
-
-
-class _Text(NamedTuple):
-    """How the accusations of a cause read."""
-
-    why: Callable[[Picture, Accusation, Position], str]
-    """Completes "rank 3 (gpu-01, pid 7) ..."."""
-    summary: Callable[[Picture, Accusation], str]
 
 
 def write_accusation(picture: Picture, accusation: Accusation) -> Written:
@@ -91,7 +51,7 @@ def write_accusation(picture: Picture, accusation: Accusation) -> Written:
 
 
 def _write(picture: Picture, accusation: Accusation) -> Written:
-    text = TEXTS.get(accusation.cause, _ELSEWHERE if accusation.suspects else _NO_RANK)
+    text = TEXTS.get(accusation.cause, ELSEWHERE if accusation.suspects else NO_RANK)
     return Written(
         suspects=tuple(
             _name_suspect(picture, accusation, item, text.why) for item in accusation.suspects
@@ -124,7 +84,8 @@ def _name_suspect(
 ) -> Suspect:
     where = where_of(position)
     if accusation.cause is Cause.GIL_HELD:
-        where = owner_place(picture, accusation.about[position.rank]) or where
+        owners = expect(accusation.about, GilOwners).by_rank
+        where = owner_place(picture, owners[position.rank]) or where
     return Suspect(
         rank=position.rank,
         node=clean(position.evidence.node, 64),
@@ -133,268 +94,3 @@ def _name_suspect(
         pid=position.evidence.pid,
         where=where,
     )
-
-
-def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> _Text:
-    """Make the text of causes whose summary is about the first suspect, then about the others."""
-
-    def summary(picture: Picture, accusation: Accusation) -> str:
-        suspects = accusation.suspects
-        return join_sentences(
-            f"{name_rank(suspects[0])} {why(picture, accusation, suspects[0])}",
-            say_likewise(suspects),
-            say_others(picture, suspects),
-        )
-
-    return _Text(why, summary)
-
-
-def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position) -> str:
-    clause = _CLAUSES.get(accusation.cause)
-    besides = clause(picture, accusation, position) if clause else ""
-    return join_sentences(
-        f"{say_place(position)}{say_wait(position)}", besides, say_thread(picture, position)
-    )
-
-
-def _say_loading(picture: Picture, _: Accusation, position: Position) -> str:
-    worker = find_stuck_worker(picture.stacks, position)
-    return f"its worker {describe_worker(worker)}" if worker else say_place_of_wait(position)
-
-
-def _say_saving(picture: Picture, _: Accusation, position: Position) -> str:
-    moves = "it is moving data" if position.moving else "no data moves"
-    return join_sentences(moves, say_child(picture, position))
-
-
-def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
-    return join_sentences(say_place_of_wait(position), say_child(picture, position))
-
-
-def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
-    return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores"
-
-
-def _say_behind(picture: Picture, _: Accusation, position: Position) -> str:
-    if position.place is Place.UNSEEN:
-        return ""
-    moves = "it uses CPU or moves data" if position.moving else say_place_of_wait(position)
-    return join_sentences(moves, say_child(picture, position))
-
-
-def _say_gil(picture: Picture, accusation: Accusation, position: Position) -> str:
-    return say_owner(picture, accusation.about[position.rank])
-
-
-_CLAUSES = {
-    Cause.DATALOADER_STALL: _say_loading,
-    Cause.CHECKPOINT_STALL: _say_saving,
-    Cause.LOCK_DEADLOCK: _say_locked,
-    Cause.BUSY_LOOP: _say_busy,
-    Cause.BEHIND_COLLECTIVE: _say_behind,
-    Cause.GIL_HELD: _say_gil,
-}
-"""What is said of a rank that is elsewhere besides its place and what it waits for."""
-
-
-def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
-    state = say_held(accusation.cause, accusation.suspects[0])
-    return join_sentences(
-        f"{state}{say_at(position)}", f"it has made no step for {say_duration(position.age_s)}"
-    )
-
-
-def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
-    return next(say_ending(each) for each in accusation.about[0] if each.position is position)
-
-
-def _summarise_ended(picture: Picture, accusation: Accusation) -> str:
-    dead, others = accusation.about
-    return join_sentences(
-        f"{name_rank(dead[0].position)} {say_ending(dead[0])}",
-        say_likewise(accusation.suspects),
-        say_others(picture, accusation.suspects),
-        say_aftermath(others),
-    )
-
-
-def _why_lingering(_: Picture, accusation: Accusation, position: Position) -> str:
-    return next(say_lingering(each) for each in accusation.about if each.position is position)
-
-
-def _why_ended_or_lingering(picture: Picture, accusation: Accusation, position: Position) -> str:
-    why = _why_lingering if _lingers(accusation) else _why_ended
-    return why(picture, accusation, position)
-
-
-def _summarise_ended_or_lingering(picture: Picture, accusation: Accusation) -> str:
-    if _lingers(accusation):
-        return _summarise(_why_lingering).summary(picture, accusation)
-    return _summarise_ended(picture, accusation)
-
-
-def _lingers(accusation: Accusation) -> bool:
-    return accusation.suspects[0].live
-
-
-def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:
-    lost = next(node for node in accusation.about if position in node.ranks)
-    return f"its node has not reported for {say_duration(lost.silent_for_s)}"
-
-
-def _summarise_node(picture: Picture, accusation: Accusation) -> str:
-    lost, suspects = accusation.about, accusation.suspects
-    shown = [clean(node.node, 64) for node in lost[:MAX_NODES]]
-    more = len(lost) - len(shown)
-    names = join_words([*shown, f"{more} more"] if more else shown)
-    return join_sentences(
-        f"{'nodes' if len(lost) > 1 else 'node'} {names} stopped reporting "
-        f"{say_duration(lost[0].silent_for_s)} ago ({name_ranks(item.rank for item in suspects)})",
-        say_others(picture, suspects),
-    )
-
-
-def _why_never_started(*_: object) -> str:
-    return "no process with this rank was seen on any watched node"
-
-
-def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
-    missing, in_init = accusation.about
-    names, waits = name_ranks(item.rank for item in missing), ""
-    if in_init:
-        verb = "waits" if len(in_init) == 1 else "wait"
-        whom = names if len(missing) <= MAX_NAMED else "them"
-        waits = f"{count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
-    return join_sentences(
-        f"{names} of {picture.case.world_size} {'have' if len(missing) > 1 else 'has'} not been "
-        f"seen since the first rank started {say_duration(picture.case.stalled_for_s)} ago",
-        waits,
-    )
-
-
-def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
-    split: Split = accusation.about
-    others = split.many
-    call, waited = f"{clean(split.few_call, 120)}{say_at(position)}", say_duration(position.age_s)
-    verb = "is" if len(others) == 1 else "are"
-    order_needs_both = split.order is Order.SAME_LOOP
-    return join_sentences(
-        f"called a collective that the others did not: {call} ({waited} ago)"
-        if accusation.cause is Cause.CONDITIONAL_COLLECTIVE
-        else f"has been waiting in {call} for {waited}",
-        "" if order_needs_both else say_loop(split.order),
-        split.reason,
-        f"{name_some(others)} {verb} waiting in {clean(split.many_call, 120)}{say_at(others[0])}",
-        f"both calls are {split.at}" if split.at else "",
-        say_loop(split.order) if order_needs_both else "",
-    )
-
-
-def _summarise_split(picture: Picture, accusation: Accusation) -> str:
-    first = accusation.suspects[0]
-    why = _why_split(picture, accusation, first)
-    return join_sentences(f"{name_rank(first)} {why}", say_likewise(accusation.suspects))
-
-
-def _why_missing_send(_: Picture, accusation: Accusation, position: Position) -> str:
-    missing = {each.sender: each for each in accusation.about}[position.rank]
-    return join_sentences(
-        f"has not sent message {missing.number} to rank {missing.receiver}, which waits for that "
-        "message",
-        f"rank {position.rank} is already past that send: {join_words(missing.reasons)}",
-    )
-
-
-def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
-    sender, waiting = accusation.suspects[0], picture.waiting_without(accusation.ranks)
-    verb = "has" if len(waiting) == 1 else "have"
-    return join_sentences(
-        f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}",
-        f"{count_ranks(len(waiting))} {verb} waited for {say_duration(sender.age_s)}",
-    )
-
-
-def _why_cycle(_: Picture, accusation: Accusation, position: Position) -> str:
-    own = [point for point in accusation.about.points if position.rank in point.waiting]
-    return f"waits in {join_words([name_point(point) for point in own])}{say_at(position)}"
-
-
-def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
-    cycle = accusation.about
-    return join_sentences(
-        f"{name_ranks(cycle.ranks)} have waited for each other for "
-        f"{say_duration(accusation.suspects[0].age_s)}",
-        *say_cycle(cycle)[:MAX_POINTS],
-    )
-
-
-def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
-    return join_sentences(
-        f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
-        f"{say_duration(picture.case.stalled_for_s)}",
-        "no rank is behind the others: check the network between them",
-        COMPARE_ROOTS if accusation.about else "",
-    )
-
-
-def _why_straggler(_: Picture, __: Accusation, position: Position) -> str:
-    seen = f"{position.evidence.waits} of {position.evidence.looks} samples"
-    return f"was waiting for other ranks in {seen}"
-
-
-def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
-    first = accusation.suspects[0]
-    return join_sentences(
-        f"{name_rank(first)} {_why_straggler(picture, accusation, first)}",
-        say_likewise(accusation.suspects),
-        f"the other ranks wait for {name_some(accusation.suspects)}",
-        _say_slower(picture),
-    )
-
-
-def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
-    slower = _say_slower(picture)
-    even = "no rank waits much less than the others" if accusation.about else ""
-    return join_sentences(slower, even)
-
-
-def _say_slower(picture: Picture) -> str:
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
-
-
-def _summarise_no_rank(picture: Picture, accusation: Accusation) -> str:
-    return f"no rank is to blame: {write_evidence(picture, accusation.reasons[0]).text}"
-
-
-def _no_suspects(*_: object) -> str:
-    return ""
-
-
-_ELSEWHERE = _summarise(_why_elsewhere)
-_HELD = _summarise(_why_held)
-_NO_RANK = _Text(_no_suspects, _summarise_no_rank)
-_ENDED = _Text(_why_ended_or_lingering, _summarise_ended_or_lingering)
-_SPLIT = _Text(_why_split, _summarise_split)
-
-TEXTS = {
-    Cause.OOM_KILLED: _ENDED,
-    Cause.EXCEPTION: _ENDED,
-    Cause.PROCESS_DIED: _ENDED,
-    Cause.EXITED_EARLY: _ENDED,
-    Cause.NODE_LOST: _Text(_why_node, _summarise_node),
-    Cause.PROCESS_STOPPED: _HELD,
-    Cause.PROCESS_TRACED: _HELD,
-    Cause.PROCESS_FROZEN: _HELD,
-    Cause.UNINTERRUPTIBLE_IO: _HELD,
-    Cause.NEVER_STARTED: _Text(_why_never_started, _summarise_never_started),
-    Cause.UNEVEN_INPUTS: _SPLIT,
-    Cause.CONDITIONAL_COLLECTIVE: _SPLIT,
-    Cause.MISMATCHED_COLLECTIVE: _SPLIT,
-    Cause.MISSING_SEND: _Text(_why_missing_send, _summarise_missing_send),
-    Cause.COLLECTIVE_CYCLE: _Text(_why_cycle, _summarise_cycle),
-    Cause.SYMMETRIC_HANG: _Text(_no_suspects, _summarise_symmetric),
-    Cause.STRAGGLER: _Text(_why_straggler, _summarise_straggler),
-    Cause.JOB_SLOW: _Text(_no_suspects, _summarise_slow),
-}
-"""Of every other cause, suspects are elsewhere while the others wait; or no rank is to blame, and
-the first reason says why."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from importlib import resources
+from string import Formatter
+from typing import NamedTuple
 
 from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import LostNodes, MissingSends, NeverSeen, expect
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -35,8 +38,20 @@ ABOUT_OTHER_END = frozenset({WAIT_PLACE, "look_at_destination"})
 """Advice to check whatever is at the other end of a pipe or queue."""
 
 
-def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
-    """Return what helps, one sentence each."""
+OF_A_PROCESS = frozenset({"pid", "worker", "child", "thread", "tracer"})
+"""Names in a sentence of advice that need a process that still runs."""
+
+
+class Step(NamedTuple):
+    """One sentence of advice."""
+
+    text: str
+    lasts: bool
+    """It stays useful when the processes of the job have ended."""
+
+
+def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
+    """Return what helps. Nothing about the processes of a rank that has ended."""
     if not accusation.advice:
         return ()
     first = accusation.suspects[0] if accusation.suspects else None
@@ -44,7 +59,14 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
     if accusation.cause in _OF_CAUSE:
         values |= _OF_CAUSE[accusation.cause](picture, accusation)
     shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
-    return tuple(_template(closer or name, first).format_map(values) for closer, name in shown)
+    templates = [_template(closer or name, first) for closer, name in shown]
+    steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
+    return tuple(step for step in steps if step.lasts or first is None or first.live)
+
+
+def lasts(template: str) -> bool:
+    """Return whether advice stays useful when the processes of the job have ended."""
+    return OF_A_PROCESS.isdisjoint(name for _, name, _, _ in Formatter().parse(template))
 
 
 def _choose_closer(picture: Picture, name: str, first: Position | None) -> str:
@@ -84,6 +106,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "worker": worker.pid if worker else "",
+        "ended_worker": worker.pid if worker else "",
         "thread": _name_thread(picture, first),
         "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
@@ -104,10 +127,12 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
 
 
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
-    Cause.NODE_LOST: lambda _, a: {"node": clean(a.about[0].node, 64)},
-    Cause.NEVER_STARTED: lambda _, a: {"ranks": name_ranks(i.rank for i in a.about[0])},
+    Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
+    Cause.NEVER_STARTED: lambda _, a: {
+        "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
+    },
     Cause.PROCESS_TRACED: lambda _, a: {"tracer": name_tracer(a.suspects[0])},
-    Cause.MISSING_SEND: lambda _, a: {"receiver": a.about[0].receiver},
+    Cause.MISSING_SEND: lambda _, a: {"receiver": expect(a.about, MissingSends).items[0].receiver},
     Cause.COLLECTIVE_CYCLE: _of_cycle,
     Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
 }

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from watchtower.core.diagnosis.accusation import Kind, Reason
+from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
 from watchtower.core.diagnosis.lingering import Lingering
+from watchtower.core.diagnosis.lost_nodes import LostNode
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.rules.node_lost import LostNode
+from watchtower.core.diagnosis.subjects import (
+    AllEntered,
+    CalledBeside,
+    Children,
+    Deaths,
+    Held,
+    Path,
+    Ranks,
+    ReasonSubject,
+    Steps,
+    WaitShares,
+    expect,
+)
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group, name_point
+from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import (
     say_aftermath_in_order,
     say_ending,
@@ -34,10 +49,9 @@ from watchtower.core.diagnosis.writer.words import (
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.reading.threads import CommThreads
 from watchtower.core.text import clean, join_words, say_duration, say_slower
 from watchtower.wire.dumps import ThreadDump
-from watchtower.wire.verdict import Cause, Evidence
+from watchtower.wire.verdict import Evidence
 
 MAX_HOPS = 4
 """Waits shown of one path; of a longer one, the first and the last ones."""
@@ -81,7 +95,8 @@ def _say_stack(_: Picture, position: Position) -> str:
     return f"{clean(describe_frames(frames), 400)} ({stays})"
 
 
-def _say_same_call(_: Picture, live: Sequence[Position]) -> str:
+def _say_same_call(_: Picture, ranks: Ranks) -> str:
+    live = ranks.items
     places = _sort_by_place(live)
     stays = ", unchanged in two dumps" if all(item.unchanged for item in live) else ""
     if len(places) == 1:
@@ -101,8 +116,8 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
     return dict(told) | ({"other calls": rest} if rest else {})
 
 
-def _say_wait_counts(_: Picture, about: tuple[Position, Sequence[float]]) -> str:
-    slow, shares = about
+def _say_wait_counts(_: Picture, found: WaitShares) -> str:
+    slow, shares = found.slow, found.others
     looks, waits = slow.evidence.looks, slow.evidence.waits
     least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
     others = least if least == most else f"{least} to {most}"
@@ -112,16 +127,16 @@ def _say_wait_counts(_: Picture, about: tuple[Position, Sequence[float]]) -> str
     )
 
 
-def _say_even_counts(_: Picture, counted: Sequence[Position]) -> str:
-    return f"no rank waits much less than the others ({count_ranks(len(counted))} sampled)"
+def _say_even_counts(_: Picture, counted: Ranks) -> str:
+    return f"no rank waits much less than the others ({count_ranks(len(counted.items))} sampled)"
 
 
 def _say_kernel(_: Picture, position: Position) -> str:
     return f"state {position.state.value}, {position.wait.says}"
 
 
-def _say_step(_: Picture, about: tuple[Position, int, int]) -> str:
-    position, low, high = about
+def _say_step(_: Picture, found: Steps) -> str:
+    position, low, high = found.position, found.lowest, found.highest
     phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
     steps = str(low) if low == high else f"{low} to {high}"
     return (
@@ -130,18 +145,20 @@ def _say_step(_: Picture, about: tuple[Position, int, int]) -> str:
     )
 
 
-def _say_pace(picture: Picture, _: None) -> str:
+def _say_pace(picture: Picture) -> str:
     return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
-def _say_peers(_: Picture, waiting: Sequence[Position]) -> str:
+def _say_peers(_: Picture, ranks: Ranks) -> str:
+    waiting = ranks.items
     presumed = all(item.presumed for item in waiting)
     how = " (inferred: most ranks are there)" if presumed else ""
     verb = "waits" if len(waiting) == 1 else "wait"
     return f"{count_ranks(len(waiting))} {verb} in {name_wait(waiting)}{how}"
 
 
-def _say_gave_up(_: Picture, left: Sequence[Position]) -> str:
+def _say_gave_up(_: Picture, ranks: Ranks) -> str:
+    left = ranks.items
     return f"{count_ranks(len(left))} waited in {name_wait(left)} during this stall, then gave up"
 
 
@@ -152,9 +169,9 @@ def _say_other_call(_: Picture, split: Split) -> str:
     return f"{at}{many} called {calls[0]}; {few} called {calls[1]}"
 
 
-def _say_path(_: Picture, about: tuple[Sequence[tuple[int, WaitPoint]], End]) -> str:
+def _say_path(_: Picture, found: Path) -> str:
     """Say "rank 0 waits in ... for rank 2; rank 2 waits in ... for rank 3; rank 3 has not ..."."""
-    path, end = about
+    path, end = found.hops, found.end
     shown = [*path[:1], *path[-MAX_HOPS + 1 :]] if len(path) > MAX_HOPS else list(path)
     parts = []
     for index, (rank, point) in enumerate(shown):
@@ -173,14 +190,14 @@ def _say_absence(point: WaitPoint, rank: int) -> str:
     return f"rank {rank} has not {verb} it"
 
 
-def _say_called_beside(_: Picture, about: tuple[CommThreads, WaitPoint, int, int]) -> str:
-    comm_threads, point, rank, called = about
+def _say_called_beside(_: Picture, found: CalledBeside) -> str:
+    point = found.point
     assert point.group is not None
-    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(comm_threads.roots))
+    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(found.comm_threads.roots))
     return (
         f"the collectives of {describe_group(point.group)} run in {threads}: "
         f"{name_ranks(point.waiting)} made call number {point.number}; "
-        f"the last call of rank {rank} is number {called}"
+        f"the last call of rank {found.rank} is number {found.called}"
     )
 
 
@@ -192,8 +209,8 @@ def _say_message(_: Picture, missing: MissingSend) -> str:
     )
 
 
-def _say_all_entered(_: Picture, about: tuple[WaitPoint, bool, tuple[int, ...]]) -> str:
-    point, certain, left = about
+def _say_all_entered(_: Picture, found: AllEntered) -> str:
+    point, certain, left = found.point, found.certain, found.left
     did = "entered" if certain else "called"
     stays = f"only {name_ranks(left)} left it" if left else "no member has left it"
     begun = "" if certain else "; whether the call has begun is not recorded"
@@ -239,18 +256,17 @@ def _say_lingers(_: Picture, found: Lingering) -> str:
     return f"its main thread has left the program and is exiting{words}"
 
 
-def _say_aftermath(_: Picture, about: tuple[Sequence[Death], Death]) -> str:
-    return say_aftermath_in_order(*about)
+def _say_aftermath(_: Picture, deaths: Deaths) -> str:
+    return say_aftermath_in_order(deaths.others, deaths.first[0])
 
 
-def _say_held(_: Picture, about: tuple[Cause, Position, Position]) -> str:
-    cause, position, first = about
-    return f"rank {position.rank} {say_held(cause, first)}"
+def _say_held(_: Picture, held: Held) -> str:
+    return f"rank {held.position.rank} {say_held(held.cause, held.first)}"
 
 
-def _say_not_seen(picture: Picture, missing: Sequence[Position]) -> str:
+def _say_not_seen(picture: Picture, missing: Ranks) -> str:
     case = picture.case
-    seen = count_ranks(len(case.ranks) - len(missing))
+    seen = count_ranks(len(case.ranks) - len(missing.items))
     return f"{seen} of {case.world_size} were seen in {say_duration(case.stalled_for_s)}"
 
 
@@ -266,45 +282,54 @@ def _say_node(picture: Picture, lost: LostNode) -> str:
 
 
 def _say_odd(_: Picture, split: Split) -> str:
-    return f"{name_ranks(item.rank for item in split.few)}: {split.reason}"
+    return f"{name_ranks(item.rank for item in split.few)}: {say_proof(split.proof)}"
 
 
 def _say_loop(_: Picture, split: Split) -> str:
     return f"{name_ranks(item.rank for item in split.few)}: {say_loop(split.order)}"
 
 
-SENTENCES: dict[Kind, Callable[[Picture, Any], str]] = {
-    Kind.STACK: _say_stack,
-    Kind.SAME_CALL: _say_same_call,
-    Kind.WAIT_COUNTS: _say_wait_counts,
-    Kind.EVEN_COUNTS: _say_even_counts,
-    Kind.KERNEL: _say_kernel,
-    Kind.STEP: _say_step,
-    Kind.PACE: _say_pace,
-    Kind.PEERS: _say_peers,
-    Kind.GAVE_UP: _say_gave_up,
-    Kind.OTHER_LINE: _say_other_call,
-    Kind.PATH: _say_path,
-    Kind.CALLED_BESIDE: _say_called_beside,
-    Kind.OTHER_CALL: _say_other_call,
-    Kind.MESSAGE: _say_message,
-    Kind.CYCLE: lambda _, cycle: f"a cycle: {join_words(say_cycle(cycle))}",
-    Kind.ALL_ENTERED: _say_all_entered,
-    Kind.THREAD: lambda _, bystander: describe_thread(bystander),
-    Kind.LOCK: _say_lock,
-    Kind.CHILD: lambda _, found: describe_children(found),
-    Kind.WORKER: lambda _, worker: f"worker {describe_worker(worker)}",
-    Kind.MOVEMENT: _say_movement,
-    Kind.SOCKET: _say_socket,
-    Kind.GIL: _say_gil,
-    Kind.ENDING: _say_end,
-    Kind.LINGERS: _say_lingers,
-    Kind.AFTERMATH: _say_aftermath,
-    Kind.HELD: _say_held,
-    Kind.NOT_SEEN: _say_not_seen,
-    Kind.NODE: _say_node,
+T = TypeVar("T")
+Sentence = Callable[[Picture, ReasonSubject], str]
+
+
+def _about(kind: type[T], say: Callable[[Picture, T], str]) -> Sentence:
+    """Return how a reason about something of this type reads."""
+    return lambda picture, subject: say(picture, expect(subject, kind))
+
+
+SENTENCES: dict[Kind, Sentence] = {
+    Kind.STACK: _about(Position, _say_stack),
+    Kind.SAME_CALL: _about(Ranks, _say_same_call),
+    Kind.WAIT_COUNTS: _about(WaitShares, _say_wait_counts),
+    Kind.EVEN_COUNTS: _about(Ranks, _say_even_counts),
+    Kind.KERNEL: _about(Position, _say_kernel),
+    Kind.STEP: _about(Steps, _say_step),
+    Kind.PACE: lambda picture, _: _say_pace(picture),
+    Kind.PEERS: _about(Ranks, _say_peers),
+    Kind.GAVE_UP: _about(Ranks, _say_gave_up),
+    Kind.OTHER_LINE: _about(Split, _say_other_call),
+    Kind.PATH: _about(Path, _say_path),
+    Kind.CALLED_BESIDE: _about(CalledBeside, _say_called_beside),
+    Kind.OTHER_CALL: _about(Split, _say_other_call),
+    Kind.MESSAGE: _about(MissingSend, _say_message),
+    Kind.CYCLE: _about(End, lambda _, cycle: f"a cycle: {join_words(say_cycle(cycle))}"),
+    Kind.ALL_ENTERED: _about(AllEntered, _say_all_entered),
+    Kind.THREAD: _about(Bystander, lambda _, bystander: describe_thread(bystander)),
+    Kind.LOCK: _about(Position, _say_lock),
+    Kind.CHILD: _about(Children, lambda _, children: describe_children(children.found)),
+    Kind.WORKER: _about(Worker, lambda _, worker: f"worker {describe_worker(worker)}"),
+    Kind.MOVEMENT: _about(Position, _say_movement),
+    Kind.SOCKET: _about(Position, _say_socket),
+    Kind.GIL: _about(ThreadDump, _say_gil),
+    Kind.ENDING: _about(Death, _say_end),
+    Kind.LINGERS: _about(Lingering, _say_lingers),
+    Kind.AFTERMATH: _about(Deaths, _say_aftermath),
+    Kind.HELD: _about(Held, _say_held),
+    Kind.NOT_SEEN: _about(Ranks, _say_not_seen),
+    Kind.NODE: _about(LostNode, _say_node),
     Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
-    Kind.ODD: _say_odd,
-    Kind.AHEAD: lambda _, missing: join_words(missing.reasons),
-    Kind.LOOP: _say_loop,
+    Kind.ODD: _about(Split, _say_odd),
+    Kind.AHEAD: _about(MissingSend, lambda _, missing: say_gone_on(missing.proofs)),
+    Kind.LOOP: _about(Split, _say_loop),
 }

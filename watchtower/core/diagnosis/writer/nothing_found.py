@@ -13,6 +13,7 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
+from watchtower.core.diagnosis.writer.advice import Step
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
@@ -105,22 +106,23 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
     )
 
 
-def advise_by_hand(picture: Picture) -> tuple[str, ...]:
+def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     """Say which rank to look at by hand."""
     live = picture.live
     if not live:
-        return ("read the end of the job's own log: no process of the job is left",)
+        text = "read the end of the job's own log: no process of the job is left"
+        return (Step(text, lasts=True),)
     groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
     first = max(groups[0], key=lambda item: item.age_s)
     pid = first.evidence.pid
-    look = f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`"
+    look = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
     if first.stack is not None:
         return (look,)
-    return (
-        look,
+    otherwise = (
         f"if py-spy returns no stack, run there: `watchtower-agent check`, `py-spy --version`, "
-        f"`cat /proc/{pid}/stack` as root",
+        f"`cat /proc/{pid}/stack` as root"
     )
+    return (look, Step(otherwise, lasts=False))
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

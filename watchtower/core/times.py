@@ -12,12 +12,26 @@ def say_time(stamp: str, now: float) -> str:
 
     `now` is in UNIX seconds. Text that is not a time is returned as it is.
     """
+    at = _parse(stamp)
+    said = say_moment(stamp)
+    return said if at is None else f"{said} ({say_distance(now - at.timestamp())})"
+
+
+def say_moment(stamp: str) -> str:
+    """Return "2026-11-22 16:03:12 UTC" for an RFC 3339 time, for text that people read later.
+
+    Text that is not a time is returned as it is.
+    """
+    at = _parse(stamp)
+    return stamp if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _parse(stamp: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(stamp)
-    except ValueError:
-        return stamp
-    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({say_distance(now - at.timestamp())})"
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def say_distance(seconds: float) -> str:

@@ -1,0 +1,195 @@
+"""What reasons and accusations are about: the values that their sentences are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from watchtower.core.diagnosis.bystanders import Bystander, Worker
+from watchtower.core.diagnosis.deaths import Death
+from watchtower.core.diagnosis.lingering import Lingering
+from watchtower.core.diagnosis.lost_nodes import LostNode
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waits.graph import End
+from watchtower.core.diagnosis.waits.messages import MissingSend
+from watchtower.core.diagnosis.waits.mismatches import Split
+from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.reading.threads import CommThreads
+from watchtower.wire.dumps import ChildDump, ThreadDump
+from watchtower.wire.verdict import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Several ranks."""
+
+    items: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitShares:
+    """How often a rank was found waiting, and the others."""
+
+    slow: Position
+    others: tuple[float, ...]
+    """The share of samples of each other rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The step of a rank, and the steps of those that wait for it."""
+
+    position: Position
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """How a rank comes to wait for the end of a graph."""
+
+    hops: tuple[tuple[int, WaitPoint], ...]
+    """Each rank, and where it waits."""
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class CalledBeside:
+    """A call that the communication threads of other ranks have made, and that of one has not."""
+
+    comm_threads: CommThreads
+    point: WaitPoint
+    rank: int
+    called: int
+    """Number of its last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllEntered:
+    """A call that no member keeps the others waiting in."""
+
+    point: WaitPoint
+    certain: bool
+    """The members are known to have entered, not only to have called."""
+    left: tuple[int, ...]
+    """Members for which the call is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """Ranks that caused an end, and the ranks that ended besides."""
+
+    first: tuple[Death, ...]
+    others: tuple[Death, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A rank that cannot run."""
+
+    cause: Cause
+    position: Position
+    first: Position
+    """The first of all that are held in this way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Children that a rank may wait for."""
+
+    found: Worker | tuple[ChildDump, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GilOwners:
+    """The thread that holds the GIL, by rank."""
+
+    by_rank: Mapping[int, ThreadDump]
+
+
+@dataclass(frozen=True, slots=True)
+class LingeringRanks:
+    """Ranks whose program is over."""
+
+    items: tuple[Lingering, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LostNodes:
+    """Nodes that stopped reporting."""
+
+    items: tuple[LostNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeverSeen:
+    """Ranks that were never seen, and those that wait for them in set-up."""
+
+    missing: tuple[Position, ...]
+    in_init: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSends:
+    """Messages that were not sent."""
+
+    items: tuple[MissingSend, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SameCall:
+    """A call that all ranks wait in."""
+
+    may_differ_in_root: bool
+    """Some ranks have left it, and it has a root."""
+
+
+ReasonSubject = (
+    AllEntered
+    | Bystander
+    | CalledBeside
+    | Children
+    | Death
+    | Deaths
+    | End
+    | Held
+    | Lingering
+    | LostNode
+    | MissingSend
+    | Path
+    | Position
+    | Ranks
+    | Split
+    | Steps
+    | ThreadDump
+    | WaitShares
+    | Worker
+    | None
+)
+"""Which of them belongs to a kind of reasons: see `SENTENCES` in `writer/evidence.py`."""
+
+AccusationSubject = (
+    Deaths
+    | End
+    | GilOwners
+    | LingeringRanks
+    | LostNodes
+    | MissingSends
+    | NeverSeen
+    | Ranks
+    | SameCall
+    | Split
+    | None
+)
+"""What a summary is made of besides the suspects. Which of them belongs to a cause: see `TEXTS` in
+`writer/causes.py`."""
+
+T = TypeVar("T")
+
+
+def expect(subject: object, kind: type[T]) -> T:
+    """Return the subject. Raises TypeError if it is of another type."""
+    if not isinstance(subject, kind):
+        raise TypeError(f"about a {type(subject).__name__}, not a {kind.__name__}")
+    return subject

@@ -1,0 +1,90 @@
+"""What shows which side of a disagreement is wrong, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watchtower.core.diagnosis.waits.call_counts import RECEIVE, SEND
+from watchtower.core.diagnosis.waits.divergent_rank import (
+    CountAtPoint,
+    CountBeside,
+    CountDifference,
+    CountsBesideAll,
+)
+from watchtower.core.diagnosis.waits.messages import (
+    AheadOfExchange,
+    FurtherStep,
+    GoneOn,
+    ReceivedMore,
+    WaitsIn,
+)
+from watchtower.core.diagnosis.waits.mismatches import Proof
+from watchtower.core.diagnosis.waits.odd_rank import Sign
+from watchtower.core.diagnosis.waits.points import describe_group
+from watchtower.core.text import join_words
+
+SIGNS = {
+    Sign.BREAKS_CYCLE: "without this rank, no ranks would wait for each other",
+    Sign.OTHER_GROUPS: "the other groups of this kind made the same call as the other ranks",
+}
+
+
+def say_proof(proof: Proof | None) -> str:
+    """Return a clause about the odd rank: "it has made one send more than rank 3, ..."."""
+    if proof is None:
+        return ""
+    if isinstance(proof, Sign):
+        return SIGNS[proof]
+    if isinstance(proof, CountAtPoint):
+        return _say_at_point(proof)
+    if isinstance(proof, CountBeside):
+        return _say_beside(proof)
+    return _say_beside_all(proof)
+
+
+def _say_at_point(proof: CountAtPoint) -> str:
+    point = proof.point
+    assert point.group is not None
+    return (
+        f"it has made {proof.usual + proof.by} calls in its groups of {proof.role[1]} ranks; the "
+        f"others made {proof.usual} before call {point.number} of the group of "
+        f"{len(point.group.members)} ranks"
+    )
+
+
+def _say_beside(proof: CountBeside) -> str:
+    is_message = proof.role[0] in (SEND, RECEIVE)
+    what = proof.role[0] if is_message else f"call in its groups of {proof.role[1]} ranks"
+    more, fewer = ("more", "fewer") if proof.by > 0 else ("fewer", "more")
+    return f"it has made one {what} {more} than rank {proof.other}, but {fewer} of the other calls"
+
+
+def _say_beside_all(proof: CountsBesideAll) -> str:
+    more = [_say_calls(each, "more") for each in proof.differing if each.by > 0]
+    fewer = [_say_calls(each, "fewer") for each in proof.differing if each.by < 0]
+    return (
+        f"compared with rank {proof.nearest} in its groups, it has made {join_words(more)}, but "
+        f"{join_words(fewer)}; no other rank differs both ways"
+    )
+
+
+def _say_calls(each: CountDifference, how: str) -> str:
+    count = abs(each.by)
+    where = describe_group(each.group) if each.group else f"its groups of {each.role[1]} ranks"
+    return f"{count} {'call' if count == 1 else 'calls'} {how} in {where}"
+
+
+def say_gone_on(proofs: Sequence[GoneOn]) -> str:
+    """Say "it waits in all_reduce and it is at step 4, rank 2 is at step 3"."""
+    return join_words([_say_one(proof) for proof in proofs])
+
+
+def _say_one(proof: GoneOn) -> str:
+    if isinstance(proof, AheadOfExchange):
+        return f"it waits for message {proof.number} from rank {proof.receiver}"
+    if isinstance(proof, ReceivedMore):
+        return f"it has received {proof.count} from rank {proof.peer}"
+    if isinstance(proof, WaitsIn):
+        return f"it waits in {proof.operation or 'a collective'}"
+    assert isinstance(proof, FurtherStep)
+    return f"it is at step {proof.step}, rank {proof.receiver} is at step {proof.step_of_receiver}"
