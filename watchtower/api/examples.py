@@ -24,6 +24,7 @@ from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import (
     Alternative,
     Cause,
+    Domain,
     Evidence,
     Progress,
     SharedCause,
@@ -56,6 +57,7 @@ _VERDICT = Verdict(
     summary=SUMMARY,
     incident=INCIDENT,
     cause=Cause.DATALOADER_STALL,
+    domain=Domain.STORAGE,
     confidence=0.99,
     suspects=(
         Suspect(
