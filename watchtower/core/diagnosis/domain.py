@@ -163,7 +163,7 @@ TABLE: tuple[Line, ...] = (
         ELSEWHERE | {_C.UNKNOWN},
         lambda rank: rank.on_storage,
         _D.STORAGE,
-        "state D in two samples, or a mount (NFS, FUSE, disk) that does not answer, also in a child",
+        "state D in two samples, or a mount (NFS, FUSE, disk) without an answer, also in a child",
     ),
     Line(
         ELSEWHERE,
