@@ -28,6 +28,7 @@ def test_golden(folder, update_golden):
         (folder / "verdict.txt").write_text(text, "utf-8")
     assert truth["suspects"] == sorted(suspect.rank for suspect in verdict.suspects)
     assert truth["cause"] == verdict.cause.value
+    assert truth["domain"] == verdict.domain.value
     assert text == (folder / "verdict.txt").read_text("utf-8")
 
 

@@ -12,7 +12,16 @@ from watchtower.core.verdict_text import (
     render_slack,
     render_text,
 )
-from watchtower.wire.verdict import Aftermath, Alternative, Cause, Doubt, Status, Suspect, Verdict
+from watchtower.wire.verdict import (
+    Aftermath,
+    Alternative,
+    Cause,
+    Domain,
+    Doubt,
+    Status,
+    Suspect,
+    Verdict,
+)
 
 
 def a_verdict(**values):
@@ -25,6 +34,7 @@ def test_a_terminal_gets_the_whole_answer():
         "llama-70b: hung, dataloader_stall (93%)\n"
         "Rank 3 (gpu-00, pid 4003) has been in `read` at data.py:31 for 9 s, blocked in read() on "
         "/mnt/shards/0042.tar. 7 ranks wait for rank 3 in all_reduce.\n"
+        "  call: storage\n"
         "  suspect: rank 3, gpu-00, pid 4003, data.py:31 in read\n"
         "  waiting: 0-2,4-7, step: 41, stalled for: 9 s\n"
         "  stacks (0.75): rank 3: read data.py:31 < __next__ data.py:88 < train main.py:38 "
@@ -41,8 +51,15 @@ def test_markdown_keeps_the_evidence_in_a_code_block():
     lines = render_markdown(a_verdict()).splitlines()
     assert lines[0] == "**llama-70b: hung, dataloader_stall (93%)**"
     assert lines.count("```") == 2
-    assert lines[4].startswith("waiting: 0-2,4-7")
-    assert lines[5].startswith("stacks (0.75): rank 3: read data.py:31 < __next__")
+    assert lines[3] == "call: storage"
+    assert lines[5].startswith("waiting: 0-2,4-7")
+    assert lines[6].startswith("stacks (0.75): rank 3: read data.py:31 < __next__")
+
+
+def test_whom_to_call_is_shown_while_it_is_known_and_useful():
+    assert "call:" in render_text(a_verdict(status=Status.ENDED))
+    for useless in ({"domain": Domain.UNKNOWN}, {"domain": None}, {"status": Status.RECOVERED}):
+        assert "call:" not in render_text(a_verdict(**useless))
 
 
 def test_slack_escapes_its_three_control_characters_everywhere():

@@ -5,13 +5,13 @@ import pytest
 from watchtower.drills.judging import Answer, is_final, judge, names_cause, suspect_ranks
 from watchtower.drills.setup import CALM, Expected, names
 
-STALL = names("dataloader_stall")
+STALL = names("dataloader_stall", domain="data")
 STRAGGLER = Expected(cause="straggler", statuses=("slow",))
 
 
 def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
     suspects = [{"rank": rank, "node": "drill-a", "cause": cause} for rank in ranks]
-    return {"cause": cause, "status": status, "suspects": suspects, **more}
+    return {"cause": cause, "domain": "data", "status": status, "suspects": suspects, **more}
 
 
 def an_answer(verdict=None, seen=("healthy",), incidents=(), complaints=()):
@@ -45,6 +45,12 @@ def test_another_cause_is_wrong_though_the_rank_is_right():
     assert judged(a_verdict(cause="busy_loop")) == (True, False)
 
 
+def test_another_domain_is_wrong_if_the_drill_expects_one():
+    assert judged(a_verdict(domain="storage")) == (True, False)
+    slow = a_verdict(cause="straggler", status="slow", domain="storage")
+    assert judged(slow, STRAGGLER) == (True, True)
+
+
 def test_a_suspicion_that_never_became_an_incident_is_not_right():
     assert judged(a_verdict(status="suspect")) == (True, False)
 
@@ -54,7 +60,7 @@ def test_no_verdict_at_all_is_wrong():
 
 
 def test_the_type_of_an_exception_must_be_told():
-    expected = names("exception", "ValueError")
+    expected = names("exception", "ValueError", domain="data")
     silent = a_verdict(cause="exception", summary="rank 3 raised")
     telling = a_verdict(cause="exception", summary="rank 3 raised ValueError: truncated")
     assert judged(silent, expected) == (True, False)
@@ -64,17 +70,17 @@ def test_the_type_of_an_exception_must_be_told():
 @pytest.mark.parametrize(("told", "is_right"), [("pid 120", False), ("pid 12, stopped", True)])
 def test_a_pid_is_mentioned_as_a_whole_word(told, is_right):
     verdict = a_verdict(evidence=[{"text": told}])
-    assert judged(verdict, names("dataloader_stall", "12"))[1] is is_right
+    assert judged(verdict, names("dataloader_stall", "12", domain="data"))[1] is is_right
 
 
 def test_all_ranks_of_a_lost_node_have_to_be_named():
     lost = a_verdict(cause="node_lost", ranks=(0, 1))
-    assert judged(lost, names("node_lost"), ranks=(0, 1)) == (True, True)
-    assert judged(lost, names("node_lost"), ranks=(0, 1, 2)) == (False, True)
+    assert judged(lost, names("node_lost", domain="data"), ranks=(0, 1)) == (True, True)
+    assert judged(lost, names("node_lost", domain="data"), ranks=(0, 1, 2)) == (False, True)
 
 
 def test_where_nobody_is_to_blame_naming_a_rank_is_wrong():
-    expected = names("symmetric_hang")
+    expected = names("symmetric_hang", domain="data")
     assert judged(a_verdict(cause="symmetric_hang", ranks=()), expected, ()) == (True, True)
     assert judged(a_verdict(cause="symmetric_hang"), expected, ()) == (False, True)
 

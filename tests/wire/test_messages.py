@@ -23,7 +23,7 @@ from watchtower.wire.report import (
     Report,
 )
 from watchtower.wire.stacks import Frame, make_stack
-from watchtower.wire.verdict import Verdict
+from watchtower.wire.verdict import Domain, Verdict
 
 MESSAGES = Path(__file__).parent / "messages"
 
@@ -74,6 +74,8 @@ def test_enum_values_of_a_newer_release_are_other():
     assert report.ranks[0].state is ProcessState.OTHER
     assert report.ranks[1].ended.kind is EndingKind.OTHER
     assert FailureKind("bored") is FailureKind.OTHER
+    verdict = read("verdict.json", recorded("verdict.json") | {"domain": "cooling"})
+    assert verdict.domain is Domain.UNKNOWN
 
 
 @pytest.mark.parametrize(

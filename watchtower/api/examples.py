@@ -24,6 +24,7 @@ from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import (
     Alternative,
     Cause,
+    Domain,
     Doubt,
     Evidence,
     Progress,
@@ -57,6 +58,7 @@ _VERDICT = Verdict(
     summary=SUMMARY,
     incident=INCIDENT,
     cause=Cause.DATALOADER_STALL,
+    domain=Domain.STORAGE,
     confidence=0.85,
     suspects=(
         Suspect(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.wire.verdict import Alternative, Cause, Doubt, Evidence, SharedCause, Suspect
+from watchtower.wire.verdict import (
+    Alternative,
+    Cause,
+    Domain,
+    Doubt,
+    Evidence,
+    SharedCause,
+    Suspect,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,8 @@ class Diagnosis:
     """The reason why the case was not diagnosed; empty if it was."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
+    domain: Domain = Domain.UNKNOWN
+    """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
 

@@ -19,6 +19,7 @@ from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
     Cause,
+    Domain,
     Evidence,
     Progress,
     Status,
@@ -156,7 +157,14 @@ def _facts(verdict: Verdict) -> list[str]:
         f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
     ]
     known = ", ".join(filter(None, parts))
-    return [*lines, *filter(None, [known, _shared_line(verdict)])]
+    return [*_call(verdict), *lines, *filter(None, [known, _shared_line(verdict)])]
+
+
+def _call(verdict: Verdict) -> list[str]:
+    """Return whom to call, if that is known and the incident is not over."""
+    if verdict.domain in (None, Domain.UNKNOWN) or verdict.status is Status.RECOVERED:
+        return []
+    return [f"call: {verdict.domain.value}"]
 
 
 def _shared_line(verdict: Verdict) -> str:

@@ -85,6 +85,8 @@ def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
     verdict = answer.verdict or {}
     if verdict.get("cause") != expected.cause:
         yield f"cause {verdict.get('cause')}, expected {expected.cause}"
+    elif expected.domain not in (None, verdict.get("domain")):
+        yield f"domain {verdict.get('domain')}, expected {expected.domain}"
     elif unsaid := [word for word in expected.mentions if not _mentions(verdict, word)]:
         yield f"the verdict does not mention {', '.join(unsaid)}"
     elif not is_final(verdict, expected.statuses):

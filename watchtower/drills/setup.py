@@ -18,6 +18,8 @@ class Expected:
     """The right answer: a cause for a fault, a status for a healthy job."""
 
     cause: str | None = None
+    domain: str | None = None
+    """The domain that the verdict must have. None: it differs from run to run."""
     mentions: tuple[str, ...] = ()
     """Words that the verdict must contain, such as the type of an exception."""
     statuses: tuple[str, ...] = CALM
@@ -31,9 +33,9 @@ class Expected:
         return self.cause is not None and self.statuses == FINAL
 
 
-def names(cause: str, *mentions: str) -> Expected:
-    """Return the answer to a fault that stops the job: this cause, and an incident."""
-    return Expected(cause=cause, mentions=mentions, statuses=FINAL)
+def names(cause: str, *mentions: str, domain: str) -> Expected:
+    """Return the answer to a fault that stops the job: this cause and domain, and an incident."""
+    return Expected(cause=cause, domain=domain, mentions=mentions, statuses=FINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

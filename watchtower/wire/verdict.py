@@ -68,6 +68,27 @@ class Cause(Enum):
     UNKNOWN = "unknown"
 
 
+class Domain(Enum):
+    """The field whose engineers should be called about a verdict. A closed list."""
+
+    USER_CODE = "user_code"
+    """The owner of the job: the cause is in the program or in processes that it started."""
+    DATA = "data"
+    """The input pipeline and the data sets."""
+    STORAGE = "storage"
+    NETWORK = "network"
+    NODE = "node"
+    GPU = "gpu"
+    SCHEDULER = "scheduler"
+    OPERATOR = "operator"
+    """A person or a tool on the node held the process from outside."""
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Domain:
+        return cls.UNKNOWN
+
+
 MOUNT, NODE = "mount", "node"
 """Kinds of shared causes that this release detects."""
 
@@ -164,6 +185,8 @@ class Verdict:
     """One line, short enough for an alert."""
     incident: str | None = None
     cause: Cause | None = None
+    domain: Domain | None = None
+    """Whom to call. Null without a diagnosis."""
     confidence: float = 0.0
     suspects: tuple[Suspect, ...] = ()
     waiting: str = ""

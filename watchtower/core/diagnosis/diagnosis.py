@@ -13,6 +13,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
+from watchtower.core.diagnosis.domain import find_domain
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
@@ -100,6 +101,7 @@ def _accuse(
     told = {(rank, each.cause) for each in chosen for rank in each.ranks}
     return replace(
         _conclude(picture, chosen[0].cause, written, accused),
+        domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(ranked, chosen[0].cause, told),
@@ -148,6 +150,7 @@ def _conclude_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         )
     return replace(
         _conclude(picture, Cause.UNKNOWN, written, candidates),
+        domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=() if explained else _list_alternatives(likeliest, Cause.UNKNOWN, set()),
     )

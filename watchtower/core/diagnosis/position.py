@@ -123,6 +123,16 @@ class Position:
         return self.wait.wait_class == FROZEN
 
     @property
+    def stays_uninterruptible(self) -> bool:
+        """Return whether two dumps and the report show it in state D, and its cgroup is not frozen.
+
+        One sample in state D is ordinary disk access.
+        """
+        seen = [dump.kernel.state for dump in self.evidence.dumps[-2:]] + [self.state]
+        is_same = all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
+        return is_same and len(seen) > 2 and not self.is_frozen
+
+    @property
     def spins(self) -> bool:
         """Return whether its main thread computes without a pause, as far as every look shows."""
         if self.asleep:

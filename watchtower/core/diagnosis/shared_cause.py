@@ -57,14 +57,14 @@ def find_shared_cause(
     nodes = sorted(item.node for item in suspects if item.cause in OF_THE_NODE and item.node)
     if nodes:
         return SharedCause(kind=NODE, name=clean(nodes[0], MAX_NAME))
-    named = Counter(name for item in blocked for name in _dead_mounts(item))
+    named = Counter(name for item in blocked for name in find_dead_mounts(item))
     if not named:
         return None
     name, _ = min(named.items(), key=lambda item: (-item[1], item[0]))
     return SharedCause(kind=MOUNT, name=name)
 
 
-def _dead_mounts(position: Position) -> set[str]:
+def find_dead_mounts(position: Position) -> set[str]:
     """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
     dumps = position.evidence.dumps[-2:]
     if not dumps or moves_storage(position.evidence.movement):
@@ -80,6 +80,11 @@ def _blocked_in(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
             yield pid, name
 
 
+def is_storage(mount: Mount) -> bool:
+    """Return whether a file call on this mount may wait for storage, and not only for memory."""
+    return _file_system_of(mount).scope != "none"
+
+
 def name_mount(wait: KernelWait, node: str) -> str:
     """Return the name of the only mount that a thread can be blocked on; empty if not known.
 
@@ -93,8 +98,12 @@ def name_mount(wait: KernelWait, node: str) -> str:
     return next(iter(fitting)) if len(fitting) == 1 else ""
 
 
+def _file_system_of(mount: Mount) -> _FileSystem:
+    return next((each for each in _FILE_SYSTEMS if each.kind.matches(mount.kind)), _DISK)
+
+
 def _name(mount: Mount, wait_class: str, node: str) -> str:
-    known = next((each for each in _FILE_SYSTEMS if each.kind.matches(mount.kind)), _DISK)
+    known = _file_system_of(mount)
     if known.scope == "none" or wait_class not in ANY_STORAGE | {known.wait}:
         return ""
     if known.scope == "cluster":

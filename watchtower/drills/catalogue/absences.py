@@ -87,7 +87,7 @@ def _compare(run: DrillRun, before: list[Json], after: list[Json]) -> None:
 NODE_LOST = Drill(
     name="node_lost",
     shows="a node vanishes, its agent and all its ranks at once",
-    expected=names("node_lost"),
+    expected=names("node_lost", domain="node"),
     plan=lambda _: {"patient": True},
     networked=("torch",),
     whole_node=True,
@@ -106,7 +106,7 @@ AGENT_DIES = Drill(
 TOWER_RESTART = Drill(
     name="tower_restart",
     shows="one rank sleeps while it fetches a batch; the tower is killed after the incident opens",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     breaks_parts=True,
     act=_restart_while("hung"),
@@ -115,7 +115,7 @@ TOWER_RESTART = Drill(
 TOWER_RESTART_SUSPECT = Drill(
     name="tower_restart_suspect",
     shows="one rank sleeps while it fetches a batch; the tower is killed before an incident opens",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     breaks_parts=True,
     act=_restart_while("suspect", "hung"),

@@ -84,7 +84,7 @@ def _cancelled(way: str, shows: str, kill: Kill, *, breaks_parts: bool = False) 
     return Drill(
         name=f"hung_then_cancelled{way}",
         shows=f"one rank sleeps while it fetches a batch; when the job hangs, {shows}",
-        expected=names("dataloader_stall"),
+        expected=names("dataloader_stall", domain="data"),
         plan=event("slow_storage"),
         breaks_parts=breaks_parts,
         act=_hang_then(kill),
@@ -103,7 +103,7 @@ HUNG_THEN = (
     Drill(
         name="hung_then_core",
         shows="one rank sleeps while it fetches a batch; after the incident opened it dumps core",
-        expected=names("dataloader_stall", "SIGSEGV"),
+        expected=names("dataloader_stall", "SIGSEGV", domain="data"),
         plan=event("slow_storage"),
         act=_hang_then(_dump_core),
     ),

@@ -24,7 +24,7 @@ def _cut_all(run: DrillRun) -> None:
 UNEVEN_INPUTS = Drill(
     name="uneven_inputs",
     shows="one rank has a batch fewer, leaves the loop and waits at the barrier after it",
-    expected=names("uneven_inputs"),
+    expected=names("uneven_inputs", domain="data"),
     plan=_plan_uneven,
     act=happen,
 )
@@ -32,7 +32,7 @@ UNEVEN_INPUTS = Drill(
 CONDITIONAL_COLLECTIVE = Drill(
     name="conditional_collective",
     shows="one rank sees a bad loss and enters a barrier that only a bad loss leads to",
-    expected=names("conditional_collective"),
+    expected=names("conditional_collective", domain="user_code"),
     plan=event("wrong_unit"),
     act=happen,
 )
@@ -40,7 +40,7 @@ CONDITIONAL_COLLECTIVE = Drill(
 ORDER_SWAP = Drill(
     name="order_swap",
     shows="one rank calls two collectives in the other order",
-    expected=names("mismatched_collective"),
+    expected=names("mismatched_collective", domain="user_code"),
     plan=event("reverse_exchanges", exchanges=["share_loss", "compare_progress"]),
     # Only collective logs distinguish it from a collective of one rank; the ring has none.
     backends=("torch",),
@@ -50,7 +50,7 @@ ORDER_SWAP = Drill(
 SHAPE_MISMATCH = Drill(
     name="shape_mismatch",
     shows="one rank sums a table twice as long as the others' (both sent in whole buffers)",
-    expected=names("mismatched_collective"),
+    expected=names("mismatched_collective", domain="user_code"),
     # gloo ends the job if one message is longer than expected, but it sends large tensors in
     # buffers of 1 MiB. Twice as many buffers of the same size leave one side waiting. The ring
     # raises.
@@ -62,7 +62,7 @@ SHAPE_MISMATCH = Drill(
 SYMMETRIC = Drill(
     name="symmetric",
     shows="every rank is in the same collective and the network is cut (needs root)",
-    expected=names("symmetric_hang"),
+    expected=names("symmetric_hang", domain="network"),
     networked=BACKENDS,
     blames=lambda _: (),
     act=_cut_all,

@@ -9,7 +9,7 @@ from watchtower.drills.setup import names
 EXCEPTION = Drill(
     name="exception",
     shows="one rank raises and its process exits, its peers lose their connections",
-    expected=names("exception", "ValueError"),
+    expected=names("exception", "ValueError", domain="user_code"),
     plan=event("truncated_record"),
     act=happen,
 )
@@ -17,7 +17,7 @@ EXCEPTION = Drill(
 EXIT_ZERO = Drill(
     name="exit_zero",
     shows="one rank returns from main early while its peers still need it",
-    expected=names("exited_early"),
+    expected=names("exited_early", domain="user_code"),
     plan=event("stop_early", patient=True),
     act=happen,
 )
@@ -25,7 +25,7 @@ EXIT_ZERO = Drill(
 CONSEQUENTIAL = Drill(
     name="consequential",
     shows="one rank exits silently (exit code 3), its peers raise connection errors",
-    expected=names("process_died"),
+    expected=names("process_died", domain="user_code"),
     plan=event("die"),
     act=happen,
 )

@@ -16,7 +16,7 @@ TP_DP_CASCADE = Drill(
     name="tp_dp_cascade",
     shows="one rank sleeps while it fetches a batch: its tensor-parallel partner waits for it, and"
     " data-parallel groups for both",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     parallelism="grid",
     least_ranks=4,
@@ -27,7 +27,7 @@ TP_DP_CASCADE = Drill(
 COLLECTIVE_CYCLE = Drill(
     name="collective_cycle",
     shows="two ranks enter the collectives of two groups of theirs in opposite order",
-    expected=names("collective_cycle"),
+    expected=names("collective_cycle", domain="user_code"),
     plan=event("reverse_exchanges", exchanges=["share_norm", "share_scale"]),
     parallelism="grid",
     blames=_pair_of,
@@ -41,7 +41,7 @@ COLLECTIVE_CYCLE = Drill(
 MISSING_SEND = Drill(
     name="missing_send",
     shows="one stage of a pipeline skips a send, and its neighbour and it wait for each other",
-    expected=names("missing_send"),
+    expected=names("missing_send", domain="user_code"),
     plan=event("silence_output"),
     parallelism="pipeline",
     backends=("torch",),
@@ -51,7 +51,7 @@ MISSING_SEND = Drill(
 PIPELINE_STAGE_SLEEP = Drill(
     name="pipeline_stage_sleep",
     shows="one stage of a pipeline sleeps while it fetches a batch",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     parallelism="pipeline",
     backends=("torch",),

@@ -37,7 +37,7 @@ def _freeze(run: DrillRun) -> None:
 D_STATE = Drill(
     name="d_state",
     shows="one rank starts a helper and sleeps in the kernel (state D) until it has started",
-    expected=names("uninterruptible_io"),
+    expected=names("uninterruptible_io", domain="user_code"),
     plan=event("spawn_uploader"),
     act=_spawn,
 )
@@ -45,7 +45,7 @@ D_STATE = Drill(
 D_STATE_FUSE = Drill(
     name="d_state_fuse",
     shows="one rank writes to a file system that never answers (FUSE, needs root)",
-    expected=names("uninterruptible_io"),
+    expected=names("uninterruptible_io", domain="storage"),
     plan=write("change_outlet"),
     act=_mount,
 )
@@ -53,6 +53,6 @@ D_STATE_FUSE = Drill(
 FROZEN = Drill(
     name="frozen",
     shows="one rank is frozen by its control group (needs root)",
-    expected=names("process_frozen"),
+    expected=names("process_frozen", domain="operator"),
     act=_freeze,
 )

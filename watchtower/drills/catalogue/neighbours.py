@@ -66,7 +66,7 @@ HOSTILE_NEIGHBOUR = Drill(
     name="hostile_neighbour",
     shows="one rank sleeps while it fetches a batch, while another user's processes attack"
     " (needs root)",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     # So that the attack is in progress.
     warmups=2,

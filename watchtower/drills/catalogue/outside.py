@@ -58,14 +58,14 @@ def _trace(run: DrillRun) -> None:
 SIGSTOP = Drill(
     name="sigstop",
     shows="one rank is stopped by a signal from outside",
-    expected=names("process_stopped"),
+    expected=names("process_stopped", domain="operator"),
     act=_stop,
 )
 
 SIGKILL = Drill(
     name="sigkill",
     shows="one rank is killed and its peers stay in the collective",
-    expected=names("process_died"),
+    expected=names("process_died", domain="unknown"),
     plan=lambda _: {"patient": True},
     networked=("torch",),
     act=_kill,
@@ -74,21 +74,21 @@ SIGKILL = Drill(
 DEBUGGER = Drill(
     name="debugger",
     shows="another process traces one rank and holds it",
-    expected=names("process_traced"),
+    expected=names("process_traced", domain="operator"),
     act=_trace,
 )
 
 TERMINATED_RANK = Drill(
     name="terminated_rank",
     shows="one rank gets SIGTERM, its peers lose their connections",
-    expected=names("process_died", "SIGTERM"),
+    expected=names("process_died", "SIGTERM", domain="operator"),
     act=_terminate,
 )
 
 LAUNCHER_KILLS_REST = Drill(
     name="launcher_kills_rest",
     shows="one rank aborts, half a second later its launcher kills the others",
-    expected=names("process_died", "SIGABRT"),
+    expected=names("process_died", "SIGABRT", domain="unknown"),
     plan=lambda _: {"patient": True},
     networked=("torch",),
     # The drill is the launcher here: it kills at once, without SIGTERM before.

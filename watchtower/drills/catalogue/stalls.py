@@ -49,7 +49,7 @@ def happen(run: DrillRun) -> None:
 DATALOADER_SLEEP = Drill(
     name="dataloader_sleep",
     shows="one rank sleeps while it fetches a batch",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     act=happen,
 )
@@ -57,7 +57,7 @@ DATALOADER_SLEEP = Drill(
 BUSY_LOOP = Drill(
     name="busy_loop",
     shows="one rank loops in user code and never gets to the collective",
-    expected=names("busy_loop"),
+    expected=names("busy_loop", domain="user_code"),
     plan=event("endless_sampling"),
     act=happen,
 )
@@ -65,7 +65,7 @@ BUSY_LOOP = Drill(
 LOCK_DEADLOCK = Drill(
     name="lock_deadlock",
     shows="one rank takes the same lock twice",
-    expected=names("lock_deadlock"),
+    expected=names("lock_deadlock", domain="user_code"),
     plan=event("relock", when="optimizer_end"),
     act=happen,
 )
@@ -73,7 +73,7 @@ LOCK_DEADLOCK = Drill(
 CHECKPOINT_FIFO = Drill(
     name="checkpoint_fifo",
     shows="one rank writes a checkpoint into a full pipe without a reader",
-    expected=names("checkpoint_stall"),
+    expected=names("checkpoint_stall", domain="user_code"),
     plan=write("undrained_pipe"),
     act=happen,
 )

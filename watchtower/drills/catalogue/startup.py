@@ -25,7 +25,7 @@ def _leave_out(run: DrillRun) -> None:
 NEVER_STARTED = Drill(
     name="never_started",
     shows="all ranks but one are launched",
-    expected=names("never_started"),
+    expected=names("never_started", domain="scheduler"),
     detection=short_grace,
     # torchrun would continue with the ranks that it has.
     bare_launch=True,
@@ -35,7 +35,7 @@ NEVER_STARTED = Drill(
 INIT_SLEEP = Drill(
     name="init_sleep",
     shows="one rank sleeps before it joins the process group",
-    expected=names("init_stuck"),
+    expected=names("init_stuck", domain="data"),
     detection=short_grace,
     plan=event("slow_storage", when="setup"),
     act=happen,

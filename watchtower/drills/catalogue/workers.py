@@ -31,7 +31,7 @@ def _lock(run: DrillRun) -> None:
 LOADER_WORKER = Drill(
     name="loader_worker",
     shows="the process that prefetches batches for one rank is stopped",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="operator"),
     plan=lambda _: {"workers": 1},
     act=_stop,
 )
@@ -39,7 +39,7 @@ LOADER_WORKER = Drill(
 LOADER_WORKER_LOCK = Drill(
     name="loader_worker_lock",
     shows="the process that prefetches batches for one rank waits for a lock that stays locked",
-    expected=names("dataloader_stall"),
+    expected=names("dataloader_stall", domain="user_code"),
     plan=event("keep_index_lock", workers=1),
     act=_lock,
 )

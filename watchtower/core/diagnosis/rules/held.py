@@ -49,13 +49,7 @@ def _is_frozen(position: Position) -> bool:
 
 
 def _stays_uninterruptible(position: Position) -> bool:
-    seen = [dump.kernel.state for dump in position.evidence.dumps[-2:]] + [position.state]
-    return (
-        not position.is_frozen
-        and len(seen) > 2
-        and all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
-        and not position.waits
-    )
+    return position.stays_uninterruptible and not position.waits
 
 
 _TRACED = ("detach_tracer", "not_the_code")

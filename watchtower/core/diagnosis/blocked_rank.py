@@ -1,0 +1,158 @@
+"""What blocks one rank: the kernel waits of the rank and of the child processes it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from watchtower.core.diagnosis.bystanders import Worker, find_children
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.shared_cause import find_dead_mounts, is_storage
+from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
+from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
+from watchtower.core.reading.sockets import read_ends
+from watchtower.wire.dumps import ChildDump, KernelWait
+from watchtower.wire.report import ProcessState
+
+NETWORK_STORAGE = frozenset({"fuse", "nfs"})
+"""Classes of waits for a network or user-space file system."""
+
+NOT_STORAGE = frozenset({"gpu", "child", FROZEN})
+"""Classes of waits in state D that are not waits for storage."""
+
+BETWEEN_PROCESSES = frozenset({"pipe", "local"})
+"""Classes of waits for another process of the node."""
+
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+@dataclass(frozen=True)
+class BlockedRank:
+    """One rank that holds up the job. (No slots: what it waits for is computed once and kept.)"""
+
+    picture: Picture
+    position: Position
+    addresses: frozenset[str]
+    """Addresses of the job's own ranks, as far as their sockets show them."""
+
+    @cached_property
+    def wait_class(self) -> str:
+        """Class of its own wait; empty if it does not sleep."""
+        return self.position.wait.wait_class if self.position.asleep else ""
+
+    @cached_property
+    def worker(self) -> Worker | None:
+        """The worker process that it waits for."""
+        found = find_children(self.picture, self.position)
+        return found if isinstance(found, Worker) else None
+
+    @cached_property
+    def awaited(self) -> tuple[ChildDump, ...]:
+        """The children that it may wait for."""
+        found = find_children(self.picture, self.position)
+        if isinstance(found, Worker):
+            return (found.child,)
+        dump = self.position.last_dump
+        if found is None and dump is not None and self.wait_class in BETWEEN_PROCESSES:
+            return tuple(c for c in dump.children if not _waits_for_work(c, dump.kernel.target))
+        return found or ()
+
+    @cached_property
+    def _of_children(self) -> tuple[tuple[KernelWait, str], ...]:
+        return tuple((c.kernel, classify_wait(c.kernel).wait_class) for c in self.awaited)
+
+    @cached_property
+    def waits(self) -> tuple[tuple[KernelWait, str], ...]:
+        """Its own wait and those of the children it may wait for, each with its class."""
+        return ((self.position.kernel, self.wait_class), *self._of_children)
+
+    @property
+    def on_storage(self) -> bool:
+        """Return whether storage that does not answer blocks it.
+
+        One sample of a rank in state D is ordinary disk access.
+        """
+        stays = self.position.stays_uninterruptible and self.wait_class not in NOT_STORAGE
+        is_known = stays or self.wait_class in NETWORK_STORAGE
+        in_child = any(_waits_for_storage(*wait) for wait in self._of_children)
+        return is_known or in_child or bool(find_dead_mounts(self.position))
+
+    @property
+    def in_file_call(self) -> bool:
+        """Return whether a call on a file of a mount with storage blocks it."""
+        return any(wait_class == "file" and _is_file(kernel) for kernel, wait_class in self.waits)
+
+    @property
+    def in_gpu_driver(self) -> bool:
+        """Return whether the GPU driver blocks it."""
+        return any(wait_class == "gpu" for _, wait_class in self.waits)
+
+    @property
+    def on_held_child(self) -> bool:
+        """Return whether it waits for a child that is stopped, traced or frozen."""
+        return any(each.kernel.state in HELD or each.kernel.frozen for each in self.awaited)
+
+    @property
+    def on_locked_worker(self) -> bool:
+        """Return whether it waits for a worker that waits for a lock."""
+        return self.worker is not None and self._of_children[0][1] == "lock"
+
+    @property
+    def on_child(self) -> bool:
+        """Return whether it waits for a child: for its end, or at a pipe or socket."""
+        return bool(self.awaited) or self.wait_class == "child"
+
+    @property
+    def on_fifo(self) -> bool:
+        """Return whether it waits at a FIFO, which a program opens by its path."""
+        kernel = self.position.kernel
+        by_path = kernel.target.startswith("/") or kernel.syscall.startswith("open")
+        return self.wait_class == "pipe" and by_path
+
+    @property
+    def on_outside_socket(self) -> bool:
+        """Return whether it waits at a socket to an address outside the job."""
+        if self.position.frame_class in WAITING_CLASSES:
+            return False
+        ends = [read_ends(kernel.target) for kernel, name in self.waits if name == "network"]
+        return any(
+            each and not each.is_on_one_node and each.remote not in self.addresses for each in ends
+        )
+
+    @property
+    def in_client_call(self) -> bool:
+        """Return whether it calls a client of outside services, and no address is known."""
+        unknown = self.wait_class not in BETWEEN_PROCESSES and not any(
+            read_ends(kernel.target) for kernel, _ in self.waits
+        )
+        return unknown and self.position.frame_class is FrameClass.NETWORK
+
+
+def find_addresses(picture: Picture) -> frozenset[str]:
+    """Return the addresses of the job's ranks: local ends, and both ends in a collective."""
+    found: set[str] = set()
+    for item in picture.by_rank.values():
+        ends = read_ends(item.kernel.target) if item.kernel.target else None
+        if ends is not None:
+            found.add(ends.local)
+            found.update((ends.remote,) if item.frame_class in WAITING_CLASSES else ())
+    return frozenset(found)
+
+
+def _waits_for_work(child: ChildDump, pipe: str) -> bool:
+    """Return whether a child waits for a message itself, so that the rank does not wait for it."""
+    wait_class = classify_wait(child.kernel).wait_class
+    reads = child.kernel.syscall.startswith(("read", "recv")) and child.kernel.target != pipe
+    return wait_class in {"poll", "lock"} or (wait_class in BETWEEN_PROCESSES and reads)
+
+
+def _waits_for_storage(kernel: KernelWait, wait_class: str) -> bool:
+    in_d = kernel.state is ProcessState.UNINTERRUPTIBLE and wait_class not in NOT_STORAGE
+    return in_d or wait_class in NETWORK_STORAGE
+
+
+def _is_file(kernel: KernelWait) -> bool:
+    if not kernel.target.startswith("/") or kernel.target.startswith(_NOT_FILES):
+        return False
+    return not kernel.mounts or any(map(is_storage, kernel.mounts))

@@ -1,0 +1,37 @@
+"""Reads the description of a socket: "tcp 10.0.0.1:2000 -> 10.0.0.2:3000"."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import NamedTuple
+
+
+class Ends(NamedTuple):
+    """The addresses of both ends of a connection, without their ports."""
+
+    local: str
+    remote: str
+
+    @property
+    def is_on_one_node(self) -> bool:
+        """Return whether both ends are on the same node."""
+        return self.local == self.remote or ip_address(self.remote).is_loopback
+
+
+@lru_cache(maxsize=4096)
+def read_ends(target: str) -> Ends | None:
+    """Return both ends of a connection; None if the text does not describe one."""
+    kind, _, rest = target.partition(" ")
+    local, arrow, remote = rest.partition(" -> ")
+    if not arrow or kind not in ("tcp", "udp"):
+        return None
+    try:
+        return Ends(_read_address(local), _read_address(remote))
+    except ValueError:
+        return None
+
+
+def _read_address(text: str) -> str:
+    host, _, _ = text.rpartition(":")
+    return str(ip_address(host.removeprefix("[").removesuffix("]")))
