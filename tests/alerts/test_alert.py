@@ -11,7 +11,7 @@ from watchtower.alerts.alert import make_alert
 from watchtower.alerts.message import AlertState
 from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.wire.verdict import Aftermath, Status
+from watchtower.wire.verdict import Aftermath, Domain, Status
 
 
 def after(*events: IncidentEvent):
@@ -38,6 +38,7 @@ def test_a_longer_stall_is_no_news():
         {"confidence": 0.5},
         {"suspects": ()},
         {"waiting": "0-1"},
+        {"domain": Domain.STORAGE},
         {"aftermath": (Aftermath(at="", ranks="0-7", text="ended by SIGTERM"),)},
     ],
 )
@@ -51,7 +52,7 @@ def test_labels_never_change():
     first = after(opened(incident))
     other = replace(
         with_verdict(incident, suspects=(), cause=None),
-        identity=Identity(kind=IncidentKind.NEVER_STARTED, domain="gpu", user="mallory"),
+        identity=Identity(kind=IncidentKind.NEVER_STARTED, domain=Domain.GPU, user="mallory"),
     )
     last = after(opened(incident), updated(other), closed(other))
     assert last.labels == first.labels

@@ -85,7 +85,7 @@ def _identify(incident: Incident) -> dict[str, str]:
         "training_job": incident.job,
         "incident": incident.id,
         "kind": identity.kind.value,
-        "domain": identity.domain,
+        "domain": identity.domain.value,
         "user": identity.user,
     }
     return {name: value for name, value in labels.items() if value}
@@ -116,7 +116,7 @@ def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFac
         what=first.why if first else verdict.summary,
         suspects=len(verdict.suspects),
         waiting=len(parse_ranks(verdict.waiting)) or None,
-        domain=incident.identity.domain,
+        domain=(verdict.domain or incident.identity.domain).value,
         confidence=verdict.confidence,
         step=verdict.step,
         dumps_in=job.dumps_in if job.dumps_wanted else before.dumps_in,

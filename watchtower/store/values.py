@@ -8,7 +8,7 @@ from enum import Enum
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.dumps import SentBatch
-from watchtower.wire.verdict import Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Domain, Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Identity:
     """
 
     kind: IncidentKind = IncidentKind.HUNG
-    domain: str = "unknown"
+    domain: Domain = Domain.UNKNOWN
     """Whom to call, by the first verdict. The current verdict may know better."""
     user: str = ""
     """User of the job by its scheduler; empty if it is not known."""

@@ -25,7 +25,7 @@ from watchtower.tower.verdicts import (
     plain_verdict,
     read_aftermath,
 )
-from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict
+from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Verdict
 
 CASES, PAUSES = "cases of", "pauses of"
 """Names in the account of bytes for data of a job besides its ranks."""
@@ -207,7 +207,7 @@ class LiveJob:
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
-            identity=Identity(kind=_kind_of(status, verdict), user=user),
+            identity=_identify(status, verdict, user),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
         )
@@ -262,11 +262,13 @@ class LiveJob:
         self.incident = replace(self.incident, verdict=verdict)
 
 
-def _kind_of(status: Status, verdict: Verdict) -> IncidentKind:
+def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
+    kind, domain = IncidentKind.HUNG, verdict.domain or Domain.UNKNOWN
     if status is Status.ENDED:
-        return IncidentKind.ENDED
-    is_start = verdict.cause is Cause.NEVER_STARTED
-    return IncidentKind.NEVER_STARTED if is_start else IncidentKind.HUNG
+        kind = IncidentKind.ENDED
+    elif verdict.cause is Cause.NEVER_STARTED:
+        kind = IncidentKind.NEVER_STARTED
+    return Identity(kind=kind, domain=domain, user=user)
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:
