@@ -52,12 +52,13 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = receiver.status
             receiver.requests += 1
             time.sleep(receiver.delay_s)
-            if receiver.status < 300:
+            if status < 300:
                 receiver.accepted.append(json.loads(body))
                 receiver.keys.append(self.headers.get("Idempotency-Key", ""))
-            self.send_response(receiver.status)
+            self.send_response(status)
             for name, value in receiver.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(receiver.reply)))

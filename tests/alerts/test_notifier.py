@@ -91,6 +91,7 @@ class Run:
         self.store.close()
 
     async def restart(self) -> None:
+        await asyncio.wrap_future(self.store.probe())  # what was begun before is written
         await self.end()
         self.begin()
 
