@@ -26,11 +26,18 @@ from watchtower.access.tower_address import (
     AddressError,
     check_tower_url,
 )
-from watchtower.arguments import Parser
+from watchtower.arguments import Parser, name_or_id
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.completing import SHELLS, list_commands, write_script
-from watchtower.commands.exit_codes import DONE, INTERRUPTED, MEANINGS, UNUSABLE, exit_code_of
+from watchtower.commands.exit_codes import (
+    DONE,
+    INTERRUPTED,
+    MEANINGS,
+    NOT_WRITTEN,
+    UNUSABLE,
+    exit_code_of,
+)
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 from watchtower.settings_file import ConfigError
@@ -53,20 +60,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     run: Run = args.run
     try:
-        return run(args)
+        code = run(args)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        # The reader of our output has closed it; Python must not try to write the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader has closed it
         return DONE
     except (ClientError, ConfigError, TokenError, TlsError, OSError) as error:
         print(f"watchtower: {_describe(error)}", file=sys.stderr)
-        return exit_code_of(error)
+        code = exit_code_of(error)
+        if code == NOT_WRITTEN:
+            _drop_output()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+def _drop_output() -> None:
+    """Discard what is not written yet. Python would try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _describe(error: Exception) -> str:
     """Return what an error says, without the number of an error of the system."""
+    if exit_code_of(error) == NOT_WRITTEN and isinstance(error, OSError):
+        return f"cannot write the output: {error.strerror}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"cannot open {str(error.filename)!r}: {error.strerror}"
     return str(error)
@@ -162,6 +180,7 @@ def _add_why(parser: Parser) -> None:
     parser.add_argument(
         "job",
         nargs="?",
+        type=name_or_id,
         help="name of the job, or its name or id in the scheduler; "
         "default: every job in trouble, or the only job",
     )
@@ -176,7 +195,7 @@ def _add_why(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", help="only incidents of this job")
+    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     _add_tower(parser)
@@ -186,7 +205,7 @@ def _add_incidents(parser: Parser) -> None:
 
 
 def _add_incident(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     _add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
@@ -194,7 +213,7 @@ def _add_incident(parser: Parser) -> None:
 
 
 def _add_export(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
     _add_tower(parser)
     parser.set_defaults(run=lambda args: asking.export(_client(args), args))
@@ -213,7 +232,7 @@ def _add_replay(parser: Parser) -> None:
 
 
 def _add_mute(parser: Parser) -> None:
-    parser.add_argument("job", help="name of the job; it need not run yet")
+    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
     parser.add_argument(
         "--for",
         dest="for_s",
@@ -229,14 +248,14 @@ def _add_mute(parser: Parser) -> None:
 
 
 def _add_unmute(parser: Parser) -> None:
-    parser.add_argument("job", help="name of the job")
+    parser.add_argument("job", type=name_or_id, help="name of the job")
     _add_tower(parser)
     _add_json(parser)
     parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument(
         "--by", metavar="NAME", help="the person who works on it (default: your user name)"
     )

@@ -15,7 +15,7 @@ from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS, write_advice
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
-from watchtower.core.diagnosis.writer.evidence import write_evidence
+from watchtower.core.diagnosis.writer.evidence import say_pace, write_evidence
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,
@@ -45,7 +45,6 @@ from watchtower.core.text import (
     join_sentences,
     join_words,
     say_duration,
-    say_slower,
 )
 from watchtower.wire.verdict import Cause, Evidence, Suspect
 
@@ -348,18 +347,14 @@ def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
         f"{name_rank(first)} {_why_straggler(picture, accusation, first)}",
         say_likewise(accusation.suspects),
         f"the other ranks wait for {name_some(accusation.suspects)}",
-        _say_slower(picture),
+        say_pace(picture),
     )
 
 
 def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
-    slower = _say_slower(picture)
+    slower = say_pace(picture)
     even = "no rank waits much less than the others" if accusation.about else ""
     return join_sentences(slower, even)
-
-
-def _say_slower(picture: Picture) -> str:
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
 def _summarise_no_rank(picture: Picture, accusation: Accusation) -> str:

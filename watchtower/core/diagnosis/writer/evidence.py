@@ -130,7 +130,8 @@ def _say_step(_: Picture, about: tuple[Position, int, int]) -> str:
     )
 
 
-def _say_pace(picture: Picture, _: None) -> str:
+def say_pace(picture: Picture, _: None = None) -> str:
+    """Return how much slower the job is than usual."""
     return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
@@ -280,7 +281,7 @@ SENTENCES: dict[Kind, Callable[[Picture, Any], str]] = {
     Kind.EVEN_COUNTS: _say_even_counts,
     Kind.KERNEL: _say_kernel,
     Kind.STEP: _say_step,
-    Kind.PACE: _say_pace,
+    Kind.PACE: say_pace,
     Kind.PEERS: _say_peers,
     Kind.GAVE_UP: _say_gave_up,
     Kind.OTHER_LINE: _say_other_call,
