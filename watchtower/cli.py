@@ -29,7 +29,6 @@ from watchtower.access.tower_address import (
 from watchtower.arguments import Parser, name_or_id
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.commands.completing import SHELLS, list_commands, write_script
 from watchtower.commands.exit_codes import (
     DONE,
     INTERRUPTED,
@@ -38,12 +37,12 @@ from watchtower.commands.exit_codes import (
     UNUSABLE,
     exit_code_of,
 )
+from watchtower.completing import add_completion, add_help
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 from watchtower.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
-Commands = argparse._SubParsersAction  # of Parser
 
 INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
 
@@ -121,8 +120,8 @@ def make_parser() -> Parser:
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_token(add("token", "make a random token"))
     _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
-    _add_completion(add("completion", "print a completion script for a shell"), parser)
-    _add_help(add("help", "describe a command"), parser, commands)
+    add_completion(add("completion", "print a completion script for a shell"), parser)
+    add_help(add("help", "describe a command"), parser, commands)
     return parser
 
 
@@ -344,30 +343,3 @@ def _add_drill(parser: Parser) -> None:
 
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
-
-
-def _add_completion(parser: Parser, whole: Parser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="shell to print a script for")
-
-    def run(args: argparse.Namespace) -> int:
-        print(write_script(args.shell, whole.prog, list_commands(whole)), end="")
-        return DONE
-
-    parser.set_defaults(run=run)
-
-
-def _add_help(parser: Parser, whole: Parser, commands: Commands[Parser]) -> None:
-    parser.add_argument(
-        "topic",
-        nargs="?",
-        metavar="COMMAND",
-        choices=list(commands.choices),
-        help="the command to describe (default: list all commands)",
-    )
-
-    def run(args: argparse.Namespace) -> int:
-        chosen = commands.choices[args.topic] if args.topic else whole
-        chosen.print_help()
-        return DONE
-
-    parser.set_defaults(run=run)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from watchtower.cli import make_parser
-from watchtower.commands.completing import list_commands
 from watchtower.commands.exit_codes import MEANINGS
+from watchtower.completing import list_commands
 from watchtower.config import TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
