@@ -18,6 +18,7 @@ from watchtower.access.tower_address import (
     check_tower_url,
 )
 from watchtower.arguments import Parser
+from watchtower.completing import add_completion, add_help
 from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 
@@ -58,6 +59,8 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     """Return the settings; exits with status 2 and a message if something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
+    if given.command in ("help", "completion"):
+        sys.exit(given.run(given))
     file = ""
     if given.command == "check":
         file, options = find_service_options(parser, given)
@@ -137,6 +140,9 @@ def build_parser() -> Parser:
         help=f"settings of the service to check (default: {env_file.DEFAULT_PATH}, if it exists "
         "and --tower is not given)",
     )
+    shell = "print a completion script for a shell"
+    add_completion(commands.add_parser("completion", help=shell), parser)
+    add_help(commands.add_parser("help", help="describe a command"), parser, commands)
     for command in (run, check):
         command.set_defaults(parser=command, is_tower_given=False)
     return parser

@@ -20,6 +20,13 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[close[0]]!r}?" if close else ""
 
 
+def name_or_id(text: str) -> str:
+    """Check a name or an id; for argparse."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty: give a name or an id")
+    return text
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser with suggestions. Its subparsers have the same class."""
 

@@ -26,17 +26,23 @@ from watchtower.access.tower_address import (
     AddressError,
     check_tower_url,
 )
-from watchtower.arguments import Parser
+from watchtower.arguments import Parser, name_or_id
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.commands.completing import SHELLS, list_commands, write_script
-from watchtower.commands.exit_codes import DONE, INTERRUPTED, MEANINGS, UNUSABLE, exit_code_of
+from watchtower.commands.exit_codes import (
+    DONE,
+    INTERRUPTED,
+    MEANINGS,
+    NOT_WRITTEN,
+    UNUSABLE,
+    exit_code_of,
+)
+from watchtower.completing import add_completion, add_help
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 from watchtower.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
-Commands = argparse._SubParsersAction  # of Parser
 
 INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
 
@@ -53,20 +59,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     run: Run = args.run
     try:
-        return run(args)
+        code = run(args)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        # The reader of our output has closed it; Python must not try to write the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader has closed it
         return DONE
     except (ClientError, ConfigError, TokenError, TlsError, OSError) as error:
         print(f"watchtower: {_describe(error)}", file=sys.stderr)
-        return exit_code_of(error)
+        code = exit_code_of(error)
+        if code == NOT_WRITTEN:
+            _drop_output()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+def _drop_output() -> None:
+    """Discard what is not written yet. Python would try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _describe(error: Exception) -> str:
     """Return what an error says, without the number of an error of the system."""
+    if exit_code_of(error) == NOT_WRITTEN and isinstance(error, OSError):
+        return f"cannot write the output: {error.strerror}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"cannot open {str(error.filename)!r}: {error.strerror}"
     return str(error)
@@ -103,8 +120,8 @@ def make_parser() -> Parser:
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_token(add("token", "make a random token"))
     _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
-    _add_completion(add("completion", "print a completion script for a shell"), parser)
-    _add_help(add("help", "describe a command"), parser, commands)
+    add_completion(add("completion", "print a completion script for a shell"), parser)
+    add_help(add("help", "describe a command"), parser, commands)
     return parser
 
 
@@ -162,6 +179,7 @@ def _add_why(parser: Parser) -> None:
     parser.add_argument(
         "job",
         nargs="?",
+        type=name_or_id,
         help="name of the job, or its name or id in the scheduler; "
         "default: every job in trouble, or the only job",
     )
@@ -176,7 +194,7 @@ def _add_why(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", help="only incidents of this job")
+    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     _add_tower(parser)
@@ -186,7 +204,7 @@ def _add_incidents(parser: Parser) -> None:
 
 
 def _add_incident(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     _add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
@@ -194,7 +212,7 @@ def _add_incident(parser: Parser) -> None:
 
 
 def _add_export(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
     _add_tower(parser)
     parser.set_defaults(run=lambda args: asking.export(_client(args), args))
@@ -213,7 +231,7 @@ def _add_replay(parser: Parser) -> None:
 
 
 def _add_mute(parser: Parser) -> None:
-    parser.add_argument("job", help="name of the job; it need not run yet")
+    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
     parser.add_argument(
         "--for",
         dest="for_s",
@@ -229,14 +247,14 @@ def _add_mute(parser: Parser) -> None:
 
 
 def _add_unmute(parser: Parser) -> None:
-    parser.add_argument("job", help="name of the job")
+    parser.add_argument("job", type=name_or_id, help="name of the job")
     _add_tower(parser)
     _add_json(parser)
     parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
-    parser.add_argument("incident", help=INCIDENT_HELP)
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument(
         "--by", metavar="NAME", help="the person who works on it (default: your user name)"
     )
@@ -325,30 +343,3 @@ def _add_drill(parser: Parser) -> None:
 
     command.add_arguments(parser)
     parser.set_defaults(run=command.run)
-
-
-def _add_completion(parser: Parser, whole: Parser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="shell to print a script for")
-
-    def run(args: argparse.Namespace) -> int:
-        print(write_script(args.shell, whole.prog, list_commands(whole)), end="")
-        return DONE
-
-    parser.set_defaults(run=run)
-
-
-def _add_help(parser: Parser, whole: Parser, commands: Commands[Parser]) -> None:
-    parser.add_argument(
-        "topic",
-        nargs="?",
-        metavar="COMMAND",
-        choices=list(commands.choices),
-        help="the command to describe (default: list all commands)",
-    )
-
-    def run(args: argparse.Namespace) -> int:
-        chosen = commands.choices[args.topic] if args.topic else whole
-        chosen.print_help()
-        return DONE
-
-    parser.set_defaults(run=run)

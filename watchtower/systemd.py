@@ -75,7 +75,7 @@ def _address(name: str) -> str:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """Return the watchdog's timeout in seconds; infinity if there is no watchdog."""
+    """Return the watchdog's timeout in seconds; infinity without a watchdog."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return float("inf")
     text = environment.get("WATCHDOG_USEC", "")

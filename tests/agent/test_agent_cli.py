@@ -193,3 +193,19 @@ def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         parse(["run", "--tower", "http://t", "--spool-dri", "x"])
     assert "Did you mean '--spool-dir'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["help"], "usage: watchtower-agent"),
+        (["help", "check"], "--env-file"),
+        (["completion", "bash"], "complete -o default -F _watchtower_agent watchtower-agent"),
+    ],
+)
+def test_help_and_completion_need_no_tower(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(words)
+    assert (stopped.value.code, said in capsys.readouterr().out) == (0, True)

@@ -8,8 +8,8 @@ import pytest
 
 from watchtower.arguments import MAX_COMPARED, suggest
 from watchtower.cli import main, make_parser
-from watchtower.commands.completing import SHELLS, list_commands, write_script
 from watchtower.commands.exit_codes import MEANINGS
+from watchtower.completing import SHELLS, list_commands, write_script
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

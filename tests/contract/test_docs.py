@@ -10,8 +10,8 @@ import pytest
 
 from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
-from watchtower.commands.completing import list_commands
 from watchtower.commands.exit_codes import MEANINGS
+from watchtower.completing import list_commands
 from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings

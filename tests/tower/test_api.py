@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
+from watchtower.access.tower_connection import NO_SUCH_ADDRESS
 from watchtower.api import ingest
 from watchtower.api.ingest import ReportsFirst
 from watchtower.app import make_app
@@ -315,3 +316,21 @@ def test_a_report_is_taken_before_dumps_that_wait_for_their_turn():
         return taken
 
     assert "report" in asyncio.run(play())[:2]
+
+
+def test_an_address_that_the_tower_does_not_have_is_no_missing_job(client):
+    assert client.get("/foo/api/v1/jobs").json()["title"] == NO_SUCH_ADDRESS
+    assert client.get("/api/v1/jobs/nosuch").json()["title"] == "Not found"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("limit=0", "`limit` must be 1 or more"),
+        ("limit=1001", "`limit` must be 1000 or less"),
+        ("limit=x", "`limit` must be a whole number"),
+        ("drills=2", "`drills` must be true or false"),
+    ],
+)
+def test_a_wrong_parameter_is_described_in_our_words(client, query, said):
+    assert_problem(client.get(f"/api/v1/incidents?{query}"), 422, said)

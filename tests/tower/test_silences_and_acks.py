@@ -55,7 +55,7 @@ def test_a_job_that_is_no_longer_silenced_alerts_again(client, store):
     assert client.get("/api/v1/jobs/llama-70b").json()["mute"] is None
     assert 'watchtower_job_muted{training_job="llama-70b"} 0.0' in client.get("/metrics").text
     assert store.recall().silences == ()
-    assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "is not muted")
+    assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "are not silenced")
 
 
 def test_a_job_that_does_not_exist_yet_can_be_silenced(client):
@@ -102,16 +102,16 @@ def test_an_ack_stays_with_its_incident_through_updates_and_a_restart(tmp_path):
         await hang(sim)
         ident = sim.verdict.incident
         await sim.tower.acks.ack(ident, "ann", "on it", sim.tower.live.values())
-        assert sim.live.is_acked
+        assert sim.live.incident.ack
         await sim.report(6)
         await sim.restart_tower()
         await sim.report(6)
-        assert sim.live.is_acked
+        assert sim.live.incident.ack
         (summary,) = await list_incidents(sim.tower, JOB, 10)
         assert (summary.ack.by, summary.ack.note) == ("ann", "on it")
         assert (await get_incident(sim.tower, ident)).ack == summary.ack
         await sim.step(4)
-        assert not sim.live.is_acked
+        assert sim.live.incident.closed_at is not None
         assert (await list_incidents(sim.tower, JOB, 10))[0].ack == summary.ack
         await sim.close()
 

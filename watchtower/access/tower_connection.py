@@ -33,6 +33,9 @@ _CLOSED_WHILE_IDLE = (
 """Errors of an idle connection on its next use, in HTTP and in TLS, if the other end has closed
 it."""
 
+NO_SUCH_ADDRESS = "Unknown address"
+"""Title of the problem with which a tower answers a request for a path that it does not have."""
+
 MAX_DETAIL = 1000
 """Characters of the tower's explanation that are logged or printed."""
 
@@ -71,8 +74,8 @@ class NoReplyError(TowerError):
 class RefusedError(TowerError):
     """The tower answered with an error status."""
 
-    def __init__(self, status: int, detail: str, *, permanent: bool) -> None:
-        """`detail` is the explanation in the tower's reply; empty if there is none."""
+    def __init__(self, status: int, detail: str, *, permanent: bool, title: str = "") -> None:
+        """`detail` and `title` are those of the tower's reply; empty without them."""
         more = ""
         if 300 <= status < 400:
             more = "(a redirect: use the address that it leads to)"
@@ -80,6 +83,7 @@ class RefusedError(TowerError):
             more = f"(set --token-file, {FILE_VARIABLE} or {VARIABLE})"
         super().__init__(" ".join(part for part in (f"HTTP {status}", detail, more) if part))
         self.status, self.detail, self.permanent = status, detail, permanent
+        self.title = title
 
 
 class TowerConnection:
@@ -216,16 +220,20 @@ class TowerConnection:
 
 def _refused(response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
     content_type = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
-    detail = _read_detail(answer) if content_type == "application/problem+json" else None
+    is_problem = content_type == "application/problem+json"
+    detail, title = _read_problem(answer) if is_problem else (None, "")
     is_final = detail is not None and response.status in NEVER
-    return RefusedError(response.status, detail or "", permanent=is_final)
+    return RefusedError(response.status, detail or "", permanent=is_final, title=title)
 
 
-def _read_detail(answer: bytes) -> str | None:
-    """Return the explanation in a problem of RFC 9457; None if the body is not such a problem."""
+def _read_problem(answer: bytes) -> tuple[str | None, str]:
+    """Return detail and title of a problem of RFC 9457. The detail is None if it is not one."""
     try:
         problem = json.loads(answer)
-        detail = problem.get("detail") or problem.get("title") or ""
+        title = problem.get("title") or ""
+        detail = problem.get("detail") or title
     except (ValueError, RecursionError, AttributeError):
-        return None
-    return printable(detail, MAX_DETAIL) if isinstance(detail, str) else None
+        return None, ""
+    if not isinstance(detail, str):
+        return None, ""
+    return printable(detail, MAX_DETAIL), title if isinstance(title, str) else ""

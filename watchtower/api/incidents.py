@@ -106,5 +106,5 @@ async def _find(tower: Tower, incident: str) -> str:
 def _known(found: _Found | None, incident: str) -> _Found:
     """Return `found`. Raises HTTPException 404 if it is None."""
     if found is None:
-        raise HTTPException(404, f"there is no incident {incident!r}; see /api/v1/incidents")
+        raise HTTPException(404, f"there is no incident {incident!r}")
     return found

@@ -71,4 +71,4 @@ def job_routes(tower: Tower) -> APIRouter:
 
 
 def _unknown(job: str) -> str:
-    return f"there is no job {job!r}; see /api/v1/jobs for the jobs that agents report"
+    return f"there is no job {job!r}: no agent reports it, and it has no incident"

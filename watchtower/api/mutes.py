@@ -10,8 +10,9 @@ from pydantic import Field
 
 from watchtower.api import examples
 from watchtower.api.parameters import JobName, answer
-from watchtower.tower.silences import MAX_SILENCE_S, SilenceView, view_silence
+from watchtower.tower.silences import SilenceView, view_silence
 from watchtower.tower.tower import Tower
+from watchtower.wire.bounds import MAX_SILENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,7 @@ def mute_routes(tower: Tower) -> APIRouter:
     async def unmute_job(job: JobName) -> dict[str, str]:
         """End the silence of a job: its alerts fire again."""
         if not await tower.silences.remove(job):
-            raise HTTPException(
-                404, f"job {job!r} is not muted; /api/v1/mutes lists the jobs that are"
-            )
+            raise HTTPException(404, f"the alerts of job {job!r} are not silenced")
         return {"job": job}
 
     return router

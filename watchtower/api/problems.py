@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from watchtower.access.tower_connection import NO_SUCH_ADDRESS
 from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
@@ -35,6 +36,26 @@ _TITLES = {
     500: "Internal error",
     503: "Not available",
 }
+
+_MISTAKES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "json_invalid": "is not valid JSON",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    "string_too_long": "must have at most {max_length} characters",
+    "enum": "must be {expected}",
+}
+"""Our sentences for pydantic's kinds of errors. The values in braces are pydantic's."""
 
 _PROBLEM_SCHEMA = {
     "title": "Problem",
@@ -58,7 +79,7 @@ _PROBLEM_EXAMPLE = {
     "type": "about:blank",
     "title": "Not found",
     "status": 404,
-    "detail": "there is no job 'llama'; see /api/v1/jobs for the jobs that agents report",
+    "detail": "there is no job 'llama': no agent reports it, and it has no incident",
 }
 
 
@@ -91,18 +112,26 @@ def problem(
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    detail = error.detail
+    detail, title = error.detail, ""
     if detail == "Not Found":
+        title = NO_SUCH_ADDRESS
         detail = f"there is no address {request.url.path}; see /docs for all addresses"
     elif detail == "Method Not Allowed":
         detail = f"{request.method} is not allowed on {request.url.path}"
-    return problem(error.status_code, detail)
+    return problem(error.status_code, detail, title)
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    parts = [f"`{'.'.join(map(str, e['loc'][1:]))}`: {e['msg']}" for e in error.errors()]
-    return problem(422, "; ".join(parts))
+    return problem(422, "; ".join(map(_describe_mistake, error.errors())))
+
+
+def _describe_mistake(error: dict[str, Any]) -> str:
+    """Return which parameter or field is wrong, and what it must be."""
+    where = ".".join(str(part) for part in error["loc"][1:] if isinstance(part, str))
+    name = f"`{where}`" if where else "the body"
+    said = _MISTAKES.get(error["type"], "is not valid")
+    return f"{name} {said.format(**error.get('ctx', {}))}"
 
 
 async def _on_refusal(_: Request, error: Exception) -> JSONResponse:

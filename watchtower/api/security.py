@@ -163,7 +163,7 @@ def _needed(scope: Scope) -> frozenset[scopes.Scope]:
 
 
 def _bearer(scope: Scope) -> bytes | None:
-    """Return the token of a request; None if there is none or more than one."""
+    """Return the token of a request; None if it has no token, or several."""
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(values) != 1:
         return None

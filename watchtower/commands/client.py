@@ -20,6 +20,7 @@ from watchtower.access.tower_address import (
     check_tower_url,
 )
 from watchtower.access.tower_connection import (
+    NO_SUCH_ADDRESS,
     NoReplyError,
     RefusedError,
     ReplyLimits,
@@ -176,7 +177,10 @@ class TowerClient:
         return cast(dict[str, Any], answer)
 
     def _no_tower(self) -> ClientError:
-        return NoAnswerError(f"{self.url} does not answer like a watchtower tower")
+        return NoAnswerError(
+            f"{self.url} does not answer like a watchtower tower: "
+            "check the address and the path in --tower or WATCHTOWER_URL"
+        )
 
     def _get(self, path: str) -> str:
         return self._ask(path, "GET", None)
@@ -186,6 +190,8 @@ class TowerClient:
         try:
             answer = self._connection.exchange(method, path, body)
         except RefusedError as error:
+            if error.status == HTTPStatus.NOT_FOUND and error.title == NO_SUCH_ADDRESS:
+                raise self._no_tower() from None
             raise _refused(error) from None
         except TowerError as error:
             raise NoAnswerError(self._no_answer(error)) from None

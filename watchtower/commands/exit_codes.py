@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 from watchtower.commands.client import NoAnswerError, NotFoundError
 
-DONE, TROUBLE, UNUSABLE, UNREACHABLE, NOT_FOUND, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, TROUBLE, UNUSABLE, UNREACHABLE, NOT_FOUND = 0, 1, 2, 3, 4
+NOT_WRITTEN, INTERRUPTED = 5, 130
+
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write to an open file. Unlike an error of `open`, they do not name the file."""
 
 MEANINGS = {
     DONE: "done, or healthy",
@@ -12,6 +18,7 @@ MEANINGS = {
     UNUSABLE: "wrong usage: an option, a setting, a file, a token, or a refused request",
     UNREACHABLE: "no tower answers, or the tower failed",
     NOT_FOUND: "the tower has no such job, incident or silence",
+    NOT_WRITTEN: "the output cannot be written, for example because the disk is full",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
@@ -20,4 +27,6 @@ def exit_code_of(error: Exception) -> int:
     """Return the exit code for an error that ended a command."""
     if isinstance(error, NotFoundError):
         return NOT_FOUND
+    if isinstance(error, OSError) and not error.filename and error.errno in WRITE_ERRORS:
+        return NOT_WRITTEN
     return UNREACHABLE if isinstance(error, NoAnswerError) else UNUSABLE

@@ -8,11 +8,13 @@ import re
 import time
 from typing import Any
 
+from watchtower.arguments import suggest
 from watchtower.commands.asking import MAX_NAMED, say_ack
 from watchtower.commands.client import TowerClient
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
 from watchtower.core.times import say_time
+from watchtower.wire.bounds import MAX_SILENCE_S
 
 _PARTS = re.compile(r"(?:\d+[smhd])+")
 _PART = re.compile(r"(\d+)([smhd]?)")
@@ -27,7 +29,11 @@ def duration(text: str) -> float:
     if len(text) > MAX_DURATION or not _PARTS.fullmatch(text):
         shown = text[:MAX_DURATION]
         raise argparse.ArgumentTypeError(f"invalid duration {shown!r}: use 30m, 2h, 1h30m or 1d")
-    return float(sum(int(n) * _UNITS[u] for n, u in _PART.findall(text)))
+    seconds = float(sum(int(n) * _UNITS[u] for n, u in _PART.findall(text)))
+    if not 1 <= seconds <= MAX_SILENCE_S:
+        most = f"{MAX_SILENCE_S / _UNITS['d']:g}d"
+        raise argparse.ArgumentTypeError(f"invalid duration {text!r}: must be 1s to {most}")
+    return seconds
 
 
 def user_name() -> str:
@@ -47,6 +53,7 @@ def mute(client: TowerClient, args: argparse.Namespace) -> int:
     if args.job not in names:
         shown = ", ".join(names[:MAX_NAMED])
         text += f". No agent reports this job now{shown and f'; agents report {shown}'}"
+        text += f".{hint}" if (hint := suggest(args.job, names)) else ""
     return _say(args, answer, text)
 
 

@@ -27,7 +27,6 @@ from watchtower.drills.text import (
 )
 from watchtower.drills.watch import Observed
 
-REFRESH_HZ = 8
 RANKS_SHOWN = 16
 """Ranks drawn one by one. For larger jobs: the suspects and the first ranks."""
 HISTORY_SHOWN = 8

@@ -114,8 +114,10 @@ def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
 
 
 async def last_verdict(tower: Tower, job: str) -> Verdict | None:
-    """Return the verdict of a job's latest incident; None if there is none. The job need not be
-    live."""
+    """Return the verdict of a job's latest incident; None if it had no incident.
+
+    The job need not be live.
+    """
     incidents = await _read_incidents(tower, job, 1)
     return incidents[0].verdict if incidents else None
 

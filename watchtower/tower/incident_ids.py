@@ -26,7 +26,7 @@ class AmbiguousIdError(Exception):
 
 
 async def find_incident_id(tower: Tower, text: str) -> str | None:
-    """Return the id that is equal to `text` or uniquely begins with it; None if there is none.
+    """Return the id that is equal to `text` or uniquely begins with it; None if no id does.
 
     Lower case is accepted. Raises AmbiguousIdError, StoreFailedError.
     """

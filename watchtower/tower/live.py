@@ -81,12 +81,6 @@ class LiveJob:
         is_current = status in (Status.RECOVERED, Status.ENDED) and status is incident.status
         return incident if is_current else None
 
-    @property
-    def is_acked(self) -> bool:
-        """Whether the open incident is acknowledged."""
-        incident = self.incident
-        return bool(incident and incident.closed_at is None and incident.ack)
-
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(incident, evidence=None)  # the store has it

@@ -14,13 +14,10 @@ from watchtower.store.values import Silence
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
 
 MAX_SILENCES = 1000
 """Silenced jobs at one time. For more jobs, change the alert rules instead."""
-
-MAX_SILENCE_S = 30 * 86_400.0
-"""Longest silence in seconds, 30 days: people forget a longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,7 @@ class Silences:
         self._by_job = {silence.job: silence for silence in silences}
 
     def find(self, job: str) -> Silence | None:
-        """Return the current silence of a job; None if there is none."""
+        """Return the current silence of a job; None if the job is not silenced."""
         silence = self._by_job.get(job)
         return silence if silence is not None and self._clock.wall() < silence.until else None
 
@@ -75,7 +72,7 @@ class Silences:
         return silence
 
     async def remove(self, job: str) -> bool:
-        """End the silence of a job; False if there is none. Raises StoreFailedError."""
+        """End the silence of a job; False if the job is not silenced. Raises StoreFailedError."""
         was_silenced = self.find(job) is not None
         removing = self._store_writer.store.remove_silence(job)
         await self._store_writer.wait(removing, "the end of the mute")

@@ -33,7 +33,7 @@ class Unsaved:
         return iter(list(self._incidents.values()))
 
     def find(self, ident: str) -> Incident | None:
-        """Return the waiting incident with this id; None if there is none."""
+        """Return the waiting incident with this id; None if no such incident waits."""
         return self._incidents.get(ident)
 
     def put(self, incident: Incident, owner: str) -> bool:

@@ -109,3 +109,7 @@ def check_rate(field: str, value: float) -> None:
     """Raise ValueError if a rate is negative or larger than `MAX_RATE`."""
     if not 0 <= value <= MAX_RATE:
         raise ValueError(f"`{field}` is {value}, allowed is 0 to {MAX_RATE:g}")
+
+
+MAX_SILENCE_S = 30 * 86_400.0
+"""Longest silence of a job's alerts in seconds, 30 days: people forget a longer one."""

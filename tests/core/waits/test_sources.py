@@ -79,12 +79,6 @@ def test_ranks_that_waited_and_ended_gave_up():
     assert not picture.waiting
 
 
-def test_sources_of_some_ranks_are_those_that_show_one_of_them():
-    picture = take_picture(a_case(with_rank(ranks_in(4), a_rank(2, FETCHING))))
-    assert picture.sources_of(picture.waiting) == (STACK,)
-    assert picture.sources_of(picture.sinks) == ()
-
-
 def test_another_source_is_one_more_function_in_the_tuple(monkeypatch):
     """Then the rank waits, call unknown, and the verdict may name the source."""
 
@@ -96,4 +90,4 @@ def test_another_source_is_one_more_function_in_the_tuple(monkeypatch):
     monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, find_waits_for_devices))
     picture = take_picture(a_case(with_rank(ranks_in(4), a_rank(2, FETCHING))))
     assert [item.rank for item in picture.waiting] == [0, 1, 2, 3]
-    assert picture.sources_of([picture.by_rank[2]]) == ("device queue",)
+    assert picture.shown_by("device queue") == (picture.by_rank[2],)

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from watchtower.cli import make_parser
-from watchtower.commands.completing import SHELLS, list_commands, write_script
+from watchtower.completing import SHELLS, list_commands, write_script
 
 SCRIPTS = {
     shell: write_script(shell, "watchtower", list_commands(make_parser())) for shell in SHELLS

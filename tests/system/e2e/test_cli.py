@@ -117,7 +117,7 @@ def test_a_job_is_muted_and_unmuted(ask):
         0,
         "alerts of job llama-70b are not silenced any more\n",
     )
-    assert "is not muted" in ask("unmute", "llama-70b")[2]
+    assert "are not silenced" in ask("unmute", "llama-70b")[2]
     assert ask("mute", "to-come", "--for", "2h")[1].endswith(
         ". No agent reports this job now; agents report llama-70b\n"
     )

@@ -301,7 +301,7 @@ class Detector:
         began = max(gen.began_at, gen.resumed_at)
         since, grace_s = began, self.policy.startup_grace_s
         if stepped:
-            # The job hung before it was watched. Its heartbeat pages contain the time of the last
+            # The job hung before it was watched. Its heartbeat files contain the time of the last
             # step. Wait for the settle time, because some nodes may not have reported yet.
             since = max(gen.resumed_at, *(self._last_beat(r) for r in stepped))
             if now - began <= self.policy.settle_s:

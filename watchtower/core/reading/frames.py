@@ -209,7 +209,7 @@ def _is_known_by_file(frame: Frame) -> bool:
 
 
 def _find_known(classes: list[FrameClass]) -> int:
-    """Return the index of the innermost frame with any class; 0 if there is none."""
+    """Return the index of the innermost frame with any class; 0 if no frame has a class."""
     known = [
         index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
     ]
@@ -249,9 +249,3 @@ def _find_called(
         if is_alike and (wanted is FrameClass.INIT or frames[outer].file == called.file):
             called = frames[outer]
     return called
-
-
-def describe_place(frames: tuple[Frame, ...]) -> str | None:
-    """Return the place of a stack as in a verdict: "data.py:88 in __next__". None if empty."""
-    reading = read_stack(frames)
-    return None if reading is None else reading.where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from watchtower.arguments import suggest
 from watchtower.drills.catalogue import (
     absences,
     aftermath,
@@ -104,5 +105,6 @@ def find_drill(name: str) -> Drill:
         if drill.name == name:
             return drill
     raise DrillError(
-        f"no drill is called {name!r}", "list all drills with: watchtower drill --list"
+        f"no drill is called {name!r}.{suggest(name, (drill.name for drill in DRILLS))}",
+        "list all drills with: watchtower drill --list",
     )

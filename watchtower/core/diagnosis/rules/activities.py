@@ -186,22 +186,17 @@ _LOCKED = Activity(
     cause=Cause.LOCK_DEADLOCK, fits=_is_deadlocked, reasons=_show_locks, advise=_advise_lock
 )
 
+_LOADING = Activity(
+    cause=Cause.DATALOADER_STALL,
+    fits=_is_loading,
+    reasons=_show_workers,
+    advise=_advise_loading,
+    is_rank_by_rank=False,
+)
+
 ACTIVITIES = (
-    Activity(
-        cause=Cause.DATALOADER_STALL,
-        fits=_is_loading,
-        reasons=_show_workers,
-        advise=_advise_loading,
-        is_rank_by_rank=False,
-    ),
-    Activity(
-        cause=Cause.DATALOADER_STALL,
-        fits=_was_fed,
-        reasons=_show_workers,
-        advise=_advise_loading,
-        is_rank_by_rank=False,
-        why_not=(doubts.FED_BY_PROCESS,),
-    ),
+    _LOADING,
+    replace(_LOADING, fits=_was_fed, why_not=(doubts.FED_BY_PROCESS,)),
     Activity(
         cause=Cause.CHECKPOINT_STALL,
         fits=_is_saving,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -108,8 +108,3 @@ class Positions:
         """Return the ranks that a source shows to wait, or to have waited."""
         found = (edge.ranks for edge in self.edges if edge.source == source)
         return tuple(self.by_rank[rank] for ranks in found for rank in ranks)
-
-    def sources_of(self, waiting: Collection[Position]) -> tuple[str, ...]:
-        """Return the names of the sources which show that some of these ranks wait, or waited."""
-        ranks = {item.rank for item in waiting}
-        return tuple(edge.source for edge in self.edges if not ranks.isdisjoint(edge.ranks))

@@ -43,6 +43,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_loop,
     say_others,
     say_owner,
+    say_pace,
     say_place,
     say_place_of_wait,
     say_thread,
@@ -54,7 +55,6 @@ from watchtower.core.text import (
     join_sentences,
     join_words,
     say_duration,
-    say_slower,
 )
 from watchtower.wire.verdict import Cause
 
@@ -292,19 +292,15 @@ def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
         f"{name_rank(first)} {_why_straggler(picture, accusation, first)}",
         say_likewise(accusation.suspects),
         f"the other ranks wait for {name_some(accusation.suspects)}",
-        _say_slower(picture),
+        say_pace(picture),
     )
 
 
 def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
-    slower = _say_slower(picture)
+    slower = say_pace(picture)
     is_counted = bool(expect(accusation.about, Ranks).items)
     even = "no rank waits much less than the others" if is_counted else ""
     return join_sentences(slower, even)
-
-
-def _say_slower(picture: Picture) -> str:
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
 def _summarise_no_rank(picture: Picture, accusation: Accusation) -> str:

@@ -46,10 +46,11 @@ from watchtower.core.diagnosis.writer.words import (
     say_held,
     say_loop,
     say_owner,
+    say_pace,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, join_words, say_duration, say_slower
+from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.verdict import Evidence
 
@@ -143,10 +144,6 @@ def _say_step(_: Picture, found: Steps) -> str:
         f"last step {position.step}, {say_duration(position.age_s)} ago{phase}; "
         f"the waiting ranks are at step {steps}"
     )
-
-
-def _say_pace(picture: Picture) -> str:
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
 
 
 def _say_peers(_: Picture, ranks: Ranks) -> str:
@@ -305,7 +302,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.EVEN_COUNTS: _about(Ranks, _say_even_counts),
     Kind.KERNEL: _about(Position, _say_kernel),
     Kind.STEP: _about(Steps, _say_step),
-    Kind.PACE: lambda picture, _: _say_pace(picture),
+    Kind.PACE: lambda picture, _: say_pace(picture),
     Kind.PEERS: _about(Ranks, _say_peers),
     Kind.GAVE_UP: _about(Ranks, _say_gave_up),
     Kind.OTHER_LINE: _about(Split, _say_other_call),

@@ -25,7 +25,7 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import classify_wait
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
-from watchtower.core.text import clean, join_words, say_duration
+from watchtower.core.text import clean, join_words, say_duration, say_slower
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -313,3 +313,8 @@ def say_cycle(cycle: End) -> list[str]:
             f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
         )
     return said
+
+
+def say_pace(picture: Picture) -> str:
+    """Return how much slower the job is than usual."""
+    return say_slower(picture.case.slowdown, picture.case.typical_step_s)

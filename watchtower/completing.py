@@ -1,4 +1,4 @@
-"""`watchtower completion SHELL`: a completion script, generated from the parser."""
+"""The commands `help` and `completion`, for the command line and the agent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from watchtower.arguments import Parser
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -163,3 +165,32 @@ def _quote(text: str) -> str:
 def _safe(text: str) -> str:
     """Return a description without characters that a shell gives a meaning."""
     return " ".join(_UNSAFE.sub(" ", text).split())
+
+
+def add_completion(parser: Parser, whole: Parser) -> None:
+    """Make `parser` the command that prints a completion script of the program `whole`."""
+    parser.add_argument("shell", choices=SHELLS, help="shell to print a script for")
+
+    def run(args: argparse.Namespace) -> int:
+        print(write_script(args.shell, whole.prog, list_commands(whole)), end="")
+        return 0
+
+    parser.set_defaults(run=run)
+
+
+def add_help(parser: Parser, whole: Parser, commands: argparse._SubParsersAction[Parser]) -> None:
+    """Make `parser` the command that describes the commands of the program `whole`."""
+    parser.add_argument(
+        "topic",
+        nargs="?",
+        metavar="COMMAND",
+        choices=list(commands.choices),
+        help="the command to describe (default: list all commands)",
+    )
+
+    def run(args: argparse.Namespace) -> int:
+        chosen = commands.choices[args.topic] if args.topic else whole
+        chosen.print_help()
+        return 0
+
+    parser.set_defaults(run=run)
