@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from watchtower.api import metric_table as table
+from watchtower.api.families import family_of
 from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import SharedCause
 
@@ -24,9 +26,6 @@ documented rules use values of the last 300 s, so that every rule sees the 0."""
 
 MAX_CLOSED_SHOWN = 1000
 """Closed incidents that are exported: the same number as for open ones."""
-
-_IDENTITY = ["incident", "training_job"]
-
 
 _MARKUP = "\\<>`*~"
 """Characters that chat programs may interpret as a mention, a link, code or markup."""
@@ -74,26 +73,8 @@ class IncidentMetrics:
 
         `open_ids` are all open incidents, also those that are not in `shown`.
         """
-        opened = GaugeMetricFamily(
-            "watchtower_incident_open",
-            "1 while an incident is open, 0 for ten minutes after it was closed.",
-            labels=[*_IDENTITY, "shared_cause"],
-        )
-        opened_at = GaugeMetricFamily(
-            "watchtower_incident_opened_timestamp_seconds",
-            "Time at which an open incident was opened.",
-            labels=_IDENTITY,
-        )
-        acked = GaugeMetricFamily(
-            "watchtower_incident_acked",
-            "1 while an open incident is acknowledged.",
-            labels=_IDENTITY,
-        )
-        info = GaugeMetricFamily(
-            "watchtower_incident_info",
-            "Always 1. The labels describe the current verdict of an open incident.",
-            labels=[*_IDENTITY, "cause", "rank", "node", "suspects", "url"],
-        )
+        opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
+        acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
         self._forget_old(open_ids, now)
         for live in shown:
             if live.incident is None or live.incident.closed_at is not None:

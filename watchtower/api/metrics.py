@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
+from watchtower.api import metric_table as table
+from watchtower.api.families import family_of, single
 from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
 from watchtower.api.security import REASONS, Refusals
 from watchtower.core.fleet.job import Job
@@ -56,14 +58,8 @@ class TowerCollector(Collector):
         yield from self._incidents.collect(shown, open_ids, self._tower.clock.now())
         yield from self._self()
         yield _count_by_status(jobs)
-        yield GaugeMetricFamily(
-            "watchtower_jobs_hidden", "Live jobs without their own series.", value=len(hidden)
-        )
-        yield GaugeMetricFamily(
-            "watchtower_incidents_hidden",
-            "Open incidents without their own series. Alerts do not fire for them.",
-            value=sum(map(is_open, hidden)),
-        )
+        yield single(table.JOBS_HIDDEN, len(hidden))
+        yield single(table.INCIDENTS_HIDDEN, sum(map(is_open, hidden)))
 
     def _ranked(self) -> list[LiveJob]:
         """Return all jobs except drills. The first ones get their own series."""
@@ -81,30 +77,11 @@ class TowerCollector(Collector):
         return [tower.live[each.name] for each in ranked]
 
     def _jobs(self, shown: Sequence[LiveJob]) -> Iterator[Metric]:
-        of_job = ["training_job"]
-        status = GaugeMetricFamily(
-            "watchtower_job_status",
-            "1 for the current status of a job, 0 for the others.",
-            labels=[*of_job, "status"],
+        status, step, typical = map(
+            family_of, (table.JOB_STATUS, table.JOB_STEP, table.JOB_TYPICAL_STEP)
         )
-        step = GaugeMetricFamily(
-            "watchtower_job_step", "Lowest step that every rank has completed.", labels=of_job
-        )
-        typical = GaugeMetricFamily(
-            "watchtower_job_typical_step_seconds",
-            "95th percentile of the duration of steps outside phases.",
-            labels=of_job,
-        )
-        suspects = GaugeMetricFamily(
-            "watchtower_job_suspects", "Ranks named by the current verdict.", labels=of_job
-        )
-        muted = GaugeMetricFamily(
-            "watchtower_job_muted", "1 while the job's alerts are silenced.", labels=of_job
-        )
-        info = GaugeMetricFamily(
-            "watchtower_job_info",
-            "Always 1. The labels of a job come from the environment of its ranks.",
-            labels=[*of_job, *LABELS],
+        suspects, muted, info = map(
+            family_of, (table.JOB_SUSPECTS, table.JOB_MUTED, table.JOB_INFO)
         )
         for live in shown:
             labels = self._tower.fleet.jobs[live.name].labels
@@ -125,59 +102,35 @@ class TowerCollector(Collector):
     def _self(self) -> Iterator[Metric]:
         tower, counters, now = self._tower, self._tower.counters, self._tower.clock.now()
         silent = sum(1 for n in tower.fleet.nodes.values() if tower.detector.is_silent(n, now))
-        info = GaugeMetricFamily("watchtower_build_info", "Always 1.", labels=["version"])
+        info = family_of(table.BUILD_INFO)
         info.add_metric([__version__], 1)
         yield info
-        gauges = {
-            "watchtower_agents": ("Agents that have ever reported.", len(tower.fleet.nodes)),
-            "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
-            "watchtower_store_failing": (
-                "1 while the store cannot be written.",
-                float(tower.store_writer.failing_since is not None),
-            ),
-            "watchtower_store_set_aside": (
-                "1 if this tower created an empty store because the file was damaged.",
-                float(tower.store_writer.store.set_aside is not None),
-            ),
-            "watchtower_stored_bytes": (
-                "Bytes of memory that jobs and nodes use in addition to a record of each rank.",
-                tower.fleet.account.total,
-            ),
-            "watchtower_tick_duration_seconds": (
-                "Duration of the last check of all jobs.",
-                counters.last_tick_s,
-            ),
-            "watchtower_tick_age_seconds": ("Time since that check.", now - counters.last_tick_at),
+        values = {
+            table.AGENTS: len(tower.fleet.nodes),
+            table.AGENTS_SILENT: silent,
+            table.STORE_FAILING: float(tower.store_writer.failing_since is not None),
+            table.STORE_SET_ASIDE: float(tower.store_writer.store.set_aside is not None),
+            table.STORED_BYTES: tower.fleet.account.total,
+            table.TICK_DURATION: counters.last_tick_s,
+            table.TICK_AGE: now - counters.last_tick_at,
+            table.REPORTS: counters.reports,
+            table.DUMPS: counters.dumps,
+            table.DIAGNOSES: counters.diagnoses,
+            table.INCIDENTS: counters.incidents,
+            table.REFUSED_JOBS: tower.fleet.refused_jobs,
+            table.DEFERRED_CLAIMS: tower.fleet.deferred_claims,
+            table.FAILED_TICKS: counters.failed_ticks,
         }
-        for name, (text, gauge) in gauges.items():
-            yield GaugeMetricFamily(name, text, value=gauge)
-        totals = {
-            "watchtower_reports": ("Reports accepted.", counters.reports),
-            "watchtower_dumps": ("Batches of dumps accepted.", counters.dumps),
-            "watchtower_diagnoses": ("Diagnoses made.", counters.diagnoses),
-            "watchtower_incidents": ("Incidents opened.", counters.incidents),
-            "watchtower_refused_jobs": (
-                "Ranks that are not monitored because there are too many jobs or ranks.",
-                tower.fleet.refused_jobs,
-            ),
-            "watchtower_deferred_claims": (
-                "Processes not monitored for now because their job began too many attempts.",
-                tower.fleet.deferred_claims,
-            ),
-            "watchtower_failed_ticks": ("Checks of a job that failed.", counters.failed_ticks),
-        }
-        for name, (text, total) in totals.items():
-            yield CounterMetricFamily(name, text, value=total)
-        refused = CounterMetricFamily(
-            "watchtower_refused_requests", "Requests refused.", labels=["reason"]
-        )
+        for spec, value in values.items():
+            yield single(spec, value)
+        refused = family_of(table.REFUSED_REQUESTS)
         for reason in REASONS:
             refused.add_metric([reason], self._refusals.counts[reason])
         yield refused
 
 
 def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
-    family = GaugeMetricFamily("watchtower_jobs", "Live jobs by status.", labels=["status"])
+    family = family_of(table.JOBS)
     counts = Counter(live.watch.status for live in jobs)
     for status in Status:
         family.add_metric([status.value], counts[status])
