@@ -93,8 +93,9 @@ class Effects:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                self._counters.incidents += 1
-                return live.open_incident(now, wall)
+                incident = live.open_incident(now, wall)
+                self._counters.count_incident(live.name, incident.verdict.cause)
+                return incident
             case IncidentUpdated():
                 return live.update_incident(now, wall)
             case IncidentClosed():
