@@ -6,6 +6,7 @@ A generated part is between the lines `<!-- generated: NAME -->` and `<!-- end -
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from agent.metric_table import AGENT_METRICS
@@ -24,10 +25,19 @@ def make_table(specs: Iterable[MetricSpec]) -> str:
     return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
 
 
+def quote_file(name: str) -> str:
+    """Return a YAML file as a block of Markdown."""
+    return f"```yaml\n{(ROOT / name).read_text('utf-8')}```"
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/metrics.md": {
         "metrics of the tower": lambda: make_table(TOWER_METRICS),
         "metrics of the agent": lambda: make_table(AGENT_METRICS),
+    },
+    "docs/alerts.md": {
+        name: partial(quote_file, f"deploy/prometheus/{name}")
+        for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml")
     },
 }
 """The generated parts of each page, by name."""
