@@ -27,6 +27,15 @@ DUMPS_DROPPED = counter(
 TICK_DURATION = histogram(
     "watchtower_agent_tick_duration_seconds", "", "Duration of one check of all ranks."
 )
+LIMITED = gauge(
+    "watchtower_agent_limited",
+    "source",
+    "1 if the agent cannot do all of this on its node, by source: python_stacks, process, spool, "
+    "ranks, owners. The log of the agent and `/readyz` of the tower contain the reason.",
+)
+INFO = gauge(
+    "watchtower_agent_info", "version python_version kernel", "Always 1. It describes the agent."
+)
 BUILD_INFO = gauge("watchtower_agent_build_info", "version", "Always 1.")
 
 AGENT_METRICS: tuple[MetricSpec, ...] = tuple(

@@ -53,7 +53,7 @@ def test_collectors_use_declared_metrics_only(source: str):
 
 
 def test_the_agent_has_the_metrics_that_it_declares():
-    found = {family.name: family for family in own_families(Metrics().registry)}
+    found = {family.name: family for family in own_families(Metrics("n0").registry)}
     declared = {spec.name.removesuffix("_total"): spec for spec in AGENT_METRICS}
     assert found.keys() == declared.keys()
     for name, spec in declared.items():
