@@ -236,7 +236,19 @@ def test_a_page_of_many_jobs_is_made_beside_the_event_loop(tell):
         assert b"process_" in page
         pages = await asyncio.gather(*(Scraper(collector).scrape() for _ in range(3)))
         assert len(pages) == 3
+        incident = sim.live.incident
+        sim.live.incident = None
         measuring = collector.measure()
+        assert next(measuring) is None
+        sim.live.incident = replace(incident, id="01NEW")
+        *_, snapshot = measuring
+        samples = [s for f in collector.make(snapshot) for s in f.samples]
+        opened = [s for s in samples if s.name == "watchtower_incident_open"]
+        assert {s.labels["incident"]: s.value for s in opened} == {incident.id: 0, "01NEW": 1}
+        assert len(opened) == 2
+        sim.live.incident = incident
+        measuring = collector.measure()
+        assert next(measuring) is None
         live, job = sim.tower.live.pop(JOB), sim.tower.fleet.jobs[JOB]
         *_, snapshot = measuring
         assert not snapshot.jobs

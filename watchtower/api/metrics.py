@@ -89,7 +89,7 @@ class TowerCollector(Collector):
         yield from self.make(snapshot)
 
     def measure(self) -> Iterator[Snapshot | None]:
-        """Read the values of a scrape on the event loop. Yields None after each job, and last the
+        """Read the values of a scrape on the event loop. Yields None before each job, and last the
         snapshot."""
         jobs, tower = self._ranked(), self._tower
         names, hidden = [live.name for live in jobs[:MAX_JOBS_SHOWN]], jobs[MAX_JOBS_SHOWN:]
@@ -99,18 +99,20 @@ class TowerCollector(Collector):
             single(table.JOBS_HIDDEN, len(hidden)),
             single(table.INCIDENTS_HIDDEN, sum(map(is_open, hidden))),
         ]
-        open_ids = frozenset(live.incident.id for live in jobs if live.incident and is_open(live))
+        open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
         measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
         for name in names:
+            yield None
             live = tower.live.get(name)
             if live is None or name not in tower.fleet.jobs:
                 continue  # it was dropped since the scrape began
             measure = measure_job(tower, live, self._phases.get(name, ()))
             measures.append(measure)
             phases[name] = measure.counts.known if measure.counts else ()
-            yield None
         self._phases = phases
-        yield Snapshot(measures, open_ids, tower.clock.now(), others)
+        # An incident may open during the scrape. It must not count as closed.
+        open_ids.update(each.incident.id for each in measures if each.incident)
+        yield Snapshot(measures, frozenset(open_ids), tower.clock.now(), others)
 
     def make(self, snapshot: Snapshot) -> Iterator[Metric]:
         """Yield the metric families of a snapshot."""
