@@ -83,7 +83,7 @@ class Agent:
             own_pid=os.getpid(),
         )
         self._watchlist = Watchlist(self._proc, settings.interval_s)
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.node)
         self._py_spy = settings.py_spy or find_py_spy()
         self._gaps = AgentGaps()
         self._gaps_at = float("-inf")
@@ -216,6 +216,7 @@ class Agent:
             ),
         )
         self._reports.offer(report)
+        self._metrics.show_limits(report.limits)
         self._metrics.ranks.set(len(self._watchlist.living()))
         self._deadlines.keep_only(self._watchlist.keys())
 

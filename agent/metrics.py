@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,61 +17,68 @@ from prometheus_client import (
     ProcessCollector,
     start_http_server,
 )
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from agent import __version__
+from agent import metric_table as table
 from agent.delivery.dump_queue import Loss
+from watchtower.metric_spec import MetricSpec
+from watchtower.wire.report import AgentGaps
 
 log = logging.getLogger(__name__)
+
+_Kind = TypeVar("_Kind", Gauge, Counter)
 
 TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """A tick takes 1 to 2 ms. From 5 ms on it exceeds the budget at one tick per second."""
 
 
+class _OfNode(Collector):
+    """The series of a registry, with the label `node` on each of them."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._registry, self._node = registry, node
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [
+                sample._replace(labels={"node": self._node, **sample.labels})
+                for sample in family.samples
+            ]
+            yield family
+
+
 class Metrics:
     """Everything in `/metrics`, in a registry of its own."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        self.ranks = Gauge(
-            "watchtower_agent_ranks", "Living ranks watched on this node.", registry=self.registry
-        )
-        self.report_failures = Counter(
-            "watchtower_agent_report_failures",
-            "Reports that the tower did not accept.",
-            registry=self.registry,
-        )
-        self.dumps = Counter(
-            "watchtower_agent_dumps",
-            "Ranks dumped, by outcome: ok, or the kind of failure.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self._dumps_waiting = Gauge(
-            "watchtower_agent_dumps_waiting",
-            "Batches of dumps that the tower does not have yet, in memory or in the spool.",
-            registry=self.registry,
-        )
-        self._dumps_dropped = Counter(
-            "watchtower_agent_dumps_dropped",
-            "Batches of dumps that will never reach the tower, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
+    def __init__(self, node: str) -> None:
+        """`node` is the name under which this agent reports."""
+        self.registry, self._own = CollectorRegistry(), CollectorRegistry()
+        self.registry.register(_OfNode(self._own, node))
+        ProcessCollector(registry=self._own)
+        self.ranks = self._make(Gauge, table.RANKS)
+        self.report_failures = self._make(Counter, table.REPORT_FAILURES)
+        self.dumps = self._make(Counter, table.DUMPS)
+        self._dumps_waiting = self._make(Gauge, table.DUMPS_WAITING)
+        self._dumps_dropped = self._make(Counter, table.DUMPS_DROPPED)
         for loss in Loss:
             self._dumps_dropped.labels(reason=loss.value)
         self.tick_duration = Histogram(
-            "watchtower_agent_tick_duration_seconds",
-            "Time that one check of all ranks took.",
+            table.TICK_DURATION.name,
+            table.TICK_DURATION.help,
             buckets=TICK_BUCKETS_S,
-            registry=self.registry,
+            registry=self._own,
         )
-        Gauge(
-            "watchtower_agent_build_info",
-            "Always 1; the version is the label.",
-            ["version"],
-            registry=self.registry,
-        ).labels(version=__version__).set(1)
+        self._limited = self._make(Gauge, table.LIMITED)
+        self.show_limits(AgentGaps())
+        self._make(Gauge, table.BUILD_INFO).labels(version=__version__).set(1)
+        self._make(Gauge, table.INFO).labels(
+            version=__version__, python_version=platform.python_version(), kernel=os.uname().release
+        ).set(1)
+
+    def _make(self, kind: type[_Kind], spec: MetricSpec) -> _Kind:
+        return kind(spec.name, spec.help, spec.labels, registry=self._own)
 
     def count_dump(self, outcome: str) -> None:
         """Count one dumped rank."""
@@ -76,6 +87,11 @@ class Metrics:
     def count_loss(self, loss: Loss) -> None:
         """Count one lost batch of dumps."""
         self._dumps_dropped.labels(reason=loss.value).inc()
+
+    def show_limits(self, gaps: AgentGaps) -> None:
+        """Set what the agent cannot do on this node."""
+        for field in fields(gaps):
+            self._limited.labels(source=field.name).set(bool(getattr(gaps, field.name)))
 
     def show_waiting(self, count: Callable[[], int]) -> None:
         """Set the function that returns how many batches wait. It is called at each scrape."""

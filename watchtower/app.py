@@ -27,7 +27,7 @@ from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
-from watchtower.api.front import Front
+from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
@@ -43,6 +43,7 @@ from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
+from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.tower import Tower
 
@@ -109,10 +110,13 @@ def make_app(
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
-    app.router.routes += [metrics_route(tower, refusals, public_url), *reference_routes(app)]
+    ingest = ingest_routes(tower, refusals)
+    replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
+    metrics = metrics_route(tower, refusals, public_url, replies)
+    app.router.routes += [metrics, *reference_routes(app)]
     for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
-    return Front(ingest_routes(tower, refusals), app, guard)
+    return Front(ingest, app, guard, replies)
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:

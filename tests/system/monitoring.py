@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import re
 import shutil
 import socket
 import subprocess
@@ -30,17 +29,16 @@ needs_prometheus = pytest.mark.skipif(
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
+CONFIGURATION = Path(__file__).parents[2] / "deploy/prometheus"
 
 
 def documented(name: str, addresses: Mapping[str, str] | None = None) -> str:
-    """The file `name` as docs/alerts.md shows it; each of its addresses replaced by a real one."""
-    page = (DOCS / "alerts.md").read_text("utf-8")
-    blocks = re.findall(r"^```yaml\n(# .*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (text,) = [block for block in blocks if block.startswith(f"# {name}\n")]
+    """The file `name` that docs/alerts.md shows; each of its addresses replaced by a real one."""
+    text = (CONFIGURATION / name).read_text("utf-8")
     for shown, real in (addresses or {}).items():
-        assert text.count(shown) == 1, f"{shown} in {name} of docs/alerts.md"
+        assert text.count(shown) == 1, f"{shown} in {name}"
         text = text.replace(shown, real)
-    return str(text)
+    return text
 
 
 def free_address() -> str:
@@ -73,12 +71,25 @@ def running(folder: Path, address: str, *command: str) -> Iterator[None]:
             process.kill()
 
 
+WATCHDOG = "/watchdog"
+
+
 @dataclass
 class Receiver:
     """What Alertmanager sent, oldest first."""
 
     address: str
     notifications: list[dict[str, Any]] = field(default_factory=list)
+    watchdogs: list[dict[str, Any]] = field(default_factory=list)
+    """What came to the dead man's switch."""
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """This receiver in place of the documented ones. The switch gets a path of its own."""
+        return {
+            "on-call:8080/": f"{self.address}/",
+            "dead-mans-switch:8080/": f"{self.address}{WATCHDOG}",
+        }
 
     @property
     def alerts(self) -> list[dict[str, Any]]:
@@ -102,7 +113,8 @@ def receiving() -> Iterator[Receiver]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.notifications.append(json.loads(body))
+            received = receiver.watchdogs if self.path == WATCHDOG else receiver.notifications
+            received.append(json.loads(body))
             self.send_response(200)
             self.end_headers()
 
@@ -153,7 +165,7 @@ def watching(folder: Path, tower: str, receiver: Receiver, extra: str = "") -> I
     files = {
         "prometheus.yml": {"tower:19660": tower, "alertmanager:9093": alertmanager},
         "watchtower.rules.yml": {},
-        "alertmanager.yml": {"on-call:8080": receiver.address},
+        "alertmanager.yml": receiver.addresses,
     }
     for name, addresses in files.items():
         text = documented(name, addresses)

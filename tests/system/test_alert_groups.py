@@ -48,10 +48,24 @@ class Route:
             }
             for job in jobs
         ]
+        self._send(alerts)
+
+    def fire_named(self, alert: str, **labels: str) -> None:
+        """Let an alert of another rule fire."""
+        self._send([{"labels": {"alertname": alert, **labels}}])
+
+    def _send(self, alerts: list[dict[str, object]]) -> None:
         request = urllib.request.Request(
             f"http://{self.address}/api/v2/alerts", json.dumps(alerts).encode(), JSON
         )
         urllib.request.urlopen(request, timeout=10).close()
+
+    def notified(self) -> set[tuple[str, str]]:
+        """Rule and job of each alert that was sent."""
+        return {
+            (alert["labels"]["alertname"], alert["labels"].get("training_job", ""))
+            for alert in self.receiver.alerts
+        }
 
     def groups(self) -> list[set[str]]:
         """The jobs of each notification, oldest first."""
@@ -65,7 +79,7 @@ class Route:
 def routing(folder: Path) -> Iterator[Route]:
     with receiving() as receiver:
         address = free_address()
-        text = documented("alertmanager.yml", {"on-call:8080": receiver.address})
+        text = documented("alertmanager.yml", receiver.addresses)
         (folder / "alertmanager.yml").write_text(text)
         with alerting(folder, address):
             yield Route(address, receiver)
@@ -97,3 +111,26 @@ def test_an_alert_that_joins_a_group_is_notified(tmp_path: Path):
         route.fire("victim", shared_cause=MOUNT)
         wait_until(lambda: len(route.groups()) == 2, "the next one was notified")
         assert "victim" in route.groups()[1]
+
+
+def test_a_hung_job_is_not_reported_as_slow_and_a_missing_tower_hides_missing_agents(
+    tmp_path: Path,
+):
+    with routing(tmp_path) as route:
+        route.fire("both")
+        route.fire_named("WatchtowerDown")
+        hung_and_down = {("WatchtowerJobHung", "both"), ("WatchtowerDown", "")}
+        wait_until(lambda: route.notified() == hung_and_down, "both were notified")
+        route.fire_named("WatchtowerJobSlow", training_job="both")
+        route.fire_named("WatchtowerAgentMissing")
+        route.fire_named("WatchtowerJobSlow", training_job="slow")
+        slow = {("WatchtowerJobSlow", "slow")}
+        wait_until(lambda: slow <= route.notified(), "the other job was notified")
+        assert route.notified() == hung_and_down | slow
+
+
+def test_the_watchdog_goes_to_its_own_receiver(tmp_path: Path):
+    with routing(tmp_path) as route:
+        route.fire_named("WatchtowerWatchdog")
+        wait_until(lambda: route.receiver.watchdogs, "the switch was notified")
+        assert not route.groups()

@@ -15,7 +15,7 @@ from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.tower.simulator import JOB, Simulation, hang
 from watchtower.api import incident_metrics, metrics
-from watchtower.api.incident_metrics import MAX_LABEL, label
+from watchtower.api.families import MAX_LABEL, label
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app

@@ -7,7 +7,8 @@ report than the tower itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -16,6 +17,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from watchtower.api.problems import AnswersWhenStopped, describe_failure, problem
+from watchtower.tower.counters import Durations
+
+REPLY_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Bounds of the counted durations of replies to agents."""
 
 log = logging.getLogger("watchtower.api")
 
@@ -26,9 +31,16 @@ class Front:
     """The ASGI application of a tower."""
 
     def __init__(
-        self, ingest: list[Route], framework: FastAPI, guard: Callable[[ASGIApp], ASGIApp]
+        self,
+        ingest: list[Route],
+        framework: FastAPI,
+        guard: Callable[[ASGIApp], ASGIApp],
+        replies: Mapping[str, Durations],
     ) -> None:
-        """`guard` checks the tokens of agents. FastAPI has the same guard for all other routes."""
+        """`guard` checks the tokens of agents. FastAPI has the same guard for all other routes.
+
+        Durations of replies are added to `replies`, by path.
+        """
         self.routes: list[BaseRoute] = [*ingest, *framework.router.routes]
         self._endpoints = {
             (method, route.path): route.endpoint
@@ -37,6 +49,7 @@ class Front:
         }
         self._ingest = AnswersWhenStopped(guard(self._answer))
         self._framework = framework
+        self._replies = replies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -50,11 +63,13 @@ class Front:
         if endpoint is None:
             response = self._refuse(scope["method"], scope["path"])
         else:
+            began = time.monotonic()
             try:
                 response = await endpoint(Request(scope, receive))
             except Exception as error:
                 log.exception("%s %s failed", scope["method"], scope["path"])
                 response = problem(500, describe_failure(error))
+            self._replies[scope["path"]].observe(time.monotonic() - began)
         await response(scope, receive, send)
 
     def _refuse(self, method: str, path: str) -> Response:

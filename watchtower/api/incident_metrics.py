@@ -7,52 +7,28 @@ from them stays one alert. What a later verdict may correct is on `watchtower_in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
-from hashlib import sha256
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from watchtower.tower.live import LiveJob
+from watchtower.api import metric_table as table
+from watchtower.api.families import family_of, label
+from watchtower.tower.job_measures import JobMeasure
 from watchtower.wire.verdict import SharedCause
-
-MAX_LABEL = 256
-"""Characters of a label's value. Names have at most as many, but an escaped name may have more."""
 
 CLOSED_SHOWN_S = 600.0
 """Seconds after its last scrape as open during which a closed incident is exported as 0. The
 documented rules use values of the last 300 s, so that every rule sees the 0."""
 
+MAX_SUSPECTS = 16
+"""Suspects of an incident that have series."""
+
 MAX_CLOSED_SHOWN = 1000
 """Closed incidents that are exported: the same number as for open ones."""
-
-_IDENTITY = ["incident", "training_job"]
-
-
-_MARKUP = "\\<>`*~"
-"""Characters that chat programs may interpret as a mention, a link, code or markup."""
-
-
-@lru_cache(maxsize=4096)
-def label(text: str) -> str:
-    """Return untrusted text as a label value: printable, bounded, without markup of chats.
-
-    Different texts have different values, so that a job cannot imitate another one.
-    """
-    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
-    if len(shown) <= MAX_LABEL:
-        return shown
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
 
 
 def name_shared_cause(cause: SharedCause | None) -> str:
     """Return "mount nfs1:/data" as a label value; "" if no shared cause is known."""
     return label(f"{cause.kind} {cause.name}") if cause else ""
-
-
-def is_open(live: LiveJob) -> bool:
-    """Return whether the incident of a job is open."""
-    return live.incident is not None and live.incident.closed_at is None
 
 
 class IncidentMetrics:
@@ -68,48 +44,34 @@ class IncidentMetrics:
         """By incident: its labels and the time of its last scrape as open, oldest first."""
 
     def collect(
-        self, shown: Sequence[LiveJob], open_ids: Collection[str], now: float
+        self, shown: Sequence[JobMeasure], open_ids: Collection[str], now: float
     ) -> Iterator[Metric]:
         """Yield the metric families of the open incidents of `shown` and of recently closed ones.
 
         `open_ids` are all open incidents, also those that are not in `shown`.
         """
-        opened = GaugeMetricFamily(
-            "watchtower_incident_open",
-            "1 while an incident is open, 0 for ten minutes after it was closed.",
-            labels=[*_IDENTITY, "shared_cause"],
-        )
-        opened_at = GaugeMetricFamily(
-            "watchtower_incident_opened_timestamp_seconds",
-            "Time at which an open incident was opened.",
-            labels=_IDENTITY,
-        )
-        acked = GaugeMetricFamily(
-            "watchtower_incident_acked",
-            "1 while an open incident is acknowledged.",
-            labels=_IDENTITY,
-        )
-        info = GaugeMetricFamily(
-            "watchtower_incident_info",
-            "Always 1. The labels describe the current verdict of an open incident.",
-            labels=[*_IDENTITY, "cause", "rank", "node", "suspects", "url"],
-        )
+        opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
+        acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
+        suspects = family_of(table.INCIDENT_SUSPECT)
         self._forget_old(open_ids, now)
-        for live in shown:
-            if live.incident is None or live.incident.closed_at is not None:
+        for job in shown:
+            incident = job.incident
+            if incident is None:
                 continue
-            identity = [live.incident.id, label(live.name)]
-            labels = [*identity, name_shared_cause(live.incident.verdict.shared_cause)]
-            self._scraped.pop(live.incident.id, None)
-            self._scraped[live.incident.id] = (labels, now)
+            identity = [incident.id, label(job.name)]
+            labels = [*identity, name_shared_cause(incident.verdict.shared_cause)]
+            self._scraped.pop(incident.id, None)
+            self._scraped[incident.id] = (labels, now)
             opened.add_metric(labels, 1)
-            opened_at.add_metric(identity, live.incident.opened_at)
-            acked.add_metric(identity, float(live.incident.ack is not None))
-            info.add_metric([*identity, *self._named(live)], 1)
+            opened_at.add_metric(identity, incident.opened_at)
+            acked.add_metric(identity, float(incident.ack is not None))
+            info.add_metric([*identity, *self._named(job)], 1)
+            for suspect in incident.verdict.suspects[:MAX_SUSPECTS]:
+                suspects.add_metric([incident.id, str(suspect.rank), label(suspect.node)], 1)
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)
-        yield from (opened, opened_at, acked, info)
+        yield from (opened, opened_at, acked, info, suspects)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:
         closed = [ident for ident in self._scraped if ident not in open_ids]
@@ -118,21 +80,12 @@ class IncidentMetrics:
             if number < many or now - self._scraped[ident][1] >= CLOSED_SHOWN_S:
                 del self._scraped[ident]
 
-    def _named(self, live: LiveJob) -> tuple[str, ...]:
+    def _named(self, job: JobMeasure) -> tuple[str, ...]:
         """Return `cause`, `rank` and `node` of the first suspect, `suspects` and `url`."""
-        assert live.incident is not None
-        ident, verdict = live.incident.id, live.incident.verdict
+        assert job.incident is not None
+        ident, verdict = job.incident.id, job.incident.verdict
         cause = verdict.cause.value if verdict.cause else ""
         suspects = verdict.suspects
         rank, node = (str(suspects[0].rank), label(suspects[0].node)) if suspects else ("", "")
         url = f"{self._public_url}/api/v1/incidents/{ident}?format=text" if self._public_url else ""
         return cause, rank, node, str(len(suspects)), url
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    if character == "\\":
-        return "\\\\"
-    if number <= 0xFF:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"

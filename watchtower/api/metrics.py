@@ -1,24 +1,32 @@
-"""Prometheus metrics. A scrape computes them from the live state and changes nothing.
+"""Prometheus metrics. A scrape computes them from the live state and changes no decision.
 
-Labels are bounded: jobs, statuses, open incidents and their first suspect. There are no labels for
-ranks, pids or texts: a series for each of 16,384 ranks would cost more than the whole tower. The
+On the event loop, a scrape only reads plain values, job by job. A thread makes the page of them.
+
+Labels are bounded: jobs, statuses, open incidents and their first suspects. There is no series for
+each rank, pid or text: a series for each of 16,384 ranks would cost more than the whole tower. The
 label of a training job is `training_job`, because Prometheus itself sets the label `job`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
-from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
+from watchtower.api import metric_table as table
+from watchtower.api.families import family_of, histogram_of, label, single
+from watchtower.api.incident_metrics import IncidentMetrics
+from watchtower.api.job_metrics import collect_jobs
 from watchtower.api.security import REASONS, Refusals
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
@@ -29,41 +37,88 @@ from watchtower.core.fleet.shares import (
     Candidate,
     rank_fairly,
 )
+from watchtower.tower.counters import Durations
+from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
-from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Status
+from watchtower.wire.verdict import Cause, Status
 
 MAX_JOBS_SHOWN = 1000
-"""Jobs with their own series: thirteen per job and four per open incident, 17,000 series."""
+"""Jobs with their own series: at most 34 per job and 20 per open incident, 54,000 series."""
+
+MAX_SILENT_SHOWN = 16
+"""Silent agents with a series of their own."""
+
+SLICE_S = 0.005
+"""Seconds after which a scrape lets the event loop do other work, before the next job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The values of one scrape. Nothing changes them, so that a thread may read them."""
+
+    jobs: Sequence[JobMeasure]
+    open_ids: frozenset[str]
+    now: float
+    others: Sequence[Metric]
+    """Families that are not about single jobs."""
 
 
 class TowerCollector(Collector):
-    """Collects the metrics of a tower. It runs on the tower's event loop."""
+    """The metrics of a tower. One scrape at a time."""
 
-    def __init__(self, tower: Tower, refusals: Refusals, public_url: str = "") -> None:
-        self._tower = tower
-        self._refusals = refusals
+    def __init__(
+        self,
+        tower: Tower,
+        refusals: Refusals,
+        public_url: str = "",
+        replies: Mapping[str, Durations] | None = None,
+    ) -> None:
+        """`replies` are durations of replies to agents, by path."""
+        self._tower, self._refusals = tower, refusals
+        self._replies = replies or {}
         self._incidents = IncidentMetrics(public_url)
+        self._phases: dict[str, tuple[str, ...]] = {}
+        """By job: the phases that have series."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family."""
-        jobs = self._ranked()
-        shown, hidden = jobs[:MAX_JOBS_SHOWN], jobs[MAX_JOBS_SHOWN:]
+        """Yield every metric family, at once."""
+        *_, snapshot = self.measure()
+        assert snapshot is not None
+        yield from self.make(snapshot)
+
+    def measure(self) -> Iterator[Snapshot | None]:
+        """Read the values of a scrape on the event loop. Yields None before each job, and last the
+        snapshot."""
+        jobs, tower = self._ranked(), self._tower
+        names, hidden = [live.name for live in jobs[:MAX_JOBS_SHOWN]], jobs[MAX_JOBS_SHOWN:]
+        others = [
+            *self._self(),
+            _count_by_status(jobs),
+            single(table.JOBS_HIDDEN, len(hidden)),
+            single(table.INCIDENTS_HIDDEN, sum(map(is_open, hidden))),
+        ]
         open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
-        yield from self._jobs(shown)
-        yield from self._incidents.collect(shown, open_ids, self._tower.clock.now())
-        yield from self._self()
-        yield _count_by_status(jobs)
-        yield GaugeMetricFamily(
-            "watchtower_jobs_hidden", "Live jobs without their own series.", value=len(hidden)
-        )
-        yield GaugeMetricFamily(
-            "watchtower_incidents_hidden",
-            "Open incidents without their own series. Alerts do not fire for them.",
-            value=sum(map(is_open, hidden)),
-        )
+        measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
+        for name in names:
+            yield None
+            live = tower.live.get(name)
+            if live is None or name not in tower.fleet.jobs:
+                continue  # it was dropped since the scrape began
+            measure = measure_job(tower, live, self._phases.get(name, ()))
+            measures.append(measure)
+            phases[name] = measure.counts.known if measure.counts else ()
+        self._phases = phases
+        # An incident may open during the scrape. It must not count as closed.
+        open_ids.update(each.incident.id for each in measures if each.incident)
+        yield Snapshot(measures, frozenset(open_ids), tower.clock.now(), others)
+
+    def make(self, snapshot: Snapshot) -> Iterator[Metric]:
+        """Yield the metric families of a snapshot."""
+        yield from collect_jobs(snapshot.jobs)
+        yield from self._incidents.collect(snapshot.jobs, snapshot.open_ids, snapshot.now)
+        yield from snapshot.others
 
     def _ranked(self) -> list[LiveJob]:
         """Return all jobs except drills. The first ones get their own series."""
@@ -80,104 +135,53 @@ class TowerCollector(Collector):
         )
         return [tower.live[each.name] for each in ranked]
 
-    def _jobs(self, shown: Sequence[LiveJob]) -> Iterator[Metric]:
-        of_job = ["training_job"]
-        status = GaugeMetricFamily(
-            "watchtower_job_status",
-            "1 for the current status of a job, 0 for the others.",
-            labels=[*of_job, "status"],
-        )
-        step = GaugeMetricFamily(
-            "watchtower_job_step", "Lowest step that every rank has completed.", labels=of_job
-        )
-        typical = GaugeMetricFamily(
-            "watchtower_job_typical_step_seconds",
-            "95th percentile of the duration of steps outside phases.",
-            labels=of_job,
-        )
-        suspects = GaugeMetricFamily(
-            "watchtower_job_suspects", "Ranks named by the current verdict.", labels=of_job
-        )
-        muted = GaugeMetricFamily(
-            "watchtower_job_muted", "1 while the job's alerts are silenced.", labels=of_job
-        )
-        info = GaugeMetricFamily(
-            "watchtower_job_info",
-            "Always 1. The labels of a job come from the environment of its ranks.",
-            labels=[*of_job, *LABELS],
-        )
-        for live in shown:
-            labels = self._tower.fleet.jobs[live.name].labels
-            if labels is not None:
-                info.add_metric(
-                    [label(live.name), *(label(getattr(labels, key)) for key in LABELS)], 1
-                )
-            name, gen = label(live.name), self._tower.fleet.jobs[live.name].generation
-            for value in Status:
-                status.add_metric([name, value.value], float(live.watch.status is value))
-            step.add_metric([name], gen.step())
-            typical.add_metric([name], gen.pace("").typical_s)
-            diagnosis = live.watch.diagnosis
-            suspects.add_metric([name], len(diagnosis.suspects) if diagnosis else 0)
-            muted.add_metric([name], float(self._tower.silences.find(live.name) is not None))
-        yield from (status, step, typical, suspects, muted, info)
-
     def _self(self) -> Iterator[Metric]:
         tower, counters, now = self._tower, self._tower.counters, self._tower.clock.now()
-        silent = sum(1 for n in tower.fleet.nodes.values() if tower.detector.is_silent(n, now))
-        info = GaugeMetricFamily("watchtower_build_info", "Always 1.", labels=["version"])
-        info.add_metric([__version__], 1)
-        yield info
-        gauges = {
-            "watchtower_agents": ("Agents that have ever reported.", len(tower.fleet.nodes)),
-            "watchtower_agents_silent": ("Agents that stopped reporting.", silent),
-            "watchtower_store_failing": (
-                "1 while the store cannot be written.",
-                float(tower.store_writer.failing_since is not None),
-            ),
-            "watchtower_store_set_aside": (
-                "1 if this tower created an empty store because the file was damaged.",
-                float(tower.store_writer.store.set_aside is not None),
-            ),
-            "watchtower_stored_bytes": (
-                "Bytes of memory that jobs and nodes use in addition to a record of each rank.",
-                tower.fleet.account.total,
-            ),
-            "watchtower_tick_duration_seconds": (
-                "Duration of the last check of all jobs.",
-                counters.last_tick_s,
-            ),
-            "watchtower_tick_age_seconds": ("Time since that check.", now - counters.last_tick_at),
+        nodes = tower.fleet.nodes
+        silent = {
+            name: node.seen_at
+            for name, node in nodes.items()
+            if tower.detector.is_silent(node, now)
         }
-        for name, (text, gauge) in gauges.items():
-            yield GaugeMetricFamily(name, text, value=gauge)
-        totals = {
-            "watchtower_reports": ("Reports accepted.", counters.reports),
-            "watchtower_dumps": ("Batches of dumps accepted.", counters.dumps),
-            "watchtower_diagnoses": ("Diagnoses made.", counters.diagnoses),
-            "watchtower_incidents": ("Incidents opened.", counters.incidents),
-            "watchtower_refused_jobs": (
-                "Ranks that are not monitored because there are too many jobs or ranks.",
-                tower.fleet.refused_jobs,
-            ),
-            "watchtower_deferred_claims": (
-                "Processes not monitored for now because their job began too many attempts.",
-                tower.fleet.deferred_claims,
-            ),
-            "watchtower_failed_ticks": ("Checks of a job that failed.", counters.failed_ticks),
+        queued, oldest_s = tower.store_writer.queue()
+        values = {
+            table.AGENTS: len(nodes),
+            table.AGENTS_SILENT: len(silent),
+            table.STORE_FAILING: float(tower.store_writer.failing_since is not None),
+            table.STORE_SET_ASIDE: float(tower.store_writer.store.set_aside is not None),
+            table.STORE_QUEUE_WRITES: queued,
+            table.STORE_QUEUE_OLDEST: oldest_s,
+            table.STORED_BYTES: tower.fleet.account.total,
+            table.TICK_DURATION: counters.last_tick_s,
+            table.TICK_AGE: now - counters.last_tick_at,
+            table.REPORTS: counters.reports,
+            table.DUMPS: counters.dumps,
+            table.DIAGNOSES: counters.diagnoses,
+            table.DIAGNOSES_KILLED: tower.runner.killed,
+            table.LOST_GPU: counters.lost_rank_seconds,
+            table.REFUSED_JOBS: tower.fleet.refused_jobs,
+            table.DEFERRED_CLAIMS: tower.fleet.deferred_claims,
+            table.FAILED_TICKS: counters.failed_ticks,
         }
-        for name, (text, total) in totals.items():
-            yield CounterMetricFamily(name, text, value=total)
-        refused = CounterMetricFamily(
-            "watchtower_refused_requests", "Requests refused.", labels=["reason"]
-        )
-        for reason in REASONS:
-            refused.add_metric([reason], self._refusals.counts[reason])
-        yield refused
+        for spec, value in values.items():
+            yield single(spec, value)
+        latest = sorted(silent, key=lambda name: (-silent[name], name))[:MAX_SILENT_SHOWN]
+        for spec, counts in (
+            (table.BUILD_INFO, {__version__: 1}),
+            (table.AGENT_SILENT, {label(name): 1 for name in latest}),
+            (table.INCIDENTS, {cause.value: counters.incidents[cause] for cause in Cause}),
+            (table.REFUSED_REQUESTS, {why: self._refusals.counts[why] for why in REASONS}),
+        ):
+            family = family_of(spec)
+            for text, count in counts.items():
+                family.add_metric([text], count)
+            yield family
+        yield histogram_of(table.DIAGNOSIS_DURATION, {(): tower.runner.durations})
+        yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
 
 def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
-    family = GaugeMetricFamily("watchtower_jobs", "Live jobs by status.", labels=["status"])
+    family = family_of(table.JOBS)
     counts = Counter(live.watch.status for live in jobs)
     for status in Status:
         family.add_metric([status.value], counts[status])
@@ -197,14 +201,53 @@ def _urgency(live: LiveJob) -> int:
     return ENDED if live.watch.status is Status.ENDED else CALM
 
 
-def metrics_route(tower: Tower, refusals: Refusals, public_url: str = "") -> Route:
+class _Page(Collector):
+    """The families of one page."""
+
+    def __init__(self, *parts: Iterable[Metric]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterator[Metric]:
+        for part in self._parts:
+            yield from part
+
+
+class Scraper:
+    """Makes the page of metrics without blocking the event loop for long."""
+
+    def __init__(self, collector: TowerCollector) -> None:
+        self._collector = collector
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        self._lock = asyncio.Lock()
+
+    async def scrape(self) -> bytes:
+        """Return the page. Scrapes at the same time wait for each other."""
+        async with self._lock:
+            snapshot, began = None, time.perf_counter()
+            for taken in self._collector.measure():
+                snapshot = taken
+                if time.perf_counter() - began > SLICE_S:
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+            assert snapshot is not None
+            return await asyncio.to_thread(self._render, snapshot)
+
+    def _render(self, snapshot: Snapshot) -> bytes:
+        return generate_latest(_Page(self._collector.make(snapshot), self._process.collect()))
+
+
+def metrics_route(
+    tower: Tower,
+    refusals: Refusals,
+    public_url: str = "",
+    replies: Mapping[str, Durations] | None = None,
+) -> Route:
     """Return the /metrics route. `public_url` is the tower's address in texts of alerts."""
-    registry = CollectorRegistry()
-    registry.register(TowerCollector(tower, refusals, public_url))
-    ProcessCollector(registry=registry)
+    scraper = Scraper(TowerCollector(tower, refusals, public_url, replies))
 
     async def get_metrics(_: Request) -> Response:
-        body = generate_latest(registry)
+        body = await scraper.scrape()
         return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return Route("/metrics", get_metrics)

@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from watchtower.wire.drills import is_drill
+from watchtower.wire.verdict import Cause
+
+
+@dataclass(slots=True)
+class Durations:
+    """How many durations were at most as long as each of some bounds."""
+
+    bounds_s: tuple[float, ...]
+    """Ascending, in seconds."""
+    total_s: float = 0.0
+    _counts: list[int] = field(default_factory=list)
+
+    def observe(self, seconds: float) -> None:
+        """Add one duration."""
+        if not self._counts:
+            self._counts = [0] * (len(self.bounds_s) + 1)
+        self._counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.total_s += seconds
+
+    def cumulated(self) -> list[tuple[str, float]]:
+        """Return each bound as text, the last one "+Inf", with the number of durations up to it."""
+        names = [*(f"{bound:g}" for bound in self.bounds_s), "+Inf"]
+        counts = self._counts or [0] * len(names)
+        return list(zip(names, map(float, accumulate(counts)), strict=True))
 
 
 @dataclass(slots=True)
@@ -12,7 +41,15 @@ class Counters:
     reports: int = 0
     dumps: int = 0
     diagnoses: int = 0
-    incidents: int = 0
+    incidents: Counter[Cause] = field(default_factory=Counter)
+    """Incidents opened, by the cause that was known at the opening. Drills do not count."""
     failed_ticks: int = 0
+    lost_rank_seconds: float = 0.0
+    """Sum over all jobs but drills: seconds lost in hangs, times the number of ranks."""
     last_tick_at: float = 0.0
     last_tick_s: float = 0.0
+
+    def count_incident(self, job: str, cause: Cause | None) -> None:
+        """Count an incident that has just opened."""
+        if not is_drill(job):
+            self.incidents[cause or Cause.UNKNOWN] += 1

@@ -15,6 +15,7 @@ from watchtower.daemon_executor import DaemonExecutor
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
 from watchtower.tower.clock import Clock
+from watchtower.tower.counters import Durations
 from watchtower.tower.turns import Turns
 
 log = logging.getLogger("watchtower.tower")
@@ -33,6 +34,9 @@ BEHIND_S = 60.0
 LANES = 2
 """Diagnosing processes. While one owner's diagnosis takes long, the other process serves all other
 owners. It runs already, because its start takes longer than most diagnoses."""
+
+DURATIONS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""Bounds of the counted durations of diagnoses."""
 
 MAX_DEATHS = 1024
 """Jobs whose deaths of processes are counted. The oldest entries are dropped first."""
@@ -115,6 +119,10 @@ class DiagnosisRunner:
         self._asked_at: dict[object, float] = {}
         """Start of the wait of each diagnosis that waits or runs."""
         self._deaths: dict[str, _Deaths] = {}
+        self.durations = Durations(DURATIONS_S)
+        """Durations of the diagnoses that ended by themselves, without the wait for a turn."""
+        self.killed = 0
+        """Number of diagnoses that were ended because they exceeded their limits."""
 
     async def run(
         self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
@@ -162,9 +170,10 @@ class DiagnosisRunner:
                 f"{deaths.count} diagnoses of this job in a row were ended; the next one starts in "
                 f"{wait_s:.0f} s"
             )
-        lane = self._free.pop()
+        lane, began = self._free.pop(), self._clock.now()
         try:
             answer = await lane.ask(freeze())
+            self.durations.observe(self._clock.now() - began)
         except DiagnoserDiedError as error:
             self._count_death(job, deaths)
             raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None
@@ -174,6 +183,7 @@ class DiagnosisRunner:
         return answer
 
     def _count_death(self, job: str, deaths: _Deaths) -> None:
+        self.killed += 1
         count = deaths.count + 1
         doubled = min(count - FREE_DEATHS, 10)
         wait_s = min(BACK_OFF_S * 2**doubled, MAX_BACK_OFF_S) if doubled >= 0 else 0.0

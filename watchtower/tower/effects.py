@@ -103,8 +103,9 @@ class Effects:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                self._counters.incidents += 1
-                return Change.OPENED, live.open_incident(now, wall, user)
+                incident = live.open_incident(now, wall, user)
+                self._counters.count_incident(live.name, incident.verdict.cause)
+                return Change.OPENED, incident
             case IncidentUpdated():
                 return Change.UPDATED, live.update_incident(now, wall)
             case IncidentClosed():

@@ -46,6 +46,15 @@ class OpenWrites:
             done.append(self._writes.pop(first[0]).future)
         return done
 
+    def __len__(self) -> int:
+        """Return the number of unfinished writes."""
+        return sum(not write.future.done() for write in self._writes.values())
+
+    def oldest_s(self) -> float:
+        """Return for how many seconds the oldest unfinished write has waited; 0 without one."""
+        since = next((w.since for w in self._writes.values() if not w.future.done()), None)
+        return 0.0 if since is None else time.monotonic() - since
+
     def hanging_s(self) -> float:
         """Return for how many seconds the first write hangs; 0 if it does not hang."""
         now = time.monotonic()

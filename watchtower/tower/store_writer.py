@@ -152,6 +152,12 @@ class StoreWriter:
             why = f"no answer within {READ_S:g} s" if isinstance(error, TimeoutError) else error
             raise StoreFailedError(f"the store could not be read: {why}") from error
 
+    def queue(self) -> tuple[int, float]:
+        """Return the number of unfinished writes and waiting rows, and the age of the oldest write
+        in seconds."""
+        count = len(self._dump_writes) + len(self._others) + len(self._saving) + len(self._rows)
+        return count, max(self._dump_writes.oldest_s(), self._others.oldest_s())
+
     def unsaved(self, job: str | None) -> list[Incident]:
         """Return incidents, of one job or of all jobs, whose current state is not stored yet."""
         return [one for one in self._unsaved if job is None or one.job == job]

@@ -19,6 +19,7 @@ from watchtower.core.detection.effects import (
 )
 from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
+from watchtower.core.detection.totals import JobTotals
 from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
@@ -41,6 +42,7 @@ from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -90,6 +92,7 @@ class Tower:
         self.clock = clock
         self.id = make_id(clock.wall())
         self.live: dict[str, LiveJob] = {}
+        self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = {job: Pauses(known) for job, known in startup.pauses.items()}
@@ -176,6 +179,7 @@ class Tower:
         for job in list(self.fleet.jobs.values()):
             self._guard(job, "taking its step times", job.generation.end_tick)
             self._tick_job(job, now)
+            self._guard(job, "counting its steps", partial(self._count, job, now))
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
         self._fade_pauses()
@@ -204,6 +208,17 @@ class Tower:
     def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
         if not self.troubles.guard(job.name, what, work, job.sharer):
             self.counters.failed_ticks += 1
+
+    def _count(self, job: Job, now: float) -> None:
+        """Add the time since the last tick to the totals of a job."""
+        live, gen = self.live.get(job.name), job.generation
+        if live is None:
+            return
+        totals, stall = self.totals.setdefault(job.name, JobTotals()), live.watch.stall
+        since = stall.since if stall else None
+        lost_s = totals.advance(gen.number, gen.step(), live.watch.status, since, now)
+        if lost_s and not is_drill(job.name):
+            self.counters.lost_rank_seconds += lost_s * gen.world_size
 
     def _live_job(self, job: Job) -> LiveJob:
         live, number = self.live.get(job.name), job.generation.number
@@ -312,6 +327,7 @@ class Tower:
             self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))
             del self.live[job.name]
+            self.totals.pop(job.name, None)
 
     def _fade_pauses(self) -> None:
         """Shorten all learned pauses once a day."""

@@ -350,14 +350,15 @@ def test_metrics_tell_ranks_and_the_agents_own_cost(
     assert url
     with urllib.request.urlopen(url[0], timeout=10) as response:
         text = response.read().decode()
-    assert "watchtower_agent_ranks 2.0" in text
+    (node,) = set(re.findall(r'\{.*\bnode="([^"]+)"', text))
+    assert f'watchtower_agent_ranks{{node="{node}"}} 2.0' in text
     for name in (
-        "watchtower_agent_report_failures_total 0.0",
+        f'watchtower_agent_report_failures_total{{node="{node}"}} 0.0',
         "watchtower_agent_tick_duration_seconds_count",
-        "watchtower_agent_dumps_waiting 0.0",
-        'watchtower_agent_dumps_dropped_total{reason="full"} 0.0',
-        "watchtower_agent_build_info{version=",
-        "process_cpu_seconds_total",
+        f'watchtower_agent_dumps_waiting{{node="{node}"}} 0.0',
+        f'watchtower_agent_dumps_dropped_total{{node="{node}",reason="full"}} 0.0',
+        "watchtower_agent_build_info{",
+        f'process_cpu_seconds_total{{node="{node}"}}',
     ):
         assert name in text
 

@@ -1,0 +1,44 @@
+"""The metrics of the agent. docs/metrics.md has the same table: `make docs` writes it."""
+
+from __future__ import annotations
+
+from watchtower.metric_spec import MetricSpec, counter, gauge, histogram
+
+RANKS = gauge("watchtower_agent_ranks", "", "Living ranks that are watched on this node.")
+REPORT_FAILURES = counter(
+    "watchtower_agent_report_failures_total", "", "Reports that the tower did not accept."
+)
+DUMPS = counter(
+    "watchtower_agent_dumps_total",
+    "outcome",
+    "Dumped ranks, by outcome: ok, or the kind of failure. The processes of one user can increase "
+    "the failures, so a high number does not mean that the node is broken.",
+)
+DUMPS_WAITING = gauge(
+    "watchtower_agent_dumps_waiting",
+    "",
+    "Batches of dumps that the tower has not received yet, in memory or in the spool.",
+)
+DUMPS_DROPPED = counter(
+    "watchtower_agent_dumps_dropped_total",
+    "reason",
+    "Batches of dumps that will never reach the tower, by reason: full, refused, too_old, damaged.",
+)
+TICK_DURATION = histogram(
+    "watchtower_agent_tick_duration_seconds", "", "Duration of one check of all ranks."
+)
+LIMITED = gauge(
+    "watchtower_agent_limited",
+    "source",
+    "1 if the agent cannot do all of this on its node, by source: python_stacks, process, spool, "
+    "ranks, owners. The log of the agent and `/readyz` of the tower contain the reason.",
+)
+INFO = gauge(
+    "watchtower_agent_info", "version python_version kernel", "Always 1. It describes the agent."
+)
+BUILD_INFO = gauge("watchtower_agent_build_info", "version", "Always 1.")
+
+AGENT_METRICS: tuple[MetricSpec, ...] = tuple(
+    each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
+)
+"""All metrics of the agent, in the order of the documentation."""

@@ -1,0 +1,64 @@
+"""Writes the parts of docs/ that are generated: `python -m tests.generated_docs`.
+
+A generated part is between the lines `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from agent.metric_table import AGENT_METRICS
+from watchtower.api.metric_table import TOWER_METRICS
+from watchtower.metric_spec import MetricSpec
+
+ROOT = Path(__file__).parents[1]
+
+
+def make_table(specs: Iterable[MetricSpec]) -> str:
+    """Return metrics as a Markdown table."""
+    rows = [
+        f"| `{spec.name}` | {spec.kind.value} | {', '.join(spec.labels)} | {spec.help} |"
+        for spec in specs
+    ]
+    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def quote_file(name: str) -> str:
+    """Return a YAML file as a block of Markdown."""
+    return f"```yaml\n{(ROOT / name).read_text('utf-8')}```"
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/metrics.md": {
+        "metrics of the tower": lambda: make_table(TOWER_METRICS),
+        "metrics of the agent": lambda: make_table(AGENT_METRICS),
+    },
+    "docs/alerts.md": {
+        name: partial(quote_file, f"deploy/prometheus/{name}")
+        for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml")
+    },
+}
+"""The generated parts of each page, by name."""
+
+
+def generate(page: str, text: str) -> str:
+    """Return the text of a page with its generated parts written again."""
+    for name, make in PARTS[page].items():
+        begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
+        assert text.count(begin) == 1, f"{page} has no part {name!r}, or two"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{make()}\n\n{end}{rest.split(end, 1)[1]}"
+    return text
+
+
+def main() -> None:
+    """Write all pages."""
+    for page in PARTS:
+        path = ROOT / page
+        path.write_text(generate(page, path.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Runs `promtool` on the files of deploy/prometheus."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.system.monitoring import documented
+
+SCRAPED = 'instance="tower:19660",job="watchtower"'
+
+
+def promtool(folder: Path, *words: str) -> str:
+    """Run promtool in a folder with the documented files; returns what it prints."""
+    for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml"):
+        (folder / name).write_text(documented(name))
+    command = ["promtool", *words]
+    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(folder: Path, series: dict[str, str], **assertions: list[dict[str, Any]]) -> None:
+    """Check assertions about series that are scraped every 5 s, by `promtool test rules`."""
+    inputs = [{"series": one, "values": values} for one, values in series.items()]
+    case = {"interval": "5s", "input_series": inputs, **assertions}
+    suite = {"rule_files": ["watchtower.rules.yml"], "evaluation_interval": "5s", "tests": [case]}
+    (folder / "suite.yml").write_text(json.dumps(suite))
+    promtool(folder, "test", "rules", "suite.yml")

@@ -1,0 +1,206 @@
+"""The rules beside that of a hung job: when each fires, when not, and what ends it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.monitoring import CONFIGURATION, needs_prometheus
+from tests.system.promtool import SCRAPED, check
+from watchtower.api.metric_table import TOWER_METRICS
+
+pytestmark = needs_prometheus
+
+RULES = (CONFIGURATION / "watchtower.rules.yml").read_text("utf-8")
+AGENT = 'instance="gpu-042:19650",job="watchtower-agent"'
+UP = f"up{{{SCRAPED}}}"
+MINUTE = 12
+"""Scrapes in a minute."""
+
+
+def slow(job: str) -> str:
+    return f'watchtower_job_status{{training_job="{job}",status="slow",{SCRAPED}}}'
+
+
+def tower(name: str) -> str:
+    return f"watchtower_{name}{{{SCRAPED}}}"
+
+
+TROUBLES = {
+    "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
+    "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
+    "WatchtowerNotDeciding": (tower("tick_age_seconds"), "0.5", "16", 30),
+    "WatchtowerAgentMissing": (tower("agents_silent"), "0", "2", 120),
+}
+"""By alert: a series, its value without and with the trouble, and the seconds before it fires."""
+
+
+def fires(alert: str, at_s: int, count: int = 1) -> dict[str, Any]:
+    """The assertion that an alert fires so many times at a moment."""
+    expr = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    samples = [{"labels": "{}", "value": count}] if count else []
+    return {"expr": expr, "eval_time": f"{at_s}s", "exp_samples": samples}
+
+
+@pytest.mark.parametrize("alert", TROUBLES)
+def test_an_alert_fires_after_its_wait_and_ends_with_the_trouble(tmp_path: Path, alert: str):
+    series, well, ill, wait_s = TROUBLES[alert]
+    values = f"{well}x11 {ill}x{wait_s // 5 + MINUTE} {well}x100"
+    over_s = 60 + wait_s + 65
+    check(
+        tmp_path,
+        {series: values, UP: "1x500"},
+        promql_expr_test=[
+            fires(alert, 55, 0),
+            *([fires(alert, 60 + wait_s - 5, 0)] if wait_s else []),
+            fires(alert, 60 + wait_s),
+            fires(alert, over_s - 5),
+            fires(alert, over_s, 0),
+        ],
+    )
+
+
+@pytest.mark.parametrize("alert", TROUBLES)
+def test_a_tower_that_is_away_for_a_minute_ends_no_alert(tmp_path: Path, alert: str):
+    series, _, ill, wait_s = TROUBLES[alert]
+    since = wait_s // 5 + MINUTE
+    values = f"{ill}x{since} stale _x{MINUTE - 1} {ill}x100"
+    moments = range(wait_s, wait_s + 300, 5)
+    checks = [fires(alert, moment) for moment in moments]
+    check(tmp_path, {series: values, UP: "1x500"}, promql_expr_test=checks)
+
+
+@pytest.mark.parametrize("alert", [name for name in TROUBLES if TROUBLES[name][-1]])
+def test_a_moment_of_trouble_fires_no_alert_that_waits(tmp_path: Path, alert: str):
+    series, well, ill, wait_s = TROUBLES[alert]
+    values = f"{well}x11 {ill}x{wait_s // 5 - 2} {well}x100"
+    checks = [fires(alert, moment, 0) for moment in range(0, wait_s + 120, 5)]
+    check(tmp_path, {series: values}, promql_expr_test=checks)
+
+
+def test_a_silence_ends_the_alert_of_one_slow_job_only(tmp_path: Path):
+    muted = 'watchtower_job_muted{training_job="%s",' + SCRAPED + "}"
+    series = {slow("a"): "1x300", slow("b"): "1x300", muted % "a": "0x300"}
+    series[muted % "b"] = "0x130 1x100"
+    name = "WatchtowerJobSlow"
+    checks = [fires(name, 600, 2), fires(name, 650, 2), fires(name, 660, 1)]
+    check(tmp_path, series, promql_expr_test=checks)
+
+
+@pytest.mark.parametrize(
+    ("series", "values"),
+    [
+        (tower("store_failing"), "0x11 1x100"),
+        (tower("diagnoses_killed_total"), "0x11 0+1x100"),
+    ],
+)
+def test_a_store_that_fails_and_killed_diagnoses_are_reported(
+    tmp_path: Path, series: str, values: str
+):
+    checks = [fires("WatchtowerNotDeciding", 55, 0), fires("WatchtowerNotDeciding", 300)]
+    check(tmp_path, {series: values}, promql_expr_test=checks)
+
+
+def test_a_few_killed_diagnoses_are_not_reported(tmp_path: Path):
+    series = {tower("diagnoses_killed_total"): "0x11 3x300"}
+    checks = [fires("WatchtowerNotDeciding", moment, 0) for moment in range(0, 900, 60)]
+    check(tmp_path, series, promql_expr_test=checks)
+
+
+def test_an_agent_that_cannot_be_scraped_is_reported(tmp_path: Path):
+    series = {f"up{{{AGENT}}}": "1x11 0x60", tower("agents_silent"): "0x100"}
+    name = "WatchtowerAgentMissing"
+    check(tmp_path, series, promql_expr_test=[fires(name, 175, 0), fires(name, 180)])
+
+
+def test_a_tower_that_is_down_for_a_minute_is_reported(tmp_path: Path):
+    name = "WatchtowerDown"
+    checks = [fires(name, 55, 0), fires(name, 115, 0), fires(name, 120), fires(name, 230, 0)]
+    check(tmp_path, {UP: "1x11 0x30 1x100"}, promql_expr_test=checks)
+    checks = [fires(name, moment, 0) for moment in range(0, 300, 5)]
+    check(tmp_path, {UP: "1x11 0x11 1x100"}, promql_expr_test=checks)
+
+
+def test_the_watchdog_always_fires(tmp_path: Path):
+    checks = [fires("WatchtowerWatchdog", moment) for moment in (0, 60, 600)]
+    check(tmp_path, {UP: "0x200"}, promql_expr_test=checks)
+
+
+@pytest.mark.parametrize(
+    ("alert", "at", "series", "summary", "description"),
+    [
+        (
+            "WatchtowerJobSlow",
+            "10m",
+            {
+                slow("a"): "1x300",
+                'watchtower_job_step_seconds{training_job="a",quantile="0.5"}': "2.5x300",
+            },
+            "a is slower than usual: a step takes 2.5s",
+            "watchtower why shows which rank slows down the job.",
+        ),
+        (
+            "WatchtowerJobSlow",
+            "10m",
+            {slow("a"): "1x300"},
+            "a is slower than usual",
+            "watchtower why shows which rank slows down the job.",
+        ),
+        (
+            "WatchtowerNotDeciding",
+            "2m",
+            {tower("tick_age_seconds"): "90x100", tower("store_failing"): "1x100"},
+            "The tower no longer decides, or no longer stores what it decides",
+            "The last check of the jobs was 1m 30s ago. Incidents and dumps cannot be written. "
+            "The reason is in the answer of /readyz and in the log of the tower.",
+        ),
+        (
+            "WatchtowerAgentMissing",
+            "3m",
+            {
+                tower("agents_silent"): "2x100",
+                f'watchtower_agent_silent{{node="gpu-042",{SCRAPED}}}': "1x100",
+                f'watchtower_agent_silent{{node="gpu-043",{SCRAPED}}}': "1x100",
+                f"up{{{AGENT}}}": "0x100",
+            },
+            "2 agents are silent: hangs on their nodes are not explained",
+            "No report comes from gpu-042 gpu-043. Prometheus cannot scrape gpu-042:19650. "
+            "At most 16 of each are named.",
+        ),
+    ],
+)
+def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description):
+    labels = {"training_job": "a"} if "Job" in alert else {}
+    severity = "critical" if alert == "WatchtowerNotDeciding" else "warning"
+    expected = {
+        "exp_labels": {"severity": severity, **labels},
+        "exp_annotations": {
+            "summary": summary,
+            "description": description,
+            "runbook_url": f"https://runbooks.example/alerts/{alert}.md",
+        },
+    }
+    check(
+        tmp_path,
+        series,
+        alert_rule_test=[{"eval_time": at, "alertname": alert, "exp_alerts": [expected]}],
+    )
+
+
+def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
+    rules = RULES.split("- alert: ")[1:]
+    assert len(rules) == 7
+    for rule in rules:
+        name = rule.split("\n", 1)[0]
+        assert re.search(r"severity: (critical|warning|none)\n", rule), name
+        assert "summary: " in rule, name
+        assert "description: " in rule, name
+        assert f"runbook_url: https://runbooks.example/alerts/{name}.md\n" in rule
+
+
+def test_each_metric_of_a_rule_is_declared():
+    names = set(re.findall(r"watchtower_\w+", RULES))
+    assert names <= {spec.name for spec in TOWER_METRICS}

@@ -1,0 +1,71 @@
+"""Metrics of jobs, made of values that were read before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.core import Metric
+
+from watchtower.api import metric_table as table
+from watchtower.api.families import Family, family_of, label
+from watchtower.metric_spec import MetricSpec
+from watchtower.tower.job_measures import JobMeasure
+from watchtower.wire.report import LABELS
+from watchtower.wire.verdict import Status
+
+STATES = (
+    Status.HEALTHY,
+    Status.RECOVERED,
+    Status.SUSPENDED,
+    Status.SLOW,
+    Status.SUSPECT,
+    Status.MONITORING_LOST,
+    Status.HUNG,
+)
+"""The codes of `watchtower_job_state`, from 0. A job that has ended has no such series."""
+
+
+def collect_jobs(jobs: Sequence[JobMeasure]) -> Iterator[Metric]:
+    """Yield the metric families of jobs."""
+    families = {spec: family_of(spec) for spec in table.JOB_METRICS}
+    for job in jobs:
+        name = label(job.name)
+        _add_values(families, job, name)
+        _add_groups(families, job, name)
+    yield from families.values()
+
+
+def _add_values(families: Mapping[MetricSpec, Family], job: JobMeasure, name: str) -> None:
+    steps, watched_s, lost_s = job.totals
+    for spec, value in (
+        (table.JOB_STEP, job.step),
+        (table.JOB_STEPS, steps),
+        (table.JOB_TYPICAL_STEP, job.typical_step_s),
+        (table.JOB_WORLD_SIZE, job.world_size),
+        (table.JOB_ATTEMPT, job.attempt),
+        (table.JOB_SUSPECTS, job.suspects),
+        (table.JOB_MUTED, job.is_muted),
+        (table.JOB_WATCHED, watched_s),
+        (table.JOB_LOST, lost_s),
+    ):
+        families[spec].add_metric([name], value)
+    for status in Status:
+        is_now = job.status is status
+        families[table.JOB_STATUS].add_metric([name, status.value], float(is_now))
+    if job.status in STATES:
+        families[table.JOB_STATE].add_metric([name], STATES.index(job.status))
+    if job.labels is not None:
+        values = [label(getattr(job.labels, key)) for key in LABELS]
+        families[table.JOB_INFO].add_metric([name, *values], 1)
+
+
+def _add_groups(families: Mapping[MetricSpec, Family], job: JobMeasure, name: str) -> None:
+    counts = job.counts
+    groups: dict[MetricSpec, Mapping[str, float]] = {
+        table.JOB_STEP_SECONDS: {f"{share:g}": s for share, s in job.step_quantiles.items()},
+        table.JOB_LAG_RANKS: counts.lags if counts else {},
+        table.JOB_PHASE_RANKS: counts.phases if counts else {},
+    }
+    for spec, group in groups.items():
+        for text, value in group.items():
+            families[spec].add_metric([name, label(text)], value)

@@ -1,0 +1,216 @@
+"""The metrics of the tower. docs/metrics.md has the same table: `make docs` writes it."""
+
+from __future__ import annotations
+
+from watchtower.metric_spec import MetricSpec, counter, gauge, histogram
+from watchtower.wire.report import LABELS
+
+JOB_STATUS = gauge(
+    "watchtower_job_status",
+    "training_job status",
+    "1 for the current status of the job, 0 for all other statuses.",
+)
+JOB_STATE = gauge(
+    "watchtower_job_state",
+    "training_job",
+    "The status as a number: 0 healthy, 1 recovered, 2 suspended, 3 slow, 4 suspect, 5 "
+    "monitoring_lost, 6 hung. A job that has ended has no such series.",
+)
+JOB_STEP = gauge(
+    "watchtower_job_step",
+    "training_job",
+    "Highest step that every rank with heartbeats has made; -1 before the first.",
+)
+JOB_STEPS = counter(
+    "watchtower_job_steps_total",
+    "training_job",
+    "Steps that every rank with heartbeats has made. Steps that a later attempt makes again count "
+    "again.",
+)
+JOB_TYPICAL_STEP = gauge(
+    "watchtower_job_typical_step_seconds",
+    "training_job",
+    "95th percentile of the duration of steps, without pauses.",
+)
+JOB_STEP_SECONDS = gauge(
+    "watchtower_job_step_seconds",
+    "training_job quantile",
+    "Median (0.5) and 95th percentile (0.95) of the latest 30 samples of the duration of a step, "
+    "without pauses. A sample is the median of all ranks that stepped within 0.5 s.",
+)
+JOB_WORLD_SIZE = gauge("watchtower_job_world_size", "training_job", "Number of ranks of the job.")
+JOB_ATTEMPT = gauge(
+    "watchtower_job_attempt", "training_job", "Number of the current attempt, from 1."
+)
+JOB_LAG_RANKS = gauge(
+    "watchtower_job_lag_ranks",
+    "training_job lag",
+    "Live ranks by the number of steps that they are behind the first rank: 0, 1, 2-4, 5-9, 10+. "
+    "Ranks without heartbeats do not count.",
+)
+JOB_PHASE_RANKS = gauge(
+    "watchtower_job_phase_ranks",
+    "training_job phase",
+    "Live ranks by phase; `training` is outside all phases. The first 8 phases of a job have "
+    "series, all others are `other`.",
+)
+JOB_WATCHED = counter(
+    "watchtower_job_watched_seconds_total",
+    "training_job",
+    "Seconds in which the job was watched. Time in which it was suspended, had ended or was not "
+    "reported does not count.",
+)
+JOB_LOST = counter(
+    "watchtower_job_lost_seconds_total",
+    "training_job",
+    "Watched seconds that were lost in hangs, each from the last step to the next one. Slow steps "
+    "and pauses without an incident do not count.",
+)
+JOB_SUSPECTS = gauge(
+    "watchtower_job_suspects", "training_job", "Number of ranks that the current verdict names."
+)
+JOB_MUTED = gauge(
+    "watchtower_job_muted",
+    "training_job",
+    "1 while the alerts of the job are silenced (`watchtower mute`).",
+)
+JOB_INFO = gauge(
+    "watchtower_job_info",
+    f"training_job {' '.join(LABELS)}",
+    "Always 1, for jobs with known labels. The labels come from the environment of the ranks. For "
+    "example, `name` is the name that the job has in Slurm.",
+)
+
+JOB_METRICS: tuple[MetricSpec, ...] = tuple(
+    each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
+)
+
+INCIDENT_OPEN = gauge(
+    "watchtower_incident_open",
+    "incident training_job shared_cause",
+    "1 while the incident is open, 0 for ten minutes after it was closed.",
+)
+INCIDENT_ACKED = gauge(
+    "watchtower_incident_acked",
+    "incident training_job",
+    "1 while an open incident is acknowledged (`watchtower ack`).",
+)
+INCIDENT_OPENED = gauge(
+    "watchtower_incident_opened_timestamp_seconds",
+    "incident training_job",
+    "Time at which an open incident was opened.",
+)
+INCIDENT_INFO = gauge(
+    "watchtower_incident_info",
+    "incident training_job cause rank node suspects url",
+    "Always 1. The labels describe the current verdict of an open incident.",
+)
+
+INCIDENT_SUSPECT = gauge(
+    "watchtower_incident_suspect",
+    "incident rank node",
+    "Always 1, for each of the first 16 ranks that the verdict on an open incident names.",
+)
+
+JOBS = gauge(
+    "watchtower_jobs", "status", "Live jobs with this status, including those without series."
+)
+JOBS_HIDDEN = gauge("watchtower_jobs_hidden", "", "Live jobs without series.")
+INCIDENTS_HIDDEN = gauge(
+    "watchtower_incidents_hidden",
+    "",
+    "Open incidents without series. Alerts do not fire for them.",
+)
+AGENTS = gauge("watchtower_agents", "", "Known agents.")
+AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
+AGENT_SILENT = gauge(
+    "watchtower_agent_silent",
+    "node",
+    "Always 1, for agents that stopped reporting: the 16 that reported last.",
+)
+STORE_FAILING = gauge(
+    "watchtower_store_failing",
+    "",
+    "1 while incidents and dumps cannot be written; `/readyz` contains the reason.",
+)
+STORE_SET_ASIDE = gauge(
+    "watchtower_store_set_aside",
+    "",
+    "1 if this tower started with an empty store because the file was damaged; `/readyz` names the "
+    "old file.",
+)
+STORE_QUEUE_WRITES = gauge(
+    "watchtower_store_queue_writes", "", "Writes and rows that are not stored yet."
+)
+STORE_QUEUE_OLDEST = gauge(
+    "watchtower_store_queue_oldest_seconds",
+    "",
+    "Age of the oldest write that is not done; 0 without one.",
+)
+STORED_BYTES = gauge(
+    "watchtower_stored_bytes",
+    "",
+    "Memory that jobs and nodes use beyond one record per rank, at most 256 MB (268435456).",
+)
+TICK_DURATION = gauge(
+    "watchtower_tick_duration_seconds", "", "Duration of the last check of all jobs."
+)
+TICK_AGE = gauge("watchtower_tick_age_seconds", "", "Seconds since the last check of all jobs.")
+REPORTS = counter("watchtower_reports_total", "", "Reports accepted from agents.")
+DUMPS = counter("watchtower_dumps_total", "", "Batches of dumps accepted from agents.")
+DIAGNOSES = counter("watchtower_diagnoses_total", "", "Diagnoses made.")
+DIAGNOSES_KILLED = counter(
+    "watchtower_diagnoses_killed_total",
+    "",
+    "Diagnoses that were ended because they exceeded their limits.",
+)
+DIAGNOSIS_DURATION = histogram(
+    "watchtower_diagnosis_duration_seconds",
+    "",
+    "Duration of a diagnosis that was not killed, without the wait for its turn.",
+)
+REPLY = histogram(
+    "watchtower_reply_seconds",
+    "path",
+    "Time from the request of an agent to the reply. It includes the time in which the agent sends "
+    "the message.",
+)
+INCIDENTS = counter(
+    "watchtower_incidents_total",
+    "cause",
+    "Incidents opened, by the cause that was known at the opening.",
+)
+LOST_GPU = counter(
+    "watchtower_lost_gpu_seconds_total",
+    "",
+    "Seconds lost in hangs times the number of ranks, over all jobs. Each rank counts as one GPU, "
+    "also a rank that uses none.",
+)
+REFUSED_JOBS = counter(
+    "watchtower_refused_jobs_total",
+    "",
+    "Ranks that are not watched because too many jobs or ranks are known; each report counts.",
+)
+DEFERRED_CLAIMS = counter(
+    "watchtower_deferred_claims_total",
+    "",
+    "Processes that are not accepted because their job has begun too many attempts: six at once, "
+    "then one every 10 s; each report counts.",
+)
+REFUSED_REQUESTS = counter(
+    "watchtower_refused_requests_total",
+    "reason",
+    "Refused requests, by reason: no_token, unknown_token, wrong_scope, wrong_host, cross_site, "
+    "bad_message, too_much_waste, busy, too_many_connections.",
+)
+FAILED_TICKS = counter(
+    "watchtower_failed_ticks_total",
+    "",
+    "Checks of a job that failed; the log contains the traceback.",
+)
+BUILD_INFO = gauge("watchtower_build_info", "version", "Always 1.")
+
+TOWER_METRICS: tuple[MetricSpec, ...] = tuple(
+    each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
+)
+"""All metrics of the tower, in the order of the documentation."""

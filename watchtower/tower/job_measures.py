@@ -1,0 +1,63 @@
+"""The values of a job for its metrics, read on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchtower.core.detection.totals import JobTotals
+from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
+from watchtower.store.values import Incident
+from watchtower.tower.live import LiveJob
+from watchtower.tower.tower import Tower
+from watchtower.wire.report import JobLabels
+from watchtower.wire.verdict import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMeasure:
+    """The values of one job for one scrape."""
+
+    name: str
+    labels: JobLabels | None
+    status: Status
+    attempt: int
+    world_size: int
+    step: int
+    typical_step_s: float
+    step_quantiles: Mapping[float, float]
+    suspects: int
+    is_muted: bool
+    totals: tuple[int, float, float]
+    """Steps, watched seconds, lost seconds."""
+    counts: RankCounts | None
+    """None for a job that has ended."""
+    incident: Incident | None
+    """The open incident."""
+
+
+def is_open(live: LiveJob) -> bool:
+    """Return whether the incident of a job is open."""
+    return live.incident is not None and live.incident.closed_at is None
+
+
+def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeasure:
+    """Return the values of a job. `phases` are those that have series already."""
+    job, watch = tower.fleet.jobs[live.name], live.watch
+    gen, has_ended = job.generation, watch.status is Status.ENDED
+    totals, pace = tower.totals.get(live.name, JobTotals()), gen.pace("")
+    return JobMeasure(
+        name=live.name,
+        labels=job.labels,
+        status=watch.status,
+        attempt=gen.number,
+        world_size=gen.world_size,
+        step=gen.step(),
+        typical_step_s=pace.typical_s,
+        step_quantiles={} if has_ended else step_quantiles(pace),
+        suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
+        is_muted=tower.silences.find(live.name) is not None,
+        totals=(totals.steps, totals.watched_s, totals.lost_s),
+        counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
+        incident=live.incident if is_open(live) else None,
+    )
