@@ -131,6 +131,7 @@ def test_one_incident_is_one_alert_from_its_opening_to_its_end(tmp_path: Path, r
         (alert,) = first["alerts"]
         assert alert["labels"] == {
             "alertname": "WatchtowerJobHung",
+            "severity": "critical",
             "training_job": "llama",
             "incident": "01A",
             "kind": "hung",

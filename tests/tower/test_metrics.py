@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.tower.simulator import JOB, Simulation, hang
+from watchtower.alerts.labels import MAX_LABEL, label
 from watchtower.api import incident_metrics, metrics
-from watchtower.api.families import MAX_LABEL, label
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
@@ -50,8 +50,9 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
         await hang(sim)
         incident = sim.live.incident
         identity = {"incident": incident.id, "training_job": JOB}
+        frozen = {"shared_cause": "", "kind": "hung", "domain": "data", "user": ""}
         found = scrape(collector)
-        assert found["watchtower_incident_open"] == [(identity | {"shared_cause": ""}, 1.0)]
+        assert found["watchtower_incident_open"] == [(identity | frozen, 1.0)]
         assert found["watchtower_incident_acked"] == [(identity, 0.0)]
         opened = found["watchtower_incident_opened_timestamp_seconds"]
         assert opened == [(identity, incident.opened_at)]
@@ -70,7 +71,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
 
         await sim.step(4)
         found = scrape(collector)
-        assert found["watchtower_incident_open"] == [(identity | {"shared_cause": ""}, 0.0)]
+        assert found["watchtower_incident_open"] == [(identity | frozen, 0.0)]
         for name in ("acked", "opened_timestamp_seconds", "info"):
             assert f"watchtower_incident_{name}" not in found
         sim.world.now += incident_metrics.CLOSED_SHOWN_S

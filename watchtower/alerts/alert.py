@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from watchtower.alerts.labels import label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.core.ranksets import parse_ranks
 from watchtower.store.values import Incident, IncidentKind
@@ -53,7 +54,7 @@ def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> A
         incident=incident.id,
         version=before.version if before else 1,
         facts=replace(facts, url=url),
-        labels=before.labels if before else _identify(incident),
+        labels=before.labels if before else label_alert(incident),
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
         closed_at=incident.closed_at,
@@ -76,27 +77,6 @@ def _is_same(before: Alert, after: Alert) -> bool:
     """Return whether two alerts differ in the age of the stall only."""
     age = after.facts.stalled_s
     return replace(before, facts=replace(before.facts, stalled_s=age)) == after
-
-
-def _identify(incident: Incident) -> dict[str, str]:
-    identity = incident.identity
-    labels = {
-        "alertname": ALERT_NAMES[identity.kind],
-        "training_job": incident.job,
-        "incident": incident.id,
-        "kind": identity.kind.value,
-        "domain": identity.domain.value,
-        "user": identity.user,
-    }
-    return {name: value for name, value in labels.items() if value}
-
-
-ALERT_NAMES = {
-    IncidentKind.HUNG: "WatchtowerJobHung",
-    IncidentKind.NEVER_STARTED: "WatchtowerJobNeverStarted",
-    IncidentKind.ENDED: "WatchtowerJobDied",
-}
-"""By the kind of an incident."""
 
 
 def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:

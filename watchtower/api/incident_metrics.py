@@ -1,7 +1,7 @@
 """Metrics of open incidents: series for alert rules, and labels for the text of an alert.
 
-The labels `incident`, `training_job` and `shared_cause` of a series never change, so an alert made
-from them stays one alert. What a later verdict may correct is on `watchtower_incident_info` alone.
+The labels of `watchtower_incident_open` never change, so an alert made from them stays one alert.
+What a later verdict may correct is on `watchtower_incident_info` alone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
+from watchtower.alerts.labels import identify, label
 from watchtower.api import metric_table as table
-from watchtower.api.families import family_of, label
+from watchtower.api.families import family_of
 from watchtower.tower.job_measures import JobMeasure
-from watchtower.wire.verdict import SharedCause
 
 CLOSED_SHOWN_S = 600.0
 """Seconds after its last scrape as open during which a closed incident is exported as 0. The
@@ -24,11 +24,6 @@ MAX_SUSPECTS = 16
 
 MAX_CLOSED_SHOWN = 1000
 """Closed incidents that are exported: the same number as for open ones."""
-
-
-def name_shared_cause(cause: SharedCause | None) -> str:
-    """Return "mount nfs1:/data" as a label value; "" if no shared cause is known."""
-    return label(f"{cause.kind} {cause.name}") if cause else ""
 
 
 class IncidentMetrics:
@@ -58,8 +53,8 @@ class IncidentMetrics:
             incident = job.incident
             if incident is None:
                 continue
-            identity = [incident.id, label(job.name)]
-            labels = [*identity, name_shared_cause(incident.verdict.shared_cause)]
+            labels = list(identify(incident))
+            identity = labels[:2]
             self._scraped.pop(incident.id, None)
             self._scraped[incident.id] = (labels, now)
             opened.add_metric(labels, 1)

@@ -87,7 +87,7 @@ JOB_METRICS: tuple[MetricSpec, ...] = tuple(
 
 INCIDENT_OPEN = gauge(
     "watchtower_incident_open",
-    "incident training_job shared_cause",
+    "incident training_job shared_cause kind domain user",
     "1 while the incident is open, 0 for ten minutes after it was closed.",
 )
 INCIDENT_ACKED = gauge(

@@ -23,8 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
+from watchtower.alerts.labels import label
 from watchtower.api import metric_table as table
-from watchtower.api.families import family_of, histogram_of, label, single
+from watchtower.api.families import family_of, histogram_of, single
 from watchtower.api.incident_metrics import IncidentMetrics
 from watchtower.api.job_metrics import collect_jobs
 from watchtower.api.security import REASONS, Refusals

@@ -1,0 +1,82 @@
+"""Labels of alerts and of the metrics from which Prometheus makes alerts.
+
+Both routes have the same labels, so that Alertmanager merges an alert that comes on both. They are
+frozen when the incident opens: an alert whose labels change would end, and another one would fire.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+
+from watchtower.store.values import Incident, IncidentKind
+from watchtower.wire.verdict import SharedCause
+
+MAX_LABEL = 256
+"""Characters of a label's value. Names have at most as many, but an escaped name may have more."""
+
+_MARKUP = "\\<>`*~"
+"""Characters that chat programs may interpret as a mention, a link, code or markup."""
+
+
+@lru_cache(maxsize=4096)
+def label(text: str) -> str:
+    """Return untrusted text as a label value: printable, bounded, without markup of chats.
+
+    Different texts have different values, so that a job cannot imitate another one.
+    """
+    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
+    if len(shown) <= MAX_LABEL:
+        return shown
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
+
+
+IDENTITY = ("incident", "training_job", "shared_cause", "kind", "domain", "user")
+"""The labels that identify an incident, in the order of `identify`."""
+
+ALERT_NAMES = {
+    IncidentKind.HUNG: "WatchtowerJobHung",
+    IncidentKind.NEVER_STARTED: "WatchtowerJobNeverStarted",
+    IncidentKind.ENDED: "WatchtowerJobDied",
+}
+SEVERITIES = {
+    IncidentKind.HUNG: "critical",
+    IncidentKind.NEVER_STARTED: "warning",
+    IncidentKind.ENDED: "warning",
+}
+
+
+def identify(incident: Incident) -> tuple[str, ...]:
+    """Return the values of `IDENTITY`; empty ones are not known."""
+    identity = incident.identity
+    return (
+        incident.id,
+        label(incident.job),
+        name_shared_cause(incident.verdict.shared_cause),
+        identity.kind.value,
+        identity.domain.value,
+        label(identity.user),
+    )
+
+
+def label_alert(incident: Incident) -> dict[str, str]:
+    """Return all labels of the alert of an incident, as the Prometheus rule sets them."""
+    kind = incident.identity.kind
+    labels = {"alertname": ALERT_NAMES[kind], "severity": SEVERITIES[kind]}
+    labels |= zip(IDENTITY, identify(incident), strict=True)
+    return {name: value for name, value in labels.items() if value}
+
+
+def name_shared_cause(cause: SharedCause | None) -> str:
+    """Return "mount nfs1:/data" as a label value; "" if no shared cause is known."""
+    return label(f"{cause.kind} {cause.name}") if cause else ""
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if character == "\\":
+        return "\\\\"
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
