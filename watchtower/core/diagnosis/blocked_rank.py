@@ -28,13 +28,29 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 @dataclass(frozen=True)
+class Job:
+    """The job of these ranks. (No slots: the addresses are computed once, if they are needed.)"""
+
+    picture: Picture
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """Addresses of its ranks: local ends of sockets; both ends of sockets in collectives."""
+        found: set[str] = set()
+        for item in self.picture.by_rank.values():
+            ends = read_ends(item.kernel.target) if item.kernel.target else None
+            if ends is not None:
+                found.add(ends.local)
+                found.update((ends.remote,) if item.frame_class in WAITING_CLASSES else ())
+        return frozenset(found)
+
+
+@dataclass(frozen=True)
 class BlockedRank:
     """One rank that holds up the job. (No slots: what it waits for is computed once and kept.)"""
 
-    picture: Picture
+    job: Job
     position: Position
-    addresses: frozenset[str]
-    """Addresses of the job's own ranks, as far as their sockets show them."""
 
     @cached_property
     def wait_class(self) -> str:
@@ -42,21 +58,23 @@ class BlockedRank:
         return self.position.wait.wait_class if self.position.asleep else ""
 
     @cached_property
+    def _children(self) -> Worker | tuple[ChildDump, ...] | None:
+        return find_children(self.job.picture, self.position)
+
+    @property
     def worker(self) -> Worker | None:
         """The worker process that it waits for."""
-        found = find_children(self.picture, self.position)
-        return found if isinstance(found, Worker) else None
+        return self._children if isinstance(self._children, Worker) else None
 
     @cached_property
     def awaited(self) -> tuple[ChildDump, ...]:
         """The children that it may wait for."""
-        found = find_children(self.picture, self.position)
-        if isinstance(found, Worker):
-            return (found.child,)
+        if isinstance(self._children, Worker):
+            return (self._children.child,)
         dump = self.position.last_dump
-        if found is None and dump is not None and self.wait_class in BETWEEN_PROCESSES:
+        if self._children is None and dump is not None and self.wait_class in BETWEEN_PROCESSES:
             return tuple(c for c in dump.children if not _waits_for_work(c, dump.kernel.target))
-        return found or ()
+        return self._children or ()
 
     @cached_property
     def _of_children(self) -> tuple[tuple[KernelWait, str], ...]:
@@ -117,7 +135,8 @@ class BlockedRank:
             return False
         ends = [read_ends(kernel.target) for kernel, name in self.waits if name == "network"]
         return any(
-            each and not each.is_on_one_node and each.remote not in self.addresses for each in ends
+            each and not each.is_on_one_node and each.remote not in self.job.addresses
+            for each in ends
         )
 
     @property
@@ -127,17 +146,6 @@ class BlockedRank:
             read_ends(kernel.target) for kernel, _ in self.waits
         )
         return unknown and self.position.frame_class is FrameClass.NETWORK
-
-
-def find_addresses(picture: Picture) -> frozenset[str]:
-    """Return the addresses of the job's ranks: local ends, and both ends in a collective."""
-    found: set[str] = set()
-    for item in picture.by_rank.values():
-        ends = read_ends(item.kernel.target) if item.kernel.target else None
-        if ends is not None:
-            found.add(ends.local)
-            found.update((ends.remote,) if item.frame_class in WAITING_CLASSES else ())
-    return frozenset(found)
 
 
 def _waits_for_work(child: ChildDump, pipe: str) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.blocked_rank import BlockedRank, find_addresses
+from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import DeathKind, classify_ending
@@ -72,7 +72,7 @@ def _is_held(rank: BlockedRank) -> bool:
 
 
 def _is_on_several_nodes(rank: BlockedRank) -> bool:
-    return len(rank.picture.case.nodes) > 1
+    return len(rank.job.picture.case.nodes) > 1
 
 
 def _raised(service: str) -> Predicate:
@@ -219,6 +219,10 @@ TABLE: tuple[Line, ...] = (
 """The first line that holds for a rank counts."""
 
 
+MAX_JUDGED = 1024
+"""Ranks that are judged, the first ones: more would not change whom to call."""
+
+
 def find_domain(picture: Picture, cause: Cause, suspects: Sequence[Position]) -> Domain:
     """Return whom to call. Without suspects, all live ranks are judged."""
     return choose_line(picture, cause, suspects or picture.live).domain
@@ -229,14 +233,15 @@ def choose_line(picture: Picture, cause: Cause, positions: Sequence[Position]) -
 
     Ranks whose domain is unknown do not count if that of any other is known.
     """
-    addresses = find_addresses(picture)
-    lines = [_find_line(cause, BlockedRank(picture, item, addresses)) for item in positions]
-    known = [index for index in lines if TABLE[index].domain is not Domain.UNKNOWN]
+    job = Job(picture)
+    lines = [line for line in TABLE if cause in line.causes]
+    chosen = [_find_line(lines, BlockedRank(job, item)) for item in positions[:MAX_JUDGED]]
+    known = [index for index in chosen if lines[index].domain is not Domain.UNKNOWN]
     if not known:
         return TABLE[-1]
-    count = Counter(TABLE[index].domain for index in known)
-    return TABLE[min(known, key=lambda index: (-count[TABLE[index].domain], index))]
+    count = Counter(lines[index].domain for index in known)
+    return lines[min(known, key=lambda index: (-count[lines[index].domain], index))]
 
 
-def _find_line(cause: Cause, rank: BlockedRank) -> int:
-    return next(i for i, line in enumerate(TABLE) if cause in line.causes and line.holds(rank))
+def _find_line(lines: Sequence[Line], rank: BlockedRank) -> int:
+    return next(index for index, line in enumerate(lines) if line.holds(rank))
