@@ -34,6 +34,15 @@ MAX_STUCK_READS = 64
 read until one of its threads returns.
 """
 
+BLOCKED_S = 10.0
+"""A read that is blocked for this long is reported, once. A busy machine delays reads for less."""
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
+"""Pause before the next read of a process that did not answer in time. It doubles each time."""
+
+MAX_PAUSES = 1024
+"""Processes with such a pause. If there are more, the oldest pause is dropped."""
+
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 4096
@@ -41,12 +50,21 @@ MAX_COMMAND_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedWith:
-    """The environment and command line of a process, raw. Empty if not readable or the process
-    ended.
+    """The environment and command line of a process, raw. Both are empty bytes if they are not
+    readable or the process has ended.
     """
 
     environ: bytes
     command: bytes
+
+
+@dataclass(slots=True)
+class _BlockedRead:
+    """A read that has not returned."""
+
+    owner: str
+    since: float
+    is_reported: bool = False
 
 
 class ProcArgsReader:
@@ -63,32 +81,39 @@ class ProcArgsReader:
         """
         self._proc, self._find_owner, self._clock = proc, find_owner, clock
         self._lock = threading.Lock()
-        self._stuck: dict[int, str] = {}
-        """The owner of each process whose read is blocked, by pid."""
+        self._stuck: dict[int, _BlockedRead] = {}
+        """The reads that are blocked, by pid."""
+        self._pauses: dict[int, tuple[float, float]] = {}
+        """Length and end of the pause of each process that did not answer in time, by pid."""
         self._thread: _Thread | None = None
         self._waited_s: dict[str, float] = {}
         """Seconds waited by owner, minus the refill since then."""
         self._refilled_at = clock()
 
     def read(self, pid: int) -> StartedWith | None:
-        """Return the environment and command line of a process; None if there is no answer in time.
+        """Return the environment and command line of a process, or None without an answer in time.
 
-        The result is None at once in two cases: the last read of this process is still blocked, or
-        its owner has used up its share of the waiting time. The caller may ask again later.
+        The result is None at once in three cases: the last read of this process is still blocked,
+        it did not answer in time a moment ago, or its owner has used up its share of the waiting
+        time. The caller may ask again later.
         """
         with self._lock:
             self._refill()
-            if pid in self._stuck or not self._has_share(pid):
+            self._report_blocked(pid)
+            is_paused = pid in self._pauses and self._clock() < self._pauses[pid][1]
+            if pid in self._stuck or is_paused or not self._has_share(pid):
                 return None
             if self._thread is None:
                 self._thread = _Thread(self._proc, self._came_back)
             answer = self._thread.read(pid)
             if answer is None:
                 self._leave_behind(self._thread, pid)
+            else:
+                self._pauses.pop(pid, None)
             return answer
 
     def _has_share(self, pid: int) -> bool:
-        stuck = list(self._stuck.values())
+        stuck = [each.owner for each in list(self._stuck.values())]
         if not (stuck or self._waited_s):
             return True
         owner = self._find_owner(pid)
@@ -103,12 +128,26 @@ class ProcArgsReader:
         self._thread = None
         owner = self._find_owner(pid)
         self._waited_s[owner] = self._waited_s.get(owner, 0.0) + PROC_ARGS_WAIT_S
-        self._stuck[pid] = owner
+        now = self._clock()
+        self._stuck[pid] = _BlockedRead(owner, now)
+        length_s, _ = self._pauses.pop(pid, (FIRST_PAUSE_S / 2, 0.0))
+        length_s = min(2 * length_s, MAX_PAUSE_S)
+        self._pauses[pid] = length_s, now + length_s
+        if len(self._pauses) > MAX_PAUSES:
+            del self._pauses[next(iter(self._pauses))]
         thread.end()
+
+    def _report_blocked(self, pid: int) -> None:
+        """Log once that the read of this process is blocked for too long."""
+        blocked = self._stuck.get(pid)
+        if blocked is None or blocked.is_reported or self._clock() - blocked.since < BLOCKED_S:
+            return
+        blocked.is_reported = True
         log.warning(
-            "cannot read the command line of pid %d: its memory map is locked, as when it "
-            "maps a file on a mount that hangs (%d such processes)",
+            "cannot read the command line of pid %d for %d s: its memory map is locked, as when "
+            "it maps a file on a mount that hangs (%d such processes)",
             pid,
+            self._clock() - blocked.since,
             len(self._stuck),
         )
 

@@ -6,6 +6,7 @@ A FIFO in place of the file hangs in open(2) for real, until somebody opens it f
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from agent.discovery.discovery import Discovery
 from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import (
+    BLOCKED_S,
     PROC_ARGS_WAIT_BURST_S,
     PROC_ARGS_WAIT_S,
     PROC_ARGS_WAIT_SHARE,
@@ -68,6 +70,7 @@ class Node:
                 continue  # nobody is there
             path.unlink()
             path.write_bytes(b"RANK=1\0")
+        self._hanging.clear()
 
 
 @pytest.fixture
@@ -99,6 +102,38 @@ def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, f
     assert reader.read(8) is not None
     node.let_go()
     wait_until(lambda: reader.read(7) is not None, "it is read when it lets go")
+
+
+def test_a_process_that_answers_late_is_not_logged_and_is_read_less_often(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    reader = a_reader(node, lambda: now[0])
+    for pause_s in (1.0, 2.0):
+        node.start(7, hangs="environ")
+        assert reader.read(7) is None
+        node.let_go()
+        wait_until(lambda: not reader._stuck, "it answers")
+        now[0] += pause_s - 0.1
+        assert reader.read(7) is None
+        now[0] += 0.2
+        shutil.rmtree(node.proc.path)
+    node.start(7)
+    assert reader.read(7) is not None
+    assert caplog.text == ""
+
+
+def test_a_process_whose_read_stays_blocked_is_logged_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    node.start(7, hangs="environ")
+    reader = a_reader(node, lambda: now[0])
+    for now[0] in (0.0, BLOCKED_S / 2, BLOCKED_S, 2 * BLOCKED_S, 60 * BLOCKED_S):
+        assert reader.read(7) is None
+    assert [each.getMessage()[:52] for each in caplog.records] == [
+        "cannot read the command line of pid 7 for 10 s: its "
+    ]
 
 
 def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> None:
