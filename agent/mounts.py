@@ -75,8 +75,8 @@ class MountTables:
     def find(self, pid: int, descriptor: int) -> tuple[Mount, ...]:
         """Return the mount of a process's descriptor.
 
-        For -1, return every file system with storage that the process sees; empty if there are more
-        than fit into a message.
+        For -1, return every file system with storage that the process sees, or an empty tuple if
+        there are more than fit into a message.
         """
         table = self._table(pid)
         if descriptor < 0:
@@ -95,8 +95,9 @@ class MountTables:
 
 
 def find_storage(mountinfo: bytes) -> tuple[Mount, ...]:
-    """Return one mount of each file system with storage; empty if there are too many or the table
-    is cut.
+    """Return one mount of each file system with storage.
+
+    Return an empty tuple if there are too many, or if the end of the table is missing.
     """
     lines = mountinfo.split(b"\n", MAX_LINES)
     if lines[-1]:  # more lines than are parsed, or the end of the table is missing
@@ -127,7 +128,7 @@ def parse_mount(line: bytes) -> Mount | None:
 
 
 def _find_line(mountinfo: bytes, number: bytes) -> bytes:
-    """Return the line of a mount; empty if there is none."""
+    """Return the line of a mount, or b"" if the table does not have this mount."""
     table = b"\n" + mountinfo
     at = table.find(b"\n" + number + b" ") + 1 if number else 0
     return table[at : at + MAX_LINE_BYTES].partition(b"\n")[0] if at else b""
@@ -140,7 +141,7 @@ def _read_name(field: bytes) -> str:
 
 
 def mount_of(fdinfo: bytes) -> str:
-    """Return the mount id in a /proc/PID/fdinfo/N; empty if there is none."""
+    """Return the mount id in a /proc/PID/fdinfo/N, or "" if the file does not contain one."""
     for line in fdinfo.split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"mnt_id":

@@ -89,7 +89,7 @@ def naming_variables() -> tuple[str, ...]:
 
 
 def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
-    """Return the rank that an environment names. None if there is none or it is out of range."""
+    """Return the rank in an environment, or None if it has no rank or one that is out of range."""
     words = read_identity(environment)
     if not 0 <= words["rank"] <= MAX_RANK:
         return None

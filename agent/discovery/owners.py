@@ -55,11 +55,27 @@ _POD = re.compile(
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
+def is_folder_of_root(path: str) -> bool:
+    """Return whether a path is a folder (not a link to one) that root owns."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == 0
+
+
 class Owners:
     """Finds the owner of a process. It stores the namespaces of the pods that it has read."""
 
-    def __init__(self, proc: Proc, clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc, self._clock = proc, clock
+    def __init__(
+        self,
+        proc: Proc,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        is_of_root: Callable[[str], bool] = is_folder_of_root,
+    ) -> None:
+        """`is_of_root` returns whether a path is a folder that only root can have made."""
+        self._proc, self._clock, self._is_of_root = proc, clock, is_of_root
         self._root = os.path.dirname(proc.path)
         self._namespaces: dict[str, str] = {}
         """Namespace by UID of the pod."""
@@ -88,7 +104,7 @@ class Owners:
         self._troubled.discard(pid)
 
     def trouble(self) -> str:
-        """Return why the owner of a pod is not its namespace; empty if there is no such pod."""
+        """Return why the owner of some pod is not its namespace, or "" if every namespace is known."""
         return UNKNOWN_POD if self._troubled else ""
 
     def _find(self, pid: int) -> tuple[str, bool]:
@@ -122,7 +138,7 @@ class Owners:
         path = os.path.join(self._root, CGROUP_MOUNT, mount)
         for folder in folders:
             path = os.path.join(path, folder)
-            if not is_folder_of_root(path):
+            if not self._is_of_root(path):
                 return False
         return True
 
@@ -138,7 +154,7 @@ class Owners:
         kubelet).
         """
         base = os.path.join(self._root, *POD_LOGS)
-        if not is_folder_of_root(base):
+        if not self._is_of_root(base):
             return
         try:
             with os.scandir(base) as entries:
@@ -149,7 +165,7 @@ class Owners:
             parts = name.split("_")
             if len(parts) != 3 or not _NAMESPACE.fullmatch(parts[0]):
                 continue
-            if is_folder_of_root(os.path.join(base, name)):
+            if self._is_of_root(os.path.join(base, name)):
                 yield parts[2], parts[0]
 
 
@@ -195,15 +211,6 @@ def find_user(proc: Proc, pid: int) -> int | None:
     finally:
         os.close(space)
     return int(words[0]) if maker is None else int(maker)
-
-
-def is_folder_of_root(path: str) -> bool:
-    """Return whether a path is a folder (not a link to one) that root owns."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == 0
 
 
 def _names_pod(path: str) -> bool:

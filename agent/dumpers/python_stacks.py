@@ -83,7 +83,7 @@ class StackDump:
 
 
 def find_py_spy() -> str:
-    """Return the path of py-spy: beside this Python, else on PATH; empty if there is none."""
+    """Return the path of py-spy: beside this Python, else on PATH. Return "" if not installed."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
 

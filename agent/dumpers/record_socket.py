@@ -43,7 +43,7 @@ class RecordSocket:
     """The path as the process itself sees it."""
 
     def ask(self, proc: Proc, handler: str, deadline: float) -> bytes | None:
-        """Return the handler's answer; None if there is no handler with that name.
+        """Return the handler's answer, or None if no handler has that name.
 
         Raises SocketRefused, NoAnswer, or OSError if the socket cannot be reached. Raises
         TimeoutError (an OSError) if the answer is not complete by `deadline`.

@@ -10,8 +10,8 @@ from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure
 
 FIRST_PAUSE_S = 5.0
-"""Pause after the second failure in a row. After the first there is none: a node that was busy for
-a moment does not cost a rank the second round of its dump.
+"""Pause after the second failure in a row. The first failure causes no pause, so that a node that
+was busy for a moment does not cost a rank the second round of its dump.
 """
 
 LONGEST_PAUSE_S = 320.0

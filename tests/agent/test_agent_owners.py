@@ -25,12 +25,11 @@ BY_FILES = f"/kubepods/besteffort/pod{POD}/{'a' * 64}"
 class Machine:
     """A root with one process, pid 7, and folders of which some belong to a user."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path) -> None:
         self.root, self.now = root, 100.0
         self.of_user: set[Path] = set()
         (root / "proc/7").mkdir(parents=True)
-        self.owners = Owners(Proc(str(root)), lambda: self.now)
-        monkeypatch.setattr(owners, "is_folder_of_root", self._is_of_root)
+        self.owners = Owners(Proc(str(root)), lambda: self.now, is_of_root=self._is_of_root)
 
     def process(self, uid: int, cgroup: str = "0::/") -> None:
         (self.root / "proc/7/status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
@@ -56,8 +55,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(tmp_path, monkeypatch)
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
 
 
 def test_a_process_belongs_to_its_user(machine: Machine) -> None:
