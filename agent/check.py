@@ -11,6 +11,8 @@ import msgspec
 from agent import config
 from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
+from agent.discovery.discovery import Discovery
+from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import (
     MAX_PY_SPY_OUTPUT_BYTES,
     PY_SPY_DEADLINE_S,
@@ -26,6 +28,9 @@ from watchtower.printable import printable
 from watchtower.wire import PROTOCOL_VERSION
 
 MAX_VERSION = 64
+
+MAX_TICKS = 40
+"""Ticks of discovery in a check: ten seconds, for nodes with more processes than one tick reads."""
 
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 """The first one has this number on every kernel (PROC_PID_INIT_INO)."""
@@ -60,6 +65,8 @@ def find_all(settings: config.Settings) -> Iterator[Finding]:
     gaps = find_gaps(proc, py_spy)
     yield _finding("ranks", gaps.process, f"of all users, as user {os.getuid()}")
     yield _check_namespace(proc)
+    if mistakes := _find_mistakes(proc, settings):
+        yield Finding(what="rank variables", said=mistakes, limited=True)
     yield _check_stacks(py_spy, gaps.python_stacks)
     yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
     yield _check_spool(settings.spool_dir)
@@ -77,6 +84,22 @@ def _check_namespace(proc: Proc) -> Finding:
         return Finding(what="processes", said="of the whole node")
     said = "of this container only, unless it runs in the host's pid namespace (hostPID)"
     return Finding(what="processes", said=said)
+
+
+def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
+    """Return the processes with wrong rank variables, or "" if none is found."""
+    discovery = Discovery(
+        proc,
+        ProcessTable(proc),
+        match=dict(settings.match),
+        host=os.uname().nodename,
+        own_pid=os.getpid(),
+    )
+    for tick in range(MAX_TICKS):
+        discovery.tick(float(tick))
+        if not discovery.has_unseen:
+            break
+    return str(discovery.mistakes)
 
 
 def _check_stacks(py_spy: str, limit: str) -> Finding:

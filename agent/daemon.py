@@ -44,6 +44,7 @@ from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentGaps, Report
 
@@ -211,7 +212,9 @@ class Agent:
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
-                ranks=str(self._discovery.left_out),
+                ranks="; ".join(
+                    filter(None, (str(self._discovery.left_out), str(self._discovery.mistakes)))
+                )[:MAX_TEXT],
                 owners=self._discovery.owners.trouble(),
             ),
         )

@@ -10,6 +10,7 @@ from watchtower_heartbeat.page import PageError, PageView
 from agent.discovery.launchers import (
     RankClaim,
     claim_rank,
+    find_rank_mistake,
     is_launcher,
     is_python,
     is_wrapper,
@@ -44,6 +45,8 @@ class Candidate:
     """Links read in the last check."""
     matches: bool = False
     claim: RankClaim | None = None
+    mistake: str = ""
+    """What is wrong with the rank in its environment; empty if nothing is."""
     owner: str = ""
     """The owner of the process; empty until it is read."""
     launches: bool = False
@@ -82,6 +85,8 @@ class Candidate:
         }
         words = [word[:MAX_NAME] for word in parse_command(command)[:MAX_ARGUMENTS]]
         self.launches = is_launcher(words)
+        is_checked = self.matches and is_python(words)
+        self.mistake = find_rank_mistake(environment) if is_checked else ""
         self.command = words if self.claim is not None else []
         return True
 

@@ -16,6 +16,7 @@ from agent.discovery.lineages import choose_ranks
 from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
+from agent.discovery.rank_mistakes import RankMistakes
 from agent.discovery.rank_quota import LeftOut, keep_within_quota
 from agent.procfs import Proc
 from watchtower.wire import drills
@@ -51,6 +52,7 @@ class Discovery:
         self._schedule = CheckSchedule()
         self._changed = False
         self.owners = Owners(proc, clock)
+        self.mistakes = RankMistakes(self.owners.find_quietly)
         self._args_reader = ProcArgsReader(proc, self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
@@ -63,6 +65,7 @@ class Discovery:
         for process in gone:
             self._unseen.pop(process.pid, None)
             self.owners.forget(process.pid)
+            self.mistakes.note(process.pid, "")
             candidate = self._candidates.pop(process.pid, None)
             self._changed |= candidate is not None and candidate.is_claimant()
         self._unseen.update((process.pid, process) for process in new)
@@ -102,18 +105,29 @@ class Discovery:
             return
         candidate = Candidate(process=process, first_seen=now)
         self._candidates[process.pid] = candidate
-        candidate.read_environment(self._args_reader, self._match)
+        self._read_environment(candidate)
         self._changed |= candidate.claim is not None
         above = (self._candidates.get(each.pid) for each in lineage[1:])
         helper = any(each is not None and each.page is not None for each in above)
         self._schedule.add(candidate, now, helper=helper)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether new processes wait for the next tick."""
+        return bool(self._unseen)
+
+    def _read_environment(self, candidate: Candidate) -> bool:
+        has_changed = candidate.read_environment(self._args_reader, self._match)
+        if has_changed:
+            self.mistakes.note(candidate.process.pid, candidate.mistake)
+        return has_changed
 
     def _check(self, candidate: Candidate) -> int:
         """Check one candidate. Return how many links were read, or -1 if it has ended."""
         if self._candidates.get(candidate.process.pid) is not candidate:
             return -1
         if candidate.checks:
-            self._changed |= candidate.read_environment(self._args_reader, self._match)
+            self._changed |= self._read_environment(candidate)
         closed = candidate.view is not None and candidate.page is None
         if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from watchtower_heartbeat.launchers import read_identity
+from watchtower_heartbeat.launchers import LAUNCHERS, read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from watchtower.printable import printable
 from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 from watchtower.wire.report import JobLabels
+
+SHOWN_OF_VALUE = 32
+"""Characters of a variable's value in a sentence."""
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
@@ -99,6 +102,22 @@ def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
         world_size=known(words["world_size"]) or None,
         restart_count=_number(environment.get("TORCHELASTIC_RESTART_COUNT", "")),
     )
+
+
+def find_rank_mistake(environment: Mapping[str, str]) -> str:
+    """Return what is wrong with the rank in an environment, or "" if nothing is wrong."""
+    claim = claim_rank(environment)
+    if claim is not None and (claim.world_size is None or claim.rank < claim.world_size):
+        return ""
+    for rank, _, world_size in LAUNCHERS:
+        text, size = (environment.get(name, "").strip() for name in (rank, world_size))
+        if not text or (claim is not None and text != str(claim.rank)):
+            continue
+        shown = f"{rank}={printable(text, SHOWN_OF_VALUE)}"
+        if claim is None:
+            return f"{shown} is not a number from 0 to {MAX_RANK}"
+        return f"{shown} is not below {world_size}={printable(size, SHOWN_OF_VALUE)}"
+    return ""
 
 
 def known(word: int) -> int | None:

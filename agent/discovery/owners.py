@@ -104,7 +104,7 @@ class Owners:
         self._troubled.discard(pid)
 
     def trouble(self) -> str:
-        """Return why the owner of some pod is not its namespace, or "" if every namespace is known."""
+        """Return why a pod is not owned by its namespace, or "" if every namespace is known."""
         return UNKNOWN_POD if self._troubled else ""
 
     def _find(self, pid: int) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ import pytest
 
 from agent.discovery.launchers import (
     claim_rank,
+    find_rank_mistake,
     is_launcher,
     is_loopback,
     is_wrapper,
@@ -13,6 +14,7 @@ from agent.discovery.launchers import (
     name_job,
     naming_variables,
 )
+from agent.discovery.rank_mistakes import RankMistakes
 from watchtower.wire.bounds import MAX_NAME
 
 
@@ -42,6 +44,38 @@ def test_every_launcher_names_the_rank_in_its_own_words(
 @pytest.mark.parametrize("value", ["", "-1", "one", "99999999", "3.0", "²"])
 def test_what_cannot_be_a_rank_is_none(value: str) -> None:
     assert claim_rank({"RANK": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "mistake"),
+    [
+        ({"RANK": "7", "WORLD_SIZE": "2"}, "RANK=7 is not below WORLD_SIZE=2"),
+        ({"RANK": "abc", "WORLD_SIZE": "2"}, "RANK=abc is not a number from 0 to 262143"),
+        ({"PMI_RANK": "4", "PMI_SIZE": "4"}, "PMI_RANK=4 is not below PMI_SIZE=4"),
+        ({"RANK": "x" * 99}, f"RANK={'x' * 32} is not a number from 0 to 262143"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, ""),
+        ({"RANK": "1"}, ""),
+        ({"RANK": "${RANK}", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, ""),
+        ({"WORLD_SIZE": "2"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_rank_that_cannot_be_right_is_described(environment: dict[str, str], mistake: str):
+    assert find_rank_mistake(environment) == mistake
+
+
+def test_one_process_of_each_owner_is_named_with_what_to_do() -> None:
+    mistakes = RankMistakes(lambda pid: f"uid:{pid // 100}")
+    assert str(mistakes) == ""
+    for pid in (101, 102, 201, 301, 401):
+        mistakes.note(pid, "RANK=abc is not a number")
+    text = str(mistakes)
+    assert text.startswith("wrong rank variables: pid 101 of uid:1: RANK=abc is not a number; ")
+    assert "pid 301" in text
+    assert text.endswith("(and 2 more processes); correct them where the job starts")
+    for pid in (101, 102, 201, 301, 401):
+        mistakes.note(pid, "")
+    assert str(mistakes) == ""
 
 
 def test_restarts_are_read_from_torchrun() -> None:

@@ -167,6 +167,14 @@ def test_many_of_one_user_that_hang_cost_another_user_no_answer(
     assert len(reader._stuck) == 3
 
 
+def test_a_process_with_a_wrong_rank_is_named(node: Node) -> None:
+    node.start(7)
+    (Path(node.proc.path) / "7/environ").write_text("RANK=7\0WORLD_SIZE=2\0")
+    discovery = Discovery(node.proc, ProcessTable(node.proc), match={}, host="gpu-1", own_pid=-1)
+    discovery.tick(0.0)
+    assert "pid 7 of uid:1000: RANK=7 is not below WORLD_SIZE=2" in str(discovery.mistakes)
+
+
 def test_a_rank_that_hangs_delays_no_check_of_the_others(node: Node) -> None:
     node.start(7, hangs="environ")
     node.start(8)
