@@ -37,7 +37,7 @@ def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[s
 
 
 def test_promtool_accepts_the_files(tmp_path: Path):
-    assert "7 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
+    assert "8 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
     assert "SUCCESS" in promtool(tmp_path, "check", "config", "prometheus.yml")
     subprocess.run(["amtool", "check-config", "alertmanager.yml"], cwd=tmp_path, check=True)
 
@@ -143,6 +143,32 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
     check(tmp_path, series, alert_rule_test=expected)
 
 
+def test_the_identity_is_on_the_alert_and_the_text_says_whom_to_call(tmp_path: Path):
+    identity = {"kind": "hung", "domain": "storage", "user": "alice"}
+    late = {"kind": "never_started", "domain": "unknown"}
+    series = {
+        f"watchtower_incident_open{{{_labels(A, identity)},{SCRAPED}}}": "1x400",
+        f"watchtower_incident_open{{{_labels(B, late)},{SCRAPED}}}": "1x400",
+    }
+    hung_alert = alert("llama-a", "01A", **identity)
+    hung_alert["exp_annotations"]["summary"] += " (call: storage)"
+    not_started = alert("llama-b", "01B", said="did not start", severity="warning", **late)
+    not_started["exp_annotations"]["runbook_url"] = RUNBOOK.replace("JobHung", "JobNeverStarted")
+    at = {"eval_time": "60s"}
+    check(
+        tmp_path,
+        series,
+        alert_rule_test=[
+            {**at, "alertname": "WatchtowerJobHung", "exp_alerts": [hung_alert]},
+            {**at, "alertname": "WatchtowerJobNeverStarted", "exp_alerts": [not_started]},
+        ],
+    )
+
+
+def _labels(identity: str, more: dict[str, str]) -> str:
+    return ",".join([identity, *(f'{name}="{value}"' for name, value in more.items())])
+
+
 def test_an_incident_with_a_shared_cause_has_it_as_a_label_and_says_how_many_have_it(
     tmp_path: Path,
 ):
@@ -171,16 +197,24 @@ def test_an_incident_with_a_shared_cause_has_it_as_a_label_and_says_how_many_hav
     )
 
 
-def alert(job: str, incident: str, shared: str, count: int) -> dict[str, Any]:
+def alert(
+    job: str,
+    incident: str,
+    shared: str = "",
+    count: int = 0,
+    said: str = "is hung",
+    severity: str = "critical",
+    **identity: str,
+) -> dict[str, Any]:
     """An alert of a job that no further series describes."""
-    labels = {"incident": incident, "training_job": job, "shared_cause": shared}
+    labels = {"incident": incident, "training_job": job, "shared_cause": shared, **identity}
+    others = f"Open incidents with the same {shared}: {count}. " if shared else ""
     return {
-        "exp_labels": {"severity": "critical", **labels},
+        "exp_labels": {"severity": severity} | {k: v for k, v in labels.items() if v},
         "exp_annotations": {
-            "summary": f"{job} is hung: the tower does not answer at present",
+            "summary": f"{job} {said}: the tower does not answer at present",
             "description": (
-                f"Open incidents with the same {shared}: {count}. "
-                f"Details: watchtower incident {incident}. "
+                f"{others}Details: watchtower incident {incident}. "
                 f"Acknowledge it: watchtower ack {incident}."
             ),
             "url": "",

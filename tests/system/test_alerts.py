@@ -104,9 +104,19 @@ def assert_text_names_the_rank(
 ) -> None:
     wait_until(lambda: receiver.sent("firing", job.name), "the receiver has the alert")
     alert = receiver.sent("firing", job.name)[0]
-    assert set(alert["labels"]) == {"alertname", "incident", "severity", "training_job"}
+    assert alert["labels"] | {"incident": ""} == {
+        "alertname": "WatchtowerJobHung",
+        "severity": "critical",
+        "training_job": job.name,
+        "incident": "",
+        "kind": "hung",
+        "domain": "operator",
+    }
     text = alert["annotations"]
-    assert text["summary"] == f"{job.name} is hung: rank 1 on {job.node}, process_stopped"
+    assert (
+        text["summary"]
+        == f"{job.name} is hung: rank 1 on {job.node}, process_stopped (call: operator)"
+    )
     assert incident in text["description"]
     assert text["url"].startswith(PUBLIC_URL)
     shown = call(text["url"].replace(PUBLIC_URL, tower.url))
