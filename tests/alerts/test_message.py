@@ -316,3 +316,7 @@ def test_no_claim_is_made_without_its_fact(some):
     assert ("GPUs" in text) <= (some.gpus is not None)
     assert bool(re.search(r"ranks? waits? ?", text)) <= (some.waiting is not None)
     assert ("Call " in text) <= bool(some.domain)
+
+
+def test_underscores_of_a_status_leave_no_gaps():
+    assert write_message(AlertFacts(status="never__started_"))[0].startswith("[NEVER STARTED] ")

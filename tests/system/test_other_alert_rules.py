@@ -192,7 +192,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 7
+    assert len(rules) == 8
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|none)\n", rule), name

@@ -172,7 +172,7 @@ def _say_evidence(facts: AlertFacts) -> str:
 
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
-    status = clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper()
+    status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
     tag = f"{status or 'STATUS NOT KNOWN'}{_say_stall(facts, ' ')}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
