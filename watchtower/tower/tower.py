@@ -149,7 +149,9 @@ class Tower:
         taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
-            self._judge_soon(name)
+            live.missing_dumps -= len(taken)
+            if live.watch.may_use_dumps(live.context.dumps_want, live.missing_dumps, now):
+                self._judge_soon(name)
         saving, receipt = self.store_writer.begin_dumps(name, sent), DumpReceipt(id=batch.id)
         del sent, batch, taken  # a decoded batch is many times as large as its message
         await self.store_writer.wait(saving, "the dumps")
@@ -224,6 +226,7 @@ class Tower:
         losses = self._find_losses(live, gen, now)
         self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.context = self._stall_context(gen, live, condition, now)
+        live.missing_dumps = live.context.dumps_want - live.context.dumps_have
         effects = live.watch.advance(condition, live.context, now)
         self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
