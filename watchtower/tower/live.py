@@ -44,8 +44,7 @@ class LiveJob:
     pauses: Pauses
     context: StallContext = StallContext()
     missing_dumps: int = 0
-    """Ranks to dump in this stall that were not dumped yet, as the last check counted them, minus the
-    dumps that arrived since."""
+    """Ranks without a dump of this stall when it was last checked, minus the dumps since then."""
     incident: Incident | None = None
     """The open incident, else the latest one of this attempt."""
     diagnoses: DiagnosisHistory = field(default_factory=DiagnosisHistory)
