@@ -47,7 +47,7 @@ def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | No
     for number, batch in enumerate(batches):
         contents.add(batch, dumps.by_body.get(number, ()))
     ranks = tuple(
-        replace(item, dumps=tuple(dumps.by_rank[item.rank])) if item.rank in dumps.by_rank else item
+        item.with_dumps(tuple(dumps.by_rank[item.rank])) if item.rank in dumps.by_rank else item
         for item in case.ranks
     )
     case = replace(case, ranks=ranks, **_contents_of(ranks, contents))

@@ -101,7 +101,7 @@ class Tower:
         )
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
-        self._judging_took_s = 0.0
+        self._judge_again_at = float("-inf")
 
     async def close(self) -> None:
         """Cancel running diagnoses, and write all unsaved data to the store."""
@@ -180,7 +180,7 @@ class Tower:
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
             loop = asyncio.get_running_loop()
-            wait_s = max(JUDGE_WITHIN_S, self._judging_took_s * (1 / JUDGE_SHARE - 1))
+            wait_s = max(JUDGE_WITHIN_S, self._judge_again_at - self.clock.now())
             self._judging = loop.call_later(wait_s, self._judge_dirty)
         self._dirty.add(name)
 
@@ -189,7 +189,8 @@ class Tower:
         began = self.clock.now()
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
-        self._judging_took_s = self.clock.now() - began
+        now = self.clock.now()
+        self._judge_again_at = now + (now - began) * (1 / JUDGE_SHARE - 1)
 
     def _tick_job(self, job: Job, now: float) -> None:
         self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))
