@@ -35,6 +35,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from benchmarks import fleet_timeline
+from benchmarks.fleet_timeline import Mark
 from tests.synthesis.evidence import Maker
 from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
@@ -59,6 +61,7 @@ WATCH_S = 60.0
 """Seconds to watch after the hang."""
 ASK_EVERY_S = 0.2
 """Seconds between two requests for the verdict."""
+TIMELINE_PAST_S = 3.0
 STEP, AGE_S = 7_777_777, 123.25
 """Values in the template of a report that are replaced."""
 REPORTS_EVERY = b'"interval_s":%.1f,"ranks"'
@@ -288,6 +291,7 @@ def play(name: str, jitter: bool) -> None:
             tower.send_signal(signal.SIGTERM)
         told = [json.loads(Path(f"{folder}/{n}.json").read_text()) for n in range(SIMULATORS)]
         inside = json.loads(Path(notes).read_text())
+        marks = fleet_timeline.read(Path(folder))
     how = "spread as the tower asks for" if jitter else "all at once"
     print(f"{name} ranks on {len(nodes)} nodes, dumps {how}:")
     late = None if seen.suspect_s is None or seen.right_s is None else seen.right_s - seen.suspect_s
@@ -309,6 +313,24 @@ def play(name: str, jitter: bool) -> None:
         f"simulators {share:.2f} cores",
         flush=True,
     )
+    print_timeline(marks, hang_at, seen)
+
+
+def print_timeline(marks: Sequence[Mark], hang_at: float, seen: Watched) -> None:
+    """Print what happened until a second after the right cause: seconds after the suspicion, and
+    the CPU seconds of that process since its last line."""
+    since = next((mark.at for mark in marks if mark.what == "suspect"), hang_at)
+    until = hang_at + (seen.right_s or WATCH_S) + TIMELINE_PAST_S
+    used: dict[str, float] = {}
+    for mark in marks:
+        if hang_at < mark.at < until:
+            cpu = mark.cpu_s - used.get(mark.who, mark.cpu_s)
+            used[mark.who] = mark.cpu_s
+            print(
+                f"  {mark.at - since:7.2f} s  {mark.who:<9} {mark.what:<24} cpu {cpu:5.2f} s"
+                f"  {mark.more}",
+                flush=True,
+            )
 
 
 def say(seconds: float | None) -> str:

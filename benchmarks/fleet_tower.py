@@ -15,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import fleet_timeline
 from watchtower import app
 from watchtower.config import TowerConfig
 
@@ -58,6 +59,8 @@ class Timed:
 
 def main() -> None:
     data_dir, notes = sys.argv[1:3]
+    folder = Path(notes).parent
+    marks = fleet_timeline.watch_tower(str(folder))
     made: list[Timed] = []
     plain = app.make_app
 
@@ -71,6 +74,7 @@ def main() -> None:
     finally:
         found = {"took": made[0].took, "lags": made[0].lags} if made else {}
         Path(notes).write_text(json.dumps(found))
+        fleet_timeline.write(marks, folder / "marks.json")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,21 @@ def test_a_hang_is_suspected_diagnosed_and_then_an_incident(tell):
     tell(story)
 
 
+def test_dumps_of_a_suspect_job_are_checked_when_no_rank_is_missing(tell):
+    """A check of 16,384 ranks takes as long as a hundred batches of dumps."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        assert sim.status == "suspect"
+        await sim.dump(behind=2, rounds=1, nodes=("n0",))
+        assert sim.tower._judging is None
+        await sim.dump(behind=2, rounds=1, nodes=("n1",))
+        assert sim.tower._judging is not None
+
+    tell(story)
+
+
 def test_dumps_of_a_node_that_reports_late_are_evidence_when_it_does(tell):
     async def story(sim: Simulation) -> None:
         sim.world.silent.add("n1")

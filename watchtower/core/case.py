@@ -55,6 +55,26 @@ class RankEvidence:
     rivals: tuple[str, ...] = ()
     """Other processes that claim the same rank, as "node pid"."""
 
+    def with_dumps(self, dumps: tuple[RankDump, ...]) -> RankEvidence:
+        """Return this evidence with these dumps."""
+        # `dataclasses.replace` takes three times as long, and a job has thousands of ranks.
+        return RankEvidence(
+            rank=self.rank,
+            presence=self.presence,
+            node=self.node,
+            pid=self.pid,
+            local_rank=self.local_rank,
+            beat=self.beat,
+            state=self.state,
+            wchan=self.wchan,
+            movement=self.movement,
+            ended=self.ended,
+            dumps=dumps,
+            looks=self.looks,
+            waits=self.waits,
+            rivals=self.rivals,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvidence:

@@ -43,6 +43,8 @@ class LiveJob:
     watch: JobWatch
     pauses: Pauses
     context: StallContext = StallContext()
+    missing_dumps: int = 0
+    """Ranks without a dump of this stall when it was last checked, minus the dumps since then."""
     incident: Incident | None = None
     """The open incident, else the latest one of this attempt."""
     diagnoses: DiagnosisHistory = field(default_factory=DiagnosisHistory)

@@ -112,7 +112,7 @@ class Tower:
         )
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
-        self._judging_took_s = 0.0
+        self._judge_again_at = float("-inf")
 
     async def close(self) -> None:
         """Cancel running diagnoses, and write all unsaved data to the store."""
@@ -160,7 +160,9 @@ class Tower:
         taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
         if taken and live is not None:
             live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
-            self._judge_soon(name)
+            live.missing_dumps -= len(taken)
+            if live.watch.may_use_dumps(live.context.dumps_want, live.missing_dumps, now):
+                self._judge_soon(name)
         saving, receipt = self.store_writer.begin_dumps(name, sent), DumpReceipt(id=batch.id)
         del sent, batch, taken  # a decoded batch is many times as large as its message
         await self.store_writer.wait(saving, "the dumps")
@@ -191,7 +193,7 @@ class Tower:
     def _judge_soon(self, name: str) -> None:
         if self._judging is None:
             loop = asyncio.get_running_loop()
-            wait_s = max(JUDGE_WITHIN_S, self._judging_took_s * (1 / JUDGE_SHARE - 1))
+            wait_s = max(JUDGE_WITHIN_S, self._judge_again_at - self.clock.now())
             self._judging = loop.call_later(wait_s, self._judge_dirty)
         self._dirty.add(name)
 
@@ -200,7 +202,8 @@ class Tower:
         began = self.clock.now()
         for name in names & self.fleet.jobs.keys():
             self._tick_job(self.fleet.jobs[name], self.clock.now())
-        self._judging_took_s = self.clock.now() - began
+        now = self.clock.now()
+        self._judge_again_at = now + (now - began) * (1 / JUDGE_SHARE - 1)
 
     def _tick_job(self, job: Job, now: float) -> None:
         self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))
@@ -248,6 +251,7 @@ class Tower:
         losses = self._find_losses(live, gen, now)
         self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.context = self._stall_context(gen, live, condition, now)
+        live.missing_dumps = live.context.dumps_want - live.context.dumps_have
         effects = live.watch.advance(condition, live.context, now)
         self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):

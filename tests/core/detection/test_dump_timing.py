@@ -65,3 +65,18 @@ def test_a_diagnosis_is_repeated_while_nothing_changes():
     assert not is_due(timing, 8, 101.0 + DIAGNOSE_EVERY_S, is_diagnosed=False)
     assert not is_due(timing, 8, 100.9 + DIAGNOSE_EVERY_S, is_diagnosed=True)
     assert is_due(timing, 8, 101.0 + DIAGNOSE_EVERY_S, is_diagnosed=True)
+
+
+def test_dumps_need_no_check_while_others_are_missing():
+    timing = DiagnosisTiming(100.0)
+    assert not timing.may_be_due(16_384, 1, is_death=False, now=101.0)
+    assert timing.may_be_due(16_384, 0, is_death=False, now=101.0)
+    assert timing.may_be_due(16_384, 1, is_death=True, now=101.0)
+    assert timing.may_be_due(16_384, 1, is_death=False, now=100.0 + DUMP_WAIT_S + MAX_JITTER_S)
+
+
+def test_dumps_need_no_check_shortly_after_a_diagnosis_was_requested():
+    timing = DiagnosisTiming(100.0)
+    assert is_due(timing, 8, 101.0)
+    assert not timing.may_be_due(8, 0, is_death=False, now=101.1)
+    assert timing.may_be_due(8, 0, is_death=False, now=101.1 + DIAGNOSE_GAP_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
@@ -101,8 +101,9 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
     now, nodes = inputs.now, inputs.nodes
     by_rank = {record.vitals.rank: record for record in inputs.records}
     known = sorted([*by_rank, *inputs.missing])
-    ranks = tuple(_rank_evidence(rank, by_rank.get(rank), inputs) for rank in known)
-    ranks = tuple(_with_more(item, inputs) for item in ranks)
+    live = (record for record in inputs.records if record.is_live)
+    reporting = {id(record) for record in inputs.detector.find_reporting(live, nodes, now)}
+    ranks = tuple([_rank_evidence(rank, by_rank.get(rank), reporting, inputs) for rank in known])
     names = {record.key.node for record in inputs.records}
     if inputs.missing:
         # An agent without rights cannot see ranks of other users. Missing ranks may run there.
@@ -126,14 +127,20 @@ def is_dumped_since(record: RankRecord, since: float) -> bool:
     return bool(record.dumps) and record.dumps[-1][0] >= since
 
 
-def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> RankEvidence:
+def _rank_evidence(
+    rank: int, record: RankRecord | None, reporting: Set[int], inputs: CaseInputs
+) -> RankEvidence:
+    """Return the evidence about a rank without dumps. `reporting` are ids of records."""
+    samples, waits = inputs.wait_counts.get(rank, (0, 0))
+    rivals = tuple(inputs.rivals.get(rank, ()))
     if record is None:
-        return RankEvidence(rank=rank, presence=Presence.MISSING)
+        return RankEvidence(
+            rank=rank, presence=Presence.MISSING, looks=samples, waits=waits, rivals=rivals
+        )
     vitals = record.vitals
     presence = Presence.ENDED
     if record.is_live:
-        is_reporting = inputs.detector.is_reporting(record, inputs.nodes, inputs.now)
-        presence = Presence.LIVE if is_reporting else Presence.SILENT
+        presence = Presence.LIVE if id(record) in reporting else Presence.SILENT
     return RankEvidence(
         rank=rank,
         presence=presence,
@@ -145,16 +152,10 @@ def _rank_evidence(rank: int, record: RankRecord | None, inputs: CaseInputs) -> 
         wchan=vitals.wchan,
         movement=vitals.movement,
         ended=_aged_ending(vitals.ended, record.ended_at, inputs.now),
+        looks=samples,
+        waits=waits,
+        rivals=rivals,
     )
-
-
-def _with_more(evidence: RankEvidence, inputs: CaseInputs) -> RankEvidence:
-    if evidence.rank in inputs.rivals:
-        evidence = replace(evidence, rivals=tuple(inputs.rivals[evidence.rank]))
-    if evidence.rank in inputs.wait_counts:
-        samples, waits = inputs.wait_counts[evidence.rank]
-        evidence = replace(evidence, looks=samples, waits=waits)
-    return evidence
 
 
 def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> Ending | None:

@@ -339,20 +339,16 @@ class Detector:
             # Fast path without a call: it skips nearly all of thousands of stepping ranks.
             if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
                 continue
-            age = record.age_s(now, nodes[record.key.node].interval_s)
-            age = min(age, since_resumed_s)
-            if self._is_late(record, age, deadline, now):
+            age = min(record.age_s(now, nodes[record.key.node].interval_s), since_resumed_s)
+            if age > deadline or (beat.phase and self._is_still(record, age, now)):
                 late[record.vitals.rank] = now - age
         if not late:
             return None
         return Stall(why=Why.OVERDUE, since=min(late.values()), ranks=frozenset(late))
 
-    def _is_late(self, record: RankRecord, age: float, deadline: float, now: float) -> bool:
-        if age > deadline:
-            return True
-        beat = record.vitals.beat
-        still_s = min(now - record.moved_at, age)
-        return bool(beat and beat.phase) and still_s > self.policy.phase_still_s
+    def _is_still(self, record: RankRecord, age: float, now: float) -> bool:
+        """Return whether a rank in a phase has not moved for too long."""
+        return min(now - record.moved_at, age) > self.policy.phase_still_s
 
     @staticmethod
     def _last_beat(record: RankRecord) -> float:

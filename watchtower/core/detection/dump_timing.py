@@ -54,13 +54,20 @@ class DiagnosisTiming:
         It is due when the evidence is new and complete enough, or `DIAGNOSE_EVERY_S` have passed.
         If the stall is a death (`is_death`), it does not wait for dumps.
         """
-        wait_s = DUMP_WAIT_S + jitter_s(context.dumps_want)
-        is_late = now - self.suspect_since >= wait_s
-        is_ready = context.is_complete or is_death or is_late
-        waited_s = now - self._asked_at
-        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * context.dumps_want
-        is_new = is_ready and context.evidence != self._asked_for and waited_s >= gap_s
-        if not is_new and not (is_diagnosed and waited_s >= DIAGNOSE_EVERY_S):
+        missing = context.dumps_want - context.dumps_have
+        is_ready = self.may_be_due(context.dumps_want, missing, is_death=is_death, now=now)
+        is_new = is_ready and context.evidence != self._asked_for
+        if not is_new and not (is_diagnosed and now - self._asked_at >= DIAGNOSE_EVERY_S):
             return False
         self._asked_at, self._asked_for = now, context.evidence
         return True
+
+    def may_be_due(self, want: int, missing: int, *, is_death: bool, now: float) -> bool:
+        """Return whether new evidence makes a diagnosis due now.
+
+        `missing` of `want` ranks were not dumped yet. If this returns False, new dumps need no
+        check of their job: with thousands of ranks a check takes as long as many batches of dumps.
+        """
+        is_late = now - self.suspect_since >= DUMP_WAIT_S + jitter_s(want)
+        gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * want
+        return (missing <= 0 or is_death or is_late) and now - self._asked_at >= gap_s

@@ -204,6 +204,17 @@ class JobWatch:
         if self.wait_counts is not None:
             self.wait_counts.take(dumps, stacks)
 
+    def may_use_dumps(self, want: int, missing: int, now: float) -> bool:
+        """Return whether new dumps may have a consequence now, so that the job should be checked.
+
+        `missing` of the `want` ranks that can be dumped were not dumped yet, or fewer. Every tick
+        checks the job, too.
+        """
+        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
+            return True
+        is_death = self.stall.why is Why.DEATH
+        return self._timing.may_be_due(want, missing, is_death=is_death, now=now)
+
     def prolong(self, stall: Stall) -> Stall:
         """Return the stall with the beginning of the current one, if that was earlier.
 

@@ -36,8 +36,9 @@ class Lingering:
 
 def find_lingering(picture: Picture) -> tuple[Lingering, ...]:
     """Return the ranks that left their program while others wait, in ascending order."""
+    known = {digest: _find_root(each) for digest, each in picture.stacks.items()}
     roots = {
-        item.rank: [_root_of(dump, picture.stacks) for dump in item.evidence.dumps[-2:]]
+        item.rank: [_root_of(dump, known) for dump in item.evidence.dumps[-2:]]
         for item in picture.live
     }
     inside = sum(bool(seen) and seen[-1] in PROGRAM_ROOTS for seen in roots.values())
@@ -51,9 +52,14 @@ def _is_outside(roots: Sequence[str]) -> bool:
     return len(roots) > 1 and len(set(roots)) == 1 and not {"", *PROGRAM_ROOTS} & set(roots)
 
 
-def _root_of(dump: RankDump, stacks: Mapping[str, KnownStack]) -> str:
+def _root_of(dump: RankDump, roots: Mapping[str, str]) -> str:
     """Return the outermost function of the main thread, empty without its stack."""
-    main = next((thread for thread in dump.threads if thread.main), None)
-    known = stacks.get(main.digest) if main else None
-    frames = known.stack.frames if known else ()
+    for thread in dump.threads:
+        if thread.main:
+            return roots.get(thread.digest, "")
+    return ""
+
+
+def _find_root(known: KnownStack) -> str:
+    frames = known.stack.frames
     return last_component(frames[-1].function) if frames else ""

@@ -198,6 +198,29 @@ class Position:
         """Phase word of its heartbeat page."""
         return "" if self.evidence.beat is None else self.evidence.beat.phase
 
+    def moved_to(self, place: Place) -> Position:
+        """Return the same position at another place."""
+        if place is self.place:
+            return self
+        # `dataclasses.replace` takes three times as long, and a job has thousands of ranks.
+        return Position(
+            evidence=self.evidence,
+            place=place,
+            state=self.state,
+            kernel=self.kernel,
+            wait=self.wait,
+            shape=self.shape,
+            moving=self.moving,
+            transfers=self.transfers,
+            active=self.active,
+            age_s=self.age_s,
+            stack=self.stack,
+            reading=self.reading,
+            lingers=self.lingers,
+            came_out=self.came_out,
+            is_waited_beside=self.is_waited_beside,
+        )
+
     @property
     def last_dump(self) -> RankDump | None:
         """Newest dump, with or without a stack."""
@@ -234,7 +257,7 @@ def take_position(
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
     )
-    return replace(position, place=_find_place(position))
+    return position.moved_to(_find_place(position))
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
@@ -264,6 +287,8 @@ def _compare(stacks: list[KnownStack]) -> Shape:
 def _lingers(own: list[tuple[Frame, ...]]) -> bool:
     if len(own) < 2 or not all(own):
         return False
+    if own[0] is own[1]:
+        return True
     functions = [(frames[0].function, frames[0].file) for frames in own]
     return own[0][1:] == own[1][1:] and functions[0] == functions[1]
 

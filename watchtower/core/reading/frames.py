@@ -21,6 +21,9 @@ from watchtower.wire.stacks import Frame
 class FrameClass(Enum):
     """The work or wait of a rank with a frame of this class."""
 
+    # Of the singleton, in C. Enum hashes the name in Python; a case looks up each rank many times.
+    __hash__ = object.__hash__
+
     INIT = "init"
     COLLECTIVE = "collective"
     DATALOADER = "dataloader"

@@ -52,7 +52,7 @@ def _place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Positi
     place = _find_place(position, logs, graph)
     if position.rank in graph.certain_sinks and _is_in_unknown_call(position, logs):
         place = Place.ELSEWHERE
-    return position if place is position.place else replace(position, place=place)
+    return position.moved_to(place)
 
 
 def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Place:

@@ -71,7 +71,7 @@ def _presume(positions: Known, source: str, ranks: frozenset[int]) -> Known:
     if not ranks:
         return positions
     by_rank = {
-        rank: replace(item, place=Place.CALL_UNKNOWN) if rank in ranks else item
+        rank: item.moved_to(Place.CALL_UNKNOWN) if rank in ranks else item
         for rank, item in positions.by_rank.items()
     }
     return replace(positions, by_rank=by_rank).with_edge(source, sorted(ranks))
