@@ -109,7 +109,8 @@ def make_app(
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
-    app.router.routes += [metrics_route(tower, refusals, public_url), *reference_routes(app)]
+    metrics = metrics_route(tower, refusals, public_url, alerts)
+    app.router.routes += [metrics, *reference_routes(app)]
     for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest_routes(tower, refusals), app, guard)

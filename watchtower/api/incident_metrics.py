@@ -7,16 +7,12 @@ from them stays one alert. What a later verdict may correct is on `watchtower_in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
-from hashlib import sha256
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from watchtower.printable import label
 from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import SharedCause
-
-MAX_LABEL = 256
-"""Characters of a label's value. Names have at most as many, but an escaped name may have more."""
 
 CLOSED_SHOWN_S = 600.0
 """Seconds after its last scrape as open during which a closed incident is exported as 0. The
@@ -26,23 +22,6 @@ MAX_CLOSED_SHOWN = 1000
 """Closed incidents that are exported: the same number as for open ones."""
 
 _IDENTITY = ["incident", "training_job"]
-
-
-_MARKUP = "\\<>`*~"
-"""Characters that chat programs may interpret as a mention, a link, code or markup."""
-
-
-@lru_cache(maxsize=4096)
-def label(text: str) -> str:
-    """Return untrusted text as a label value: printable, bounded, without markup of chats.
-
-    Different texts have different values, so that a job cannot imitate another one.
-    """
-    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
-    if len(shown) <= MAX_LABEL:
-        return shown
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
 
 
 def name_shared_cause(cause: SharedCause | None) -> str:
@@ -127,12 +106,3 @@ class IncidentMetrics:
         rank, node = (str(suspects[0].rank), label(suspects[0].node)) if suspects else ("", "")
         url = f"{self._public_url}/api/v1/incidents/{ident}?format=text" if self._public_url else ""
         return cause, rank, node, str(len(suspects)), url
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    if character == "\\":
-        return "\\\\"
-    if number <= 0xFF:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"

@@ -18,7 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
-from watchtower.api.incident_metrics import IncidentMetrics, is_open, label
+from watchtower.alerts.notifier import AlertNotifier
+from watchtower.api.incident_metrics import IncidentMetrics, is_open
+from watchtower.api.outbox_metrics import OutboxMetrics
 from watchtower.api.security import REASONS, Refusals
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
@@ -29,6 +31,7 @@ from watchtower.core.fleet.shares import (
     Candidate,
     rank_fairly,
 )
+from watchtower.printable import label
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
@@ -197,10 +200,14 @@ def _urgency(live: LiveJob) -> int:
     return ENDED if live.watch.status is Status.ENDED else CALM
 
 
-def metrics_route(tower: Tower, refusals: Refusals, public_url: str = "") -> Route:
+def metrics_route(
+    tower: Tower, refusals: Refusals, public_url: str = "", alerts: AlertNotifier | None = None
+) -> Route:
     """Return the /metrics route. `public_url` is the tower's address in texts of alerts."""
     registry = CollectorRegistry()
     registry.register(TowerCollector(tower, refusals, public_url))
+    if alerts is not None:
+        registry.register(OutboxMetrics(alerts, tower.clock))
     ProcessCollector(registry=registry)
 
     async def get_metrics(_: Request) -> Response:
