@@ -112,7 +112,7 @@ def make_app(
     problems.install(app)
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
-    metrics = metrics_route(tower, refusals, public_url, replies)
+    metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
     for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes

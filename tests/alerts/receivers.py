@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -20,13 +21,23 @@ class Receiver:
 
     status: int = 200
     delay_s: float = 0.0
+    """Seconds before a request is accepted."""
+    reply_delay_s: float = 0.0
+    """Seconds from the acceptance of a request to the reply."""
     headers: dict[str, str] = field(default_factory=dict)
     reply: bytes = b"{}"
     accepted: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     """Headers `Idempotency-Key` of the accepted requests."""
+    arrivals: list[float] = field(default_factory=list)
+    """UNIX seconds of the accepted requests."""
     requests: int = 0
     url: str = ""
+
+    @property
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts of the accepted requests, in order."""
+        return [alert for each in self.accepted for alert in each["alerts"]]
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """Wait until `count` requests were accepted."""
@@ -56,8 +67,14 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
             receiver.requests += 1
             time.sleep(receiver.delay_s)
             if status < 300:
+                receiver.arrivals.append(time.time())
                 receiver.accepted.append(json.loads(body))
                 receiver.keys.append(self.headers.get("Idempotency-Key", ""))
+            with contextlib.suppress(ConnectionError):  # the tower was killed
+                self._reply(status)
+
+        def _reply(self, status: int) -> None:
+            time.sleep(receiver.reply_delay_s)
             self.send_response(status)
             for name, value in receiver.headers.items():
                 self.send_header(name, value)

@@ -129,9 +129,35 @@ def test_the_rate_is_limited_and_nothing_is_lost():
 
 def test_the_number_of_alerts_is_bounded():
     outbox = Outbox()
-    assert all(outbox.put(an_alert(f"i{n}"), 0.0) for n in range(MAX_ALERTS))
-    assert not outbox.put(an_alert("one more"), 0.0)
-    assert outbox.put(an_alert("i1", version=2), 0.0)
+    assert not any(outbox.put(an_alert(f"i{n}"), 0.0) for n in range(MAX_ALERTS))
+    assert outbox.put(an_alert("one more"), 0.0) == an_alert("one more")
+    assert outbox.put(an_alert("i1", version=2), 0.0) is None
+    assert len(outbox.entries) == MAX_ALERTS
+
+
+def test_an_owner_with_too_many_alerts_loses_one_of_them_for_another_owner():
+    outbox = Outbox()
+    for n in range(MAX_ALERTS):
+        outbox.put(an_alert(f"i{n}", sharer="many"), 0.0)
+    assert send(outbox, 0.0) == an_alert("i0", sharer="many")
+    dropped = outbox.put(an_alert("one", sharer="few"), 1.0)
+    assert dropped == an_alert(f"i{MAX_ALERTS - 1}", sharer="many")
+    assert send(outbox, 1.0) == an_alert("one", sharer="few")
+    assert "i0" in outbox.entries  # its end must still be sent
+
+
+def test_a_destination_that_asks_for_time_gets_no_other_alert_meanwhile():
+    outbox = Outbox()
+    outbox.put(an_alert("a"), 0.0)
+    outbox.put(an_alert("b"), 0.0)
+    entry = outbox.find_next(0.0)
+    assert entry is not None
+    outbox.begin(entry, 0.0)
+    outbox.note_failed("a", 0.0, is_permanent=False, retry_after_s=30.0)
+    assert outbox.find_next(29.0) is None
+    assert outbox.wait_s(10.0) == 20.0
+    assert send(outbox, 30.0)
+    assert send(outbox, 30.0)
 
 
 def test_a_restored_outbox_sends_what_was_not_sent_and_nothing_else():

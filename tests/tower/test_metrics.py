@@ -14,13 +14,13 @@ from starlette.testclient import TestClient
 from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.tower.simulator import JOB, Simulation, hang
-from watchtower.alerts.labels import MAX_LABEL, label
 from watchtower.api import incident_metrics, metrics
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
 from watchtower.core.fleet.fleet import MAX_JOBS_PER_NODE
 from watchtower.core.policy import Policy
+from watchtower.printable import MAX_LABEL, label
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from watchtower.alerts.labels import label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.core.ranksets import parse_ranks
+from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.job_facts import JobFacts
@@ -57,12 +58,22 @@ def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> A
         labels=before.labels if before else label_alert(incident),
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
-        closed_at=incident.closed_at,
+        closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
     )
     if before is None or _is_same(before, alert):
         return alert
     return replace(alert, version=before.version + 1)
+
+
+def end_alert(alert: Alert, wall: float) -> Alert:
+    """Return the end of an alert whose incident is not known any more."""
+    return replace(
+        alert,
+        version=alert.version + 1,
+        facts=replace(alert.facts, state=AlertState.CLOSED),
+        closed_at=_not_before(alert.opened_at, wall),
+    )
 
 
 def is_wanted(event: IncidentEvent) -> bool:
@@ -71,6 +82,11 @@ def is_wanted(event: IncidentEvent) -> bool:
     It does not if the tower's last run has already closed the incident.
     """
     return event.change is Change.OPENED or event.incident.closed_at is None
+
+
+def _not_before(opened_at: float, closed_at: float | None) -> float | None:
+    """Return the end of an alert: not before its start, although the wall clock may jump."""
+    return None if closed_at is None else max(opened_at, closed_at)
 
 
 def _is_same(before: Alert, after: Alert) -> bool:
@@ -92,7 +108,7 @@ def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFac
         status=incident.identity.kind.value,
         stalled_s=verdict.stalled_for_s,
         rank=first.rank if first else None,
-        node=first.node if first else "",
+        node=label(first.node) if first else "",
         what=first.why if first else verdict.summary,
         suspects=len(verdict.suspects),
         waiting=len(parse_ranks(verdict.waiting)) or None,

@@ -7,25 +7,33 @@ configured address only.
 
 from __future__ import annotations
 
+import html
 import http.client
-import time
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
 from typing import IO
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from watchtower.access.bounded_reply import bounded_reply
 from watchtower.alerts.destination import DeliveryError
 from watchtower.printable import printable
 
 CONNECT_S, REPLY_S = 5.0, 10.0
-"""Seconds between two pieces of a reply, and for the whole reply."""
+"""Seconds to connect and between two pieces of a reply, and for the whole reply."""
 
 MAX_REPLY = 65_536
 """Bytes of a reply that are read."""
 
+MAX_ERROR = 4096
+"""Bytes of a refusal that are read."""
+
 MAX_REASON = 200
+
+LEAST_SECRET = 6
+"""Characters of the shortest part of a URL or a header that may be a secret."""
 
 RETRY = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
@@ -44,13 +52,32 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_NoRedirect)
+class _Connection(http.client.HTTPConnection):
+    response_class = bounded_reply(REPLY_S, MAX_REPLY)
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    response_class = bounded_reply(REPLY_S, MAX_REPLY)
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+
+class _SecureHandler(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SecureConnection, req)
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect, _Handler, _SecureHandler)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Send JSON and return the body of the reply, at most `MAX_REPLY` bytes of it.
 
-    Raises DeliveryError. Its text names the host, but neither path nor query: they may be secret.
+    Raises DeliveryError. Its text names the host, but no other part of the URL and no header: they
+    may be secret.
     """
     host = urlsplit(url).hostname or "the address"
     request = urllib.request.Request(
@@ -58,30 +85,26 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     )
     try:
         with _OPENER.open(request, timeout=CONNECT_S) as reply:
-            return _read(reply)
+            received: bytes = reply.read(MAX_REPLY)
+            return received
     except urllib.error.HTTPError as error:
         with error:
-            raise _explain(host, error) from None
+            raise _explain(host, error, _find_secrets(url, headers)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise DeliveryError(f"{host}: {printable(str(reason), MAX_REASON)}") from None
+        reason = printable(str(getattr(error, "reason", error)), MAX_REASON)
+        if isinstance(error, ValueError | http.client.InvalidURL):
+            reason = "the URL cannot be used"  # the error quotes it
+        raise DeliveryError(f"{host}: {reason}") from None
 
 
-def _read(reply: http.client.HTTPResponse) -> bytes:
-    until, parts, size = time.monotonic() + REPLY_S, list[bytes](), 0
-    while size < MAX_REPLY and (part := reply.read1(MAX_REPLY - size)):
-        parts.append(part)
-        size += len(part)
-        if time.monotonic() > until:
-            raise TimeoutError(f"the reply took longer than {REPLY_S:g} s")
-    return b"".join(parts)
-
-
-def _explain(host: str, error: urllib.error.HTTPError) -> DeliveryError:
+def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) -> DeliveryError:
     try:
-        said = printable(error.read(MAX_REASON).decode("utf-8", "replace"), MAX_REASON).strip()
+        said = error.read(MAX_ERROR).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
         said = ""
+    if any(secret in text for secret in secrets for text in (said, html.unescape(said))):
+        said = ""  # many servers quote the path in "not found"
+    said = printable(said, MAX_REASON).strip()
     reason = f"{host} answered HTTP {error.code}{f': {said}' if said else ''}"
     after = error.headers.get("Retry-After", "") if error.headers else ""
     return DeliveryError(
@@ -89,3 +112,12 @@ def _explain(host: str, error: urllib.error.HTTPError) -> DeliveryError:
         is_permanent=error.code < 500 and error.code not in RETRY,
         retry_after_s=float(after) if after.isdecimal() and len(after) < 7 else None,
     )
+
+
+def _find_secrets(url: str, headers: Mapping[str, str]) -> frozenset[str]:
+    """Return the parts of a request that must not be in a log, as sent and decoded."""
+    parts = urlsplit(url)
+    sent = re.split(r"[/?&=#]", f"{parts.path}?{parts.query}")
+    sent += [word for value in headers.values() for word in value.split()]
+    words = (each for word in sent for each in (word, unquote(word)))
+    return frozenset(word for word in words if len(word) >= LEAST_SECRET)

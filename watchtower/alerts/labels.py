@@ -6,31 +6,9 @@ frozen when the incident opens: an alert whose labels change would end, and anot
 
 from __future__ import annotations
 
-from functools import lru_cache
-from hashlib import sha256
-
+from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.wire.verdict import SharedCause
-
-MAX_LABEL = 256
-"""Characters of a label's value. Names have at most as many, but an escaped name may have more."""
-
-_MARKUP = "\\<>`*~"
-"""Characters that chat programs may interpret as a mention, a link, code or markup."""
-
-
-@lru_cache(maxsize=4096)
-def label(text: str) -> str:
-    """Return untrusted text as a label value: printable, bounded, without markup of chats.
-
-    Different texts have different values, so that a job cannot imitate another one.
-    """
-    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
-    if len(shown) <= MAX_LABEL:
-        return shown
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{shown[: MAX_LABEL - len(digest) - 1]}~{digest}"
-
 
 IDENTITY = ("incident", "training_job", "shared_cause", "kind", "domain", "user")
 """The labels that identify an incident, in the order of `identify`."""
@@ -71,12 +49,3 @@ def label_alert(incident: Incident) -> dict[str, str]:
 def name_shared_cause(cause: SharedCause | None) -> str:
     """Return "mount nfs1:/data" as a label value; "" if no shared cause is known."""
     return label(f"{cause.kind} {cause.name}") if cause else ""
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    if character == "\\":
-        return "\\\\"
-    if number <= 0xFF:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"

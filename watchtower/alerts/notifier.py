@@ -1,12 +1,14 @@
 """Sends alerts: a listener of incident events with an outbox and a thread for each destination.
 
 What must be sent and what was sent is in the store, so that a restarted tower loses no alert and
-sends none again. A destination that is slow or down delays no other one.
+sends none again. A version is stored before it is sent: two texts never have the same version, even
+if the tower is killed in between. A destination that is slow or down delays no other one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +16,7 @@ from concurrent.futures import Future
 
 import msgspec
 
-from watchtower.alerts.alert import Alert, is_wanted, make_alert
+from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.daemon_executor import DaemonExecutor
@@ -32,7 +34,8 @@ CHECK_S = 1.0
 DELIVERY_S = 30.0
 """Seconds after which a delivery counts as failed, although its thread may still be blocked."""
 
-STOP_S = 1.0
+STORE_S = 0.5
+"""Seconds that a delivery waits for the store. On-call is notified even if the disk is full."""
 
 _ALERTS = msgspec.json.Decoder(Alert)
 
@@ -47,6 +50,8 @@ class _Sender:
         self.thread = DaemonExecutor(f"alerts-{destination.name}")
         self.unsaved: set[str] = set()
         """Incidents whose entry could not be written to the store."""
+        self.saving: dict[str, Future[None]] = {}
+        """The last unfinished write of each incident."""
 
 
 class AlertNotifier:
@@ -64,10 +69,10 @@ class AlertNotifier:
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
         self._held: dict[str, IncidentEvent] = {}
-        """The last event of each incident whose job is silenced."""
-        self._to_check: list[str] = []
+        """The last event of each incident that has no alert yet, because its job is silenced or the
+        tower has just started."""
+        self._to_check: set[str] = set()
         """Incidents with an alert that are not open in the store any more."""
-        self._writes: list[tuple[_Sender, str, Future[None]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._is_silenced: Callable[[str], bool] = lambda _: False
 
@@ -86,16 +91,18 @@ class AlertNotifier:
                 if not alert.is_over:
                     self._alerts[row.incident] = alert
         still_open = {one.id: one for one in incidents if one.closed_at is None}
-        self._to_check = [ident for ident in self._alerts if ident not in still_open]
-        for incident in still_open.values():
-            if incident.id not in self._alerts:
-                self.note(IncidentEvent(change=Change.OPENED, incident=incident))
+        self._to_check = self._alerts.keys() - still_open.keys()
+        self._held = {
+            ident: IncidentEvent(change=Change.OPENED, incident=incident)
+            for ident, incident in still_open.items()
+            if ident not in self._alerts
+        }
 
     def start(self, is_silenced: Callable[[str], bool]) -> None:
         """Begin to send. `is_silenced` returns whether the alerts of a job are silenced."""
         self._is_silenced = is_silenced
         works = [self._send_forever(sender) for sender in self.senders.values()]
-        works += [self._check_forever(), self._end_closed()]
+        works.append(self._check_forever())
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(work) for work in works]
 
@@ -121,19 +128,27 @@ class AlertNotifier:
         alert = make_alert(event, self._public_url, before)
         if before is not None and alert.version == before.version:
             return
+        self._put(alert)
+
+    def _put(self, alert: Alert) -> None:
         if alert.is_over:
-            self._alerts.pop(ident, None)
+            self._alerts.pop(alert.incident, None)
         else:
-            self._alerts[ident] = alert
+            self._alerts[alert.incident] = alert
         now = self._clock.now()
         for sender in self.senders.values():
-            if not sender.outbox.put(alert, now):
-                log.error(
-                    "no alert to %s for incident %s: too many", sender.destination.name, ident
-                )
-                continue
-            self._save(sender, sender.outbox.entries[ident])
-            sender.wake.set()
+            dropped = sender.outbox.put(alert, now)
+            if dropped is not None:
+                words = (sender.destination.name, dropped.incident)
+                log.error("no alert to %s for incident %s: too many alerts wait", *words)
+                self._remove(sender, dropped.incident)
+            if entry := sender.outbox.entries.get(alert.incident):
+                self._save(sender, entry)
+                sender.wake.set()
+
+    def outboxes(self) -> dict[str, Outbox]:
+        """Return the outbox of each destination, by its name."""
+        return {name: sender.outbox for name, sender in self.senders.items()}
 
     async def _send_forever(self, sender: _Sender) -> None:
         while True:
@@ -142,20 +157,34 @@ class AlertNotifier:
             entry = sender.outbox.find_next(now)
             if entry is not None:
                 sender.outbox.begin(entry, now)
-                await self._deliver(sender, entry.alert, entry.receipt)
+                alert, receipt = entry.alert, entry.receipt
+                await self._wait_for_store(sender, alert.incident)
+                await self._deliver(sender, alert, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
-            try:
-                await asyncio.wait_for(sender.wake.wait(), max(wait_s, 0.01))
-            except TimeoutError:
-                continue
+            # Not wait_for: before Python 3.12 it may swallow a cancellation.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(wait_s, 0.01)):
+                    await sender.wake.wait()
+
+    async def _wait_for_store(self, sender: _Sender, ident: str) -> None:
+        """Wait until the entry is written, its write has failed, or `STORE_S` seconds are over."""
+        saving = sender.saving.get(ident)
+        if saving is not None and not saving.done():
+            is_done = asyncio.Event()
+            wake = asyncio.get_running_loop().call_soon_threadsafe
+            saving.add_done_callback(lambda _: _wake(wake, is_done))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STORE_S):
+                    await is_done.wait()
 
     async def _deliver(self, sender: _Sender, alert: Alert, receipt: str) -> None:
         name, outbox = sender.destination.name, sender.outbox
         began = time.monotonic()
         try:
             sending = sender.thread.submit(lambda: sender.destination.deliver(alert, receipt))
-            receipt = await asyncio.wait_for(asyncio.wrap_future(sending), DELIVERY_S)
+            async with asyncio.timeout(DELIVERY_S):
+                receipt = await asyncio.wrap_future(sending)
         except Exception as error:
             reason = str(error) if isinstance(error, DeliveryError) else repr(error)
             if isinstance(error, TimeoutError):
@@ -177,34 +206,46 @@ class AlertNotifier:
         if entry is not None:
             self._save(sender, entry)
 
+    async def _check_forever(self) -> None:
+        while True:
+            try:
+                for event in list(self._held.values()):
+                    if not self._is_silenced(event.incident.job):
+                        self.note(event)
+                self._check_writes()
+                await self._end_closed()
+            except Exception:  # the next check may work again
+                log.exception("the check of alerts failed")
+            await asyncio.sleep(CHECK_S)
+
     async def _end_closed(self) -> None:
-        """End the alerts of incidents that the last run closed before it could store that."""
-        for ident in self._to_check:
+        """End the alerts of incidents that the last run closed before it could store that.
+
+        An incident that is not in the store was not written, or it was deleted: no event ends it.
+        """
+        for ident in sorted(self._to_check):
             try:
                 incident = await asyncio.wrap_future(self._store.incident(ident))
             except Exception as error:
                 log.warning("cannot read incident %s to end its alert: %s", ident, error)
-                continue
+                return
+            self._to_check.discard(ident)
+            alert = self._alerts.get(ident)
             if incident is not None and incident.closed_at is not None:
                 self.note(IncidentEvent(change=Change.CLOSED, incident=incident))
-
-    async def _check_forever(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_S)
-            for event in [e for e in self._held.values() if not self._is_silenced(e.incident.job)]:
-                self.note(event)
-            self._check_writes()
+            elif incident is None and alert is not None:
+                self._put(end_alert(alert, self._clock.wall()))
 
     def _check_writes(self) -> None:
-        """Write again what could not be written, once the earlier write has failed."""
-        done = [item for item in self._writes if item[2].done()]
-        self._writes = [item for item in self._writes if not item[2].done()]
-        for sender, ident, future in done:
-            if future.exception() is not None:
-                sender.unsaved.add(ident)
-        if self._writes:
-            return
+        """Write again what could not be written, if no write is unfinished."""
         for sender in self.senders.values():
+            for ident, future in list(sender.saving.items()):
+                if future.done():
+                    del sender.saving[ident]
+                    if future.exception() is not None:
+                        sender.unsaved.add(ident)
+            if sender.saving:
+                continue
             unsaved, sender.unsaved = sender.unsaved, set()
             for ident in unsaved:
                 entry = sender.outbox.entries.get(ident)
@@ -227,11 +268,15 @@ class AlertNotifier:
             receipt=entry.receipt,
             updated_at=self._clock.wall(),
         )
-        self._writes.append((sender, row.incident, self._store.save_alert(row)))
+        sender.saving[row.incident] = self._store.save_alert(row)
 
     def _remove(self, sender: _Sender, ident: str) -> None:
-        future = self._store.remove_alert(sender.destination.name, ident)
-        self._writes.append((sender, ident, future))
+        sender.saving[ident] = self._store.remove_alert(sender.destination.name, ident)
+
+
+def _wake(call_soon: Callable[..., object], event: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        call_soon(event.set)
 
 
 def _read_alert(row: AlertRow) -> Alert | None:

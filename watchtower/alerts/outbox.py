@@ -17,7 +17,8 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 300.0
 """Seconds to the first retry. Each further wait is twice as long, up to the second number."""
 
 MAX_ALERTS = 8192
-"""Alerts of one destination: twice the number of live jobs. Above it, new ones are refused."""
+"""Alerts of one destination: twice the number of live jobs. Above it, the sharer with the most
+alerts loses one."""
 
 BURST, PER_S = 30.0, 1.0
 """Deliveries at once and per second. Slack accepts about one message per second and channel."""
@@ -37,6 +38,8 @@ class Entry:
     """Since when a version waits for its delivery; None if there is none."""
     attempts: int = 0
     """Failed attempts since the last delivery."""
+    is_begun: bool = False
+    """Whether an attempt has begun whose result is not known."""
 
     @property
     def is_delivered(self) -> bool:
@@ -61,19 +64,37 @@ class Outbox:
     failures: int = 0
     _turns: Counter[str] = field(default_factory=Counter)
     """Deliveries by sharer since the outbox was last empty."""
+    _paused_until: float = float("-inf")
+    """The destination asked for no requests until then."""
     _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, PER_S))
 
-    def put(self, alert: Alert, now: float) -> bool:
-        """Set the current alert of its incident. Return False if there are too many alerts."""
-        entry = self.entries.get(alert.incident)
+    def put(self, alert: Alert, now: float) -> Alert | None:
+        """Set the current alert of its incident. Return the alert that is dropped for it.
+
+        If there are too many alerts, that is this one or one of the sharer with the most alerts.
+        """
+        entry, dropped = self.entries.get(alert.incident), None
         if entry is None:
             if len(self.entries) >= MAX_ALERTS:
-                return False
+                dropped = self._find_dispensable(alert)
+                if self.entries.pop(dropped.incident, None) is None:
+                    return dropped
             entry = self.entries[alert.incident] = Entry(alert, due_at=now)
         entry.alert = alert
         if not entry.is_delivered and entry.waiting_since is None:
             entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
-        return True
+        return dropped
+
+    def _find_dispensable(self, alert: Alert) -> Alert:
+        """Return the latest alert of the sharer with the most ones that no delivery has begun, or
+        the new one."""
+        counts = Counter(entry.alert.sharer for entry in self.entries.values())
+        most = max(counts, key=lambda sharer: counts[sharer])
+        if counts[alert.sharer] + 1 < counts[most]:
+            for entry in reversed(self.entries.values()):
+                if entry.alert.sharer == most and not entry.delivered and not entry.is_begun:
+                    return entry.alert
+        return alert
 
     def restore(
         self, alert: Alert, delivered: int, receipt: str, waiting_s: float, now: float
@@ -89,7 +110,7 @@ class Outbox:
     def find_next(self, now: float) -> Entry | None:
         """Return the entry to send now: the sharers take turns, the oldest alert first."""
         due = [entry for entry in self.entries.values() if entry.due_at <= now]
-        if not due or self._bucket.left(now) < 1:
+        if not due or now < self._paused_until or self._bucket.left(now) < 1:
             return None
         return min(due, key=lambda each: (self._turns[each.alert.sharer], each.due_at))
 
@@ -97,13 +118,13 @@ class Outbox:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
         next_at = min((entry.due_at for entry in self.entries.values()), default=float("inf"))
         missing = max(0.0, 1 - self._bucket.left(now)) / PER_S
-        return max(0.0, next_at - now, missing)
+        return max(0.0, next_at - now, missing, self._paused_until - now)
 
     def begin(self, entry: Entry, now: float) -> None:
         """Count an attempt. The entry is not due until its result is known."""
         self._bucket.take(now)
         self._turns[entry.alert.sharer] += 1
-        entry.due_at = float("inf")
+        entry.due_at, entry.is_begun = float("inf"), True
 
     def note_delivered(self, incident: str, version: int, receipt: str, now: float) -> Entry | None:
         """Record a delivery. Returns the entry; None if it was removed meanwhile."""
@@ -111,6 +132,7 @@ class Outbox:
         if entry is None:
             return None
         self.deliveries += 1
+        entry.is_begun = False
         entry.delivered, entry.receipt, entry.attempts = version, receipt, 0
         if not entry.is_delivered:
             entry.due_at = now  # the alert changed during the delivery
@@ -130,6 +152,8 @@ class Outbox:
     ) -> float:
         """Record a failed attempt. Returns the seconds until the next one."""
         self.failures += 1
+        if retry_after_s is not None:
+            self._paused_until = max(self._paused_until, now + min(LAST_RETRY_S, retry_after_s))
         entry = self.entries.get(incident)
         if entry is None:
             return 0.0
@@ -138,7 +162,7 @@ class Outbox:
             wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(entry.attempts, 16))
         wait_s = min(LAST_RETRY_S, max(wait_s, retry_after_s or 0.0))
         entry.attempts += 1
-        entry.due_at = now + wait_s
+        entry.due_at, entry.is_begun = now + wait_s, False
         return wait_s
 
     def count_waiting(self) -> int:

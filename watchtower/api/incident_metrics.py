@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from watchtower.alerts.labels import identify, label
+from watchtower.alerts.labels import identify
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of
+from watchtower.printable import label
 from watchtower.tower.job_measures import JobMeasure
 
 CLOSED_SHOWN_S = 600.0

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
-from watchtower.alerts.labels import label
 from watchtower.api import metric_table as table
 from watchtower.api.families import Family, family_of
 from watchtower.metric_spec import MetricSpec
+from watchtower.printable import label
 from watchtower.tower.job_measures import JobMeasure
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Status

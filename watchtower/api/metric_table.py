@@ -208,6 +208,26 @@ FAILED_TICKS = counter(
     "",
     "Checks of a job that failed; the log contains the traceback.",
 )
+OUTBOX_WAITING = gauge(
+    "watchtower_outbox_waiting",
+    "destination",
+    "Alerts whose current version the direct destination has not received yet.",
+)
+OUTBOX_OLDEST = gauge(
+    "watchtower_outbox_oldest_seconds",
+    "destination",
+    "Seconds that the oldest of these alerts has waited; 0 if no alert waits.",
+)
+OUTBOX_DELIVERIES = counter(
+    "watchtower_outbox_deliveries_total",
+    "destination",
+    "Messages that the destination has accepted.",
+)
+OUTBOX_FAILURES = counter(
+    "watchtower_outbox_failures_total",
+    "destination",
+    "Failed attempts to send a message. Each one is retried.",
+)
 BUILD_INFO = gauge("watchtower_build_info", "version", "Always 1.")
 
 TOWER_METRICS: tuple[MetricSpec, ...] = tuple(

@@ -23,11 +23,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower import __version__
-from watchtower.alerts.labels import label
+from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of, histogram_of, single
 from watchtower.api.incident_metrics import IncidentMetrics
 from watchtower.api.job_metrics import collect_jobs
+from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
@@ -38,6 +39,7 @@ from watchtower.core.fleet.shares import (
     Candidate,
     rank_fairly,
 )
+from watchtower.printable import label
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob
@@ -75,8 +77,10 @@ class TowerCollector(Collector):
         refusals: Refusals,
         public_url: str = "",
         replies: Mapping[str, Durations] | None = None,
+        alerts: AlertNotifier | None = None,
     ) -> None:
         """`replies` are durations of replies to agents, by path."""
+        self._outboxes = alerts.outboxes() if alerts else {}
         self._tower, self._refusals = tower, refusals
         self._replies = replies or {}
         self._incidents = IncidentMetrics(public_url)
@@ -96,6 +100,7 @@ class TowerCollector(Collector):
         names, hidden = [live.name for live in jobs[:MAX_JOBS_SHOWN]], jobs[MAX_JOBS_SHOWN:]
         others = [
             *self._self(),
+            *collect_outboxes(self._outboxes, tower.clock.now()),
             _count_by_status(jobs),
             single(table.JOBS_HIDDEN, len(hidden)),
             single(table.INCIDENTS_HIDDEN, sum(map(is_open, hidden))),
@@ -243,9 +248,10 @@ def metrics_route(
     refusals: Refusals,
     public_url: str = "",
     replies: Mapping[str, Durations] | None = None,
+    alerts: AlertNotifier | None = None,
 ) -> Route:
     """Return the /metrics route. `public_url` is the tower's address in texts of alerts."""
-    scraper = Scraper(TowerCollector(tower, refusals, public_url, replies))
+    scraper = Scraper(TowerCollector(tower, refusals, public_url, replies, alerts))
 
     async def get_metrics(_: Request) -> Response:
         body = await scraper.scrape()
