@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.alerts.test_notifier import JOB, an_incident, closed, opened, updated
+from tests.alerts.notifying import JOB, an_incident, closed, opened, updated
 from watchtower.alerts.alert import make_alert
 from watchtower.alerts.message import AlertState
 from watchtower.store.values import Identity, Incident, IncidentKind

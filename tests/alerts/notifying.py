@@ -1,0 +1,123 @@
+"""A notifier with a real store and a real receiver, for stories in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.alerts.receivers import Receiver
+from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.notifier import AlertNotifier
+from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Incident
+from watchtower.tower.clock import Clock
+from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.job_facts import JobFacts
+from watchtower.tower.live import close
+from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
+
+JOB = JobFacts(ranks=8, user="alice", dumps_in=8, dumps_wanted=8, checkpoint_step=1200)
+
+
+def an_incident(ident: str = "01A", job: str = "llama", rank: int = 3) -> Incident:
+    suspect = Suspect(
+        rank=rank, node="gpu-1", cause=Cause.DATALOADER_STALL, why="Is in `read` at data.py:26."
+    )
+    verdict = Verdict(
+        job=job,
+        generation=1,
+        status=Status.HUNG,
+        summary="",
+        cause=Cause.DATALOADER_STALL,
+        confidence=0.9,
+        suspects=(suspect,),
+        waiting="0-2,4-7",
+    )
+    wall = Clock().wall()
+    return Incident(
+        id=ident,
+        job=job,
+        generation=1,
+        status=Status.HUNG,
+        opened_at=wall,
+        updated_at=wall,
+        verdict=verdict,
+    )
+
+
+def opened(incident: Incident) -> IncidentEvent:
+    return IncidentEvent(change=Change.OPENED, incident=incident, job=JOB, sharer="a")
+
+
+def updated(incident: Incident) -> IncidentEvent:
+    return IncidentEvent(change=Change.UPDATED, incident=incident, job=JOB, sharer="a")
+
+
+def closed(incident: Incident, status: Status = Status.RECOVERED) -> IncidentEvent:
+    done = close(incident, status, Clock().wall())
+    return IncidentEvent(change=Change.CLOSED, incident=done, job=JOB, sharer="a")
+
+
+Story = Callable[["Run"], Awaitable[None]]
+
+
+class Run:
+    """A notifier with a store, which a story may restart."""
+
+    def __init__(self, path: Path, receiver: Receiver) -> None:
+        self.path, self.receiver = path, receiver
+        self.silenced: set[str] = set()
+        self.begin()
+
+    @property
+    def stored(self) -> dict[str, tuple[int, int]]:
+        """Version and delivered version of each stored alert."""
+        with contextlib.closing(sqlite3.connect(self.path)) as db:
+            rows = db.execute("SELECT incident, version, delivered FROM alerts").fetchall()
+            return {ident: (version, delivered) for ident, version, delivered in rows}
+
+    def begin(self) -> None:
+        self.store = SqliteStore(self.path)
+        startup = self.store.recall()
+        self.notifier = AlertNotifier([Webhook(self.receiver.url)], self.store, Clock())
+        self.notifier.recall(startup.alerts, startup.incidents)
+        self.notifier.start(self.silenced.__contains__)
+
+    async def end(self) -> None:
+        await self.notifier.close()
+        self.store.close()
+
+    async def restart(self) -> None:
+        await asyncio.wrap_future(self.store.probe())  # what was begun before is written
+        await self.end()
+        self.begin()
+
+    async def save(self, incident: Incident) -> None:
+        await asyncio.wrap_future(self.store.save_incident(incident))
+
+    async def wait_for(self, count: int) -> list[dict]:
+        return await asyncio.to_thread(self.receiver.wait_for, count)
+
+    async def wait_for_requests(self, count: int) -> None:
+        await asyncio.to_thread(self.receiver.wait_for_requests, count)
+
+    async def settle(self) -> None:
+        """Wait until nothing is to be sent, and everything is written."""
+        (sender,) = self.notifier.senders.values()
+        while sender.outbox.count_waiting():
+            await asyncio.sleep(0.01)
+        await asyncio.wrap_future(self.store.probe())
+
+
+def tell(story: Story, path: Path, receiver: Receiver) -> None:
+    async def work() -> None:
+        run = Run(path / "watchtower.db", receiver)
+        try:
+            await asyncio.wait_for(story(run), 40)
+        finally:
+            await run.end()
+
+    asyncio.run(work())
