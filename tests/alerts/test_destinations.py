@@ -19,6 +19,7 @@ from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.pagerduty import PagerDuty
 from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
+from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import NAMES, AlertSettings
 from watchtower.settings_file import ConfigError
@@ -29,6 +30,7 @@ SECRET = "s3cr3t-s3cr3t"
 GOOD = (200, b'{"ok":true,"channel":"C1","ts":"1.5"}')
 
 MAKE = {
+    "webhook": lambda url: Webhook(f"{url}/hook/{SECRET}"),
     "alertmanager": lambda url: Alertmanager(f"{url}/api/v2/alerts"),
     "slack webhook": lambda url: SlackWebhook(f"{url}/services/{SECRET}"),
     "slack bot": lambda url: SlackBot(SECRET, "C1", url),
