@@ -26,6 +26,7 @@ from watchtower.access.tower_address import (
     AddressError,
     check_tower_url,
 )
+from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
 from watchtower.commands import asking, muting
 from watchtower.commands.client import ClientError, TowerClient
@@ -118,6 +119,7 @@ def make_parser() -> Parser:
     _add_mute(add("mute", "silence the alerts of a job for a while"))
     _add_unmute(add("unmute", "end the silence of a job"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
+    _add_alert(add("alert", "send a test message to a destination of alerts"))
     _add_token(add("token", "make a random token"))
     _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
     add_completion(add("completion", "print a completion script for a shell"), parser)
@@ -265,6 +267,19 @@ def _add_ack(parser: Parser) -> None:
     def run(args: argparse.Namespace) -> int:
         args.by = muting.user_name() if args.by is None else args.by
         return muting.ack(_client(args), args)
+
+    parser.set_defaults(run=run)
+
+
+def _add_alert(parser: Parser) -> None:
+    parser.add_argument("action", choices=("test",), help="send a test message")
+    parser.add_argument("destination", choices=NAMES, help="where to send it")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML settings of the tower")
+
+    def run(args: argparse.Namespace) -> int:
+        from watchtower.commands.alerting import send_test
+
+        return send_test(args.destination, load_config(args.config, {}).alerts)
 
     parser.set_defaults(run=run)
 

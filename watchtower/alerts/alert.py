@@ -89,6 +89,14 @@ def _not_before(opened_at: float, closed_at: float | None) -> float | None:
     return None if closed_at is None else max(opened_at, closed_at)
 
 
+def is_news(alert: Alert) -> bool:
+    """Return whether the incident was never open, such as the end of a job.
+
+    A person must be notified, although the incident is over.
+    """
+    return alert.is_over and alert.facts.state is AlertState.OPEN
+
+
 def _is_same(before: Alert, after: Alert) -> bool:
     """Return whether two alerts differ in the age of the stall only."""
     age = after.facts.stalled_s

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 
 from watchtower.settings_file import ConfigError
 
+NAMES = ("webhook", "alertmanager", "slack", "pagerduty")
+"""The destinations, by their names in logs, metrics and commands."""
+
 MAX_SECRET = 4096
 """Bytes of a file with a secret."""
 
@@ -23,6 +26,17 @@ class AlertSettings:
 
     webhook_url_file: str = ""
     """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
+    alertmanager_url: str = ""
+    """Address of an Alertmanager, such as http://alertmanager:9093."""
+    slack_webhook_file: str = ""
+    """File with the URL of an incoming webhook of Slack."""
+    slack_token_file: str = ""
+    """File with the token of a Slack bot."""
+    slack_channel: str = ""
+    """Id of the channel for the messages of the bot."""
+    pagerduty_key_file: str = ""
+    """File with the integration key (routing key) of a PagerDuty service."""
+    pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
 
 
 def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ) -> str:

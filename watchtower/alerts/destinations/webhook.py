@@ -7,7 +7,7 @@ https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from watchtower.alerts.alert import Alert
@@ -22,7 +22,7 @@ NOT_OVER = "0001-01-01T00:00:00Z"
 class Webhook:
     """Sends the incident's current state after every change."""
 
-    url: str
+    url: str = field(repr=False)
     name: str = "webhook"
     repeat_s: float | None = None
 

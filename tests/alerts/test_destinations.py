@@ -1,0 +1,179 @@
+"""Every destination: failures lose nothing, a restart repeats nothing, no text has a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.apis import Api, serving
+from tests.alerts.notifying import an_incident, closed, opened, updated
+from watchtower.access.bounded_reply import bounded_reply
+from watchtower.alerts import http_post
+from watchtower.alerts.alert import make_alert
+from watchtower.alerts.destination import DeliveryError, Destination
+from watchtower.alerts.destinations import make_destinations
+from watchtower.alerts.destinations.alertmanager import Alertmanager
+from watchtower.alerts.destinations.pagerduty import PagerDuty
+from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
+from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.notifier import AlertNotifier
+from watchtower.alerts.settings import NAMES, AlertSettings
+from watchtower.settings_file import ConfigError
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+
+SECRET = "s3cr3t-s3cr3t"
+GOOD = (200, b'{"ok":true,"channel":"C1","ts":"1.5"}')
+
+MAKE = {
+    "webhook": lambda url: Webhook(f"{url}/hook/{SECRET}"),
+    "alertmanager": lambda url: Alertmanager(f"{url}/api/v2/alerts"),
+    "slack webhook": lambda url: SlackWebhook(f"{url}/services/{SECRET}"),
+    "slack bot": lambda url: SlackBot(SECRET, "C1", url),
+    "pagerduty": lambda url: PagerDuty(f"{url}/v2/enqueue", SECRET),
+}
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as one:
+        one.answer = lambda _: GOOD
+        yield one
+
+
+@pytest.fixture(params=MAKE)
+def destination(request: pytest.FixtureRequest, api: Api) -> Destination:
+    return MAKE[request.param](api.url)
+
+
+FIRST = make_alert(opened(an_incident()), "https://tower", None)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_a_refusal_is_an_error_without_a_secret(api: Api, destination: Destination, status: int):
+    api.answer = lambda request: (status, b'{"message": "bad key"}')
+    api.headers = {"Retry-After": "7"}
+    with pytest.raises(DeliveryError) as caught:
+        destination.deliver(FIRST, "")
+    assert caught.value.is_permanent == (status in (400, 401, 404))
+    assert caught.value.retry_after_s == 7
+    assert SECRET not in str(caught.value) + repr(caught.value)
+
+
+def test_a_reply_that_drips_is_an_error(
+    api: Api, destination: Destination, monkeypatch: pytest.MonkeyPatch
+):
+    quick = bounded_reply(0.3, http_post.MAX_REPLY)
+    monkeypatch.setattr(http_post._Connection, "response_class", quick)
+    api.drips = True
+    with pytest.raises(DeliveryError):
+        destination.deliver(FIRST, "")
+
+
+def test_a_destination_that_is_down_is_an_error():
+    with serving() as gone:
+        url = gone.url
+    for make in MAKE.values():
+        with pytest.raises(DeliveryError) as caught:
+            make(url).deliver(FIRST, "")
+        assert not caught.value.is_permanent
+        assert SECRET not in str(caught.value)
+
+
+def test_no_secret_is_in_the_text_of_an_object(destination: Destination):
+    assert SECRET not in f"{destination!r}{destination}"
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_tower_that_restarts_loses_nothing_and_repeats_nothing(
+    tmp_path: Path,
+    api: Api,
+    destination: Destination,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO)
+    quiet = _without_repeats(destination)
+    incident = an_incident()
+
+    async def run(*events: object) -> None:
+        store = SqliteStore(tmp_path / "watchtower.db")
+        startup = store.recall()
+        notifier = AlertNotifier([quiet], store, Clock())
+        notifier.recall(startup.alerts, startup.incidents)
+        notifier.start(lambda _: False)
+        try:
+            for event in events:
+                notifier.note(event)
+            (sender,) = notifier.senders.values()
+            while sender.outbox.count_waiting() and not sender.outbox.failures:
+                await asyncio.sleep(0.01)
+            await asyncio.wrap_future(store.save_incident(incident))
+            await asyncio.wrap_future(store.probe())
+        finally:
+            await notifier.close()
+            store.close()
+
+    api.answer = lambda _: (status, b"no")
+    asyncio.run(asyncio.wait_for(run(opened(incident)), 30))
+    assert len(api.requests) == 1
+    api.answer = lambda _: GOOD
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert len(api.requests) == 2  # not lost
+    asyncio.run(asyncio.wait_for(run(updated(incident)), 30))
+    assert len(api.requests) == 2  # not twice
+    asyncio.run(asyncio.wait_for(run(updated(incident), closed(incident)), 30))
+    assert len(api.requests) > 2
+    assert SECRET not in caplog.text
+
+
+def _without_repeats(destination: Destination) -> Destination:
+    """An Alertmanager gets an open alert again after a restart: a repeat changes nothing there."""
+    return replace(destination, repeat_s=None)  # type: ignore[type-var]
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "secret"
+    path.write_text(f"{text}\n")
+    return str(path)
+
+
+def test_each_destination_is_made_of_its_settings(tmp_path: Path):
+    assert make_destinations(AlertSettings()) == ()
+    hook, token = write(tmp_path, "https://chat.example/hook"), tmp_path / "token"
+    token.write_text(SECRET)
+    made = make_destinations(
+        AlertSettings(
+            webhook_url_file=hook,
+            alertmanager_url="http://alertmanager:9093/",
+            slack_token_file=str(token),
+            slack_channel="C1",
+            pagerduty_key_file=str(token),
+        )
+    )
+    assert tuple(each.name for each in made) == NAMES
+    assert made[1] == Alertmanager("http://alertmanager:9093/api/v2/alerts")
+    assert made[2] == SlackBot(SECRET, "C1")
+    assert made[3] == PagerDuty("https://events.pagerduty.com/v2/enqueue", SECRET)
+    (slack,) = make_destinations(AlertSettings(slack_webhook_file=hook))
+    assert slack == SlackWebhook("https://chat.example/hook")
+
+
+def test_settings_that_contradict_each_other_are_refused(tmp_path: Path):
+    hook = write(tmp_path, f"https://chat.example/{SECRET}")
+    for settings in (
+        AlertSettings(slack_channel="C1"),
+        AlertSettings(slack_token_file=hook),
+        AlertSettings(slack_token_file=hook, slack_webhook_file=hook, slack_channel="C1"),
+        AlertSettings(alertmanager_url="alertmanager:9093"),
+        AlertSettings(pagerduty_key_file=hook, pagerduty_url="nowhere"),
+        AlertSettings(slack_webhook_file=str(tmp_path / "missing")),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make_destinations(settings)
+        assert SECRET not in str(caught.value)

@@ -1,0 +1,67 @@
+"""An Alertmanager, without a Prometheus in between: API v2.
+
+The alert has the labels of the Prometheus rule, so that both are one alert in Alertmanager.
+https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from watchtower.alerts.alert import Alert, is_news
+from watchtower.alerts.destinations.webhook import annotate
+from watchtower.alerts.http_post import post
+from watchtower.alerts.settings import AlertSettings, check_url
+
+REPEAT_S = 60.0
+"""Seconds between two deliveries of an open alert."""
+
+VALID_S = 240.0
+"""Seconds from a delivery to the end that Alertmanager assumes. A tower that was away for 60 s has
+sent the alert again before; the alerts of a dead tower end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alertmanager:
+    """Sends the current state of an alert, again and again until its end."""
+
+    url: str = field(repr=False)
+    """With the path of the API."""
+    name: str = "alertmanager"
+    repeat_s: float | None = REPEAT_S
+
+    def deliver(self, alert: Alert, receipt: str) -> str:
+        """Send the alert. Alertmanager recognizes it by its labels, so a duplicate is harmless."""
+        post(self.url, json.dumps([make_alert_body(alert, time.time())]).encode(), {})
+        return ""
+
+
+def make_alertmanager(settings: AlertSettings) -> Alertmanager | None:
+    """Return the Alertmanager if it is configured. Raises ConfigError."""
+    if not settings.alertmanager_url:
+        return None
+    url = check_url("alertmanager_url", settings.alertmanager_url).rstrip("/")
+    return Alertmanager(f"{url}/api/v2/alerts")
+
+
+def make_alert_body(alert: Alert, now: float) -> dict[str, object]:
+    """Return one alert of the API. `now`: UNIX seconds."""
+    ends_at = now + VALID_S
+    if alert.closed_at is not None and not is_news(alert):
+        ends_at = max(alert.closed_at, alert.opened_at)
+    body: dict[str, object] = {
+        "labels": alert.labels,
+        "annotations": annotate(alert),
+        "startsAt": _rfc3339(alert.opened_at),
+        "endsAt": _rfc3339(ends_at),
+    }
+    if alert.facts.url:
+        body["generatorURL"] = alert.facts.url
+    return body
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
