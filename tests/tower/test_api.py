@@ -304,7 +304,7 @@ def test_a_report_is_taken_before_dumps_that_wait_for_their_turn():
         turns, taken = ReportsFirst(), []
 
         async def take_dumps() -> None:
-            await turns.wait()
+            await turns.wait("a", 0.0)
             taken.append("dumps")
 
         async def take_report() -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
+import math
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
@@ -51,6 +54,12 @@ BATCHES_AT_A_TIME = 16
 handled between the turns. With one batch per turn, each would wait for the threads that hold the
 interpreter: 4,096 batches took 15 s."""
 
+PAUSE_S = 5.0
+"""After this many seconds without any batch, all addresses count as having sent none."""
+
+MAX_SENDERS = 65_536
+"""Addresses whose batches are counted: as many as the tower has nodes."""
+
 _Message = TypeVar("_Message", Report, DumpBatch)
 
 
@@ -72,16 +81,27 @@ class ReportsFirst:
 
     Otherwise, if thousands of nodes send dumps at one moment, their reports would wait for all the
     dumps, and the nodes would seem silent.
+
+    The addresses that have sent fewer batches are first. So the second round of some nodes does not
+    delay the first round of others, with which the diagnosis begins.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sent: Counter[str] = Counter()
+        """Batches of each address since the last pause of `PAUSE_S`."""
+        self._sent_at = -math.inf
+        self._numbers = itertools.count()
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self) -> None:
+    async def wait(self, address: str, now: float) -> None:
         """Wait for the turn of a batch. The turn lasts until the caller's next `await`."""
+        if now - self._sent_at > PAUSE_S or len(self._sent) >= MAX_SENDERS:
+            self._sent.clear()
+        self._sent_at = now
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        heapq.heappush(self._waiting, (self._sent[address], next(self._numbers), turn))
+        self._sent[address] += 1
         if self._task is None:
             self._task = asyncio.create_task(self._grant_turns())
         await turn
@@ -90,7 +110,7 @@ class ReportsFirst:
         while self._waiting:
             await asyncio.sleep(0)
             for _ in range(min(BATCHES_AT_A_TIME, len(self._waiting))):
-                turn = self._waiting.popleft()
+                _, _, turn = heapq.heappop(self._waiting)
                 if not turn.done():  # else its client has disconnected
                     turn.set_result(None)
         self._task = None
@@ -144,7 +164,7 @@ class Intake:
             )
         body = await read_body(request, limit, hold)
         if self._turns is not None:
-            await self._turns.wait()
+            await self._turns.wait(address, time.monotonic())
         began = time.monotonic()
         try:
             return decode(body, decoder), body

@@ -31,7 +31,7 @@ def main() -> int:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # so that a print() does not write into an answer
     put_off_full_collections()
-    # Collections during a diagnosis would take a quarter of its time: all its objects are in use.
+    # Collections during a diagnosis took a quarter of its time. Its memory is limited all the same.
     gc.disable()
     _write(sink, [READY])
     while True:
@@ -45,7 +45,7 @@ def main() -> int:
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(sink, reply)
         del reply
-        gc.collect()  # a diagnosis makes few cycles, and its memory is limited
+        gc.collect()
 
 
 def _limit(limits: Limits) -> None:
