@@ -104,6 +104,7 @@ def test_an_alert_arrives_at_once_and_ends_with_its_incident(job: TrainingJob, r
     assert 0 <= took_s < DIRECT_S * BUSY
     assert alert["labels"] == {
         "alertname": "WatchtowerJobHung",
+        "severity": "critical",
         "training_job": "llama",
         "incident": alert["labels"]["incident"],
         "kind": "hung",
