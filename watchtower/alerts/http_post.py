@@ -35,6 +35,9 @@ MAX_REASON = 200
 LEAST_SECRET = 6
 """Characters of the shortest part of a URL or a header that may be a secret."""
 
+SEPARATORS = re.compile(r"[/?&=#]")
+"""Between the parts of a URL's path and query."""
+
 RETRY = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
 
@@ -117,7 +120,7 @@ def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) 
 def _find_secrets(url: str, headers: Mapping[str, str]) -> frozenset[str]:
     """Return the parts of a request that must not be in a log, as sent and decoded."""
     parts = urlsplit(url)
-    sent = re.split(r"[/?&=#]", f"{parts.path}?{parts.query}")
+    sent = SEPARATORS.split(f"{parts.path}?{parts.query}")
     sent += [word for value in headers.values() for word in value.split()]
     words = (each for word in sent for each in (word, unquote(word)))
     return frozenset(word for word in words if len(word) >= LEAST_SECRET)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from watchtower.alerts.alert import Alert, is_news
 from watchtower.alerts.destinations.webhook import annotate
 from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url
+from watchtower.tower.clock import rfc3339
 
 REPEAT_S = 60.0
 """Seconds between two deliveries of an open alert."""
@@ -55,13 +55,9 @@ def make_alert_body(alert: Alert, now: float) -> dict[str, object]:
     body: dict[str, object] = {
         "labels": alert.labels,
         "annotations": annotate(alert),
-        "startsAt": _rfc3339(alert.opened_at),
-        "endsAt": _rfc3339(ends_at),
+        "startsAt": rfc3339(alert.opened_at),
+        "endsAt": rfc3339(ends_at),
     }
     if alert.facts.url:
         body["generatorURL"] = alert.facts.url
     return body
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
+from watchtower.tower.clock import rfc3339
 
 NOT_OVER = "0001-01-01T00:00:00Z"
 """End of an alert that still fires."""
@@ -58,8 +58,8 @@ def make_payload(alert: Alert) -> dict[str, object]:
                 "status": status,
                 "labels": alert.labels,
                 "annotations": notes,
-                "startsAt": _rfc3339(alert.opened_at),
-                "endsAt": NOT_OVER if alert.closed_at is None else _rfc3339(alert.closed_at),
+                "startsAt": rfc3339(alert.opened_at),
+                "endsAt": NOT_OVER if alert.closed_at is None else rfc3339(alert.closed_at),
                 "generatorURL": alert.facts.url,
                 "fingerprint": alert.incident,
             }
@@ -81,7 +81,3 @@ def annotate(alert: Alert) -> dict[str, str]:
         "state": facts.state.value,
     }
     return {name: text for name, text in notes.items() if text}
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
