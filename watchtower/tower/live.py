@@ -57,6 +57,9 @@ class LiveJob:
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
+    """Whether a diagnosis waits, runs, or has just run (see `effects.REST`)."""
+    collected_at: float = 0.0
+    """When the evidence of that diagnosis was collected (`time.monotonic()`)."""
     is_asked_again: bool = False
     """New evidence arrived during a diagnosis."""
     ended_at: float | None = None
