@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from watchtower.alerts.alert import Alert, is_news
 from watchtower.alerts.destinations.webhook import annotate
 from watchtower.alerts.http_post import post
-from watchtower.alerts.settings import AlertSettings, check_url
+from watchtower.alerts.settings import AlertSettings, check_url, read_secret
+from watchtower.settings_file import ConfigError
 from watchtower.tower.clock import rfc3339
 
 REPEAT_S = 60.0
@@ -41,10 +42,13 @@ class Alertmanager:
 
 def make_alertmanager(settings: AlertSettings) -> Alertmanager | None:
     """Return the Alertmanager if it is configured. Raises ConfigError."""
-    if not settings.alertmanager_url:
-        return None
-    url = check_url("alertmanager_url", settings.alertmanager_url).rstrip("/")
-    return Alertmanager(f"{url}/api/v2/alerts")
+    key, url = "alertmanager_url", settings.alertmanager_url
+    secret = read_secret(f"{key}_file", settings.alertmanager_url_file)
+    if url and settings.alertmanager_url_file:
+        raise ConfigError(f"`{key}` and `{key}_file` exclude each other")
+    if secret and not url:
+        key, url = f"{key}_file", secret
+    return Alertmanager(f"{check_url(key, url).rstrip('/')}/api/v2/alerts") if url else None
 
 
 def make_alert_body(alert: Alert, now: float) -> dict[str, object]:
