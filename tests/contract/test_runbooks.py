@@ -130,6 +130,15 @@ def test_the_index_links_to_every_page():
     assert {f"{page.parent.name}/{page.name}" for page in PAGES} <= links
 
 
+def test_the_index_has_the_severity_of_each_alert_and_the_most_severe_first():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml").split("- alert: ")[1:]
+    severities = {rule.split("\n", 1)[0]: re.findall(r"severity: (\w+)", rule)[0] for rule in rules}
+    rows = re.findall(r"^\| \[(\w+)\]\(alerts/\S+ \| (\w+) \|", read(INDEX), re.MULTILINE)
+    assert dict(rows) == severities
+    order = ["critical", "warning", "info", "none"]
+    assert [severity for _, severity in rows] == sorted(severities.values(), key=order.index)
+
+
 @pytest.mark.parametrize("name", ["docs/verdicts.md", "README.md"])
 def test_the_documents_lead_to_the_runbooks(name: str):
     assert "runbooks/README.md" in (ROOT / name).read_text("utf-8")
