@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert, is_news
@@ -25,19 +26,30 @@ VALID_S = 240.0
 sent the alert again before; the alerts of a dead tower end."""
 
 
+MOST = 500
+"""Alerts of one request: about 1 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alertmanager:
-    """Sends the current state of an alert, again and again until its end."""
+    """Sends the current state of alerts, again and again until their ends."""
 
     url: str = field(repr=False)
     """With the path of the API."""
     name: str = "alertmanager"
     repeat_s: float | None = REPEAT_S
+    most: int = MOST
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the alert. Alertmanager recognizes it by its labels, so a duplicate is harmless."""
-        post(self.url, json.dumps([make_alert_body(alert, time.time())]).encode(), {})
+        self.deliver_all([alert])
         return ""
+
+    def deliver_all(self, alerts: Sequence[Alert]) -> None:
+        """Send all these alerts in one request. Alertmanager accepts the valid ones."""
+        now = time.time()
+        bodies = [make_alert_body(alert, now) for alert in alerts]
+        post(self.url, json.dumps(bodies).encode(), {})
 
 
 def make_alertmanager(settings: AlertSettings) -> Alertmanager | None:
