@@ -10,6 +10,8 @@ import pytest
 
 from agent.cli import build_parser
 from tests.console import find_blocks, find_commands
+from watchtower.alerts.labels import DIED_DOMAINS
+from watchtower.alerts.message import NO_RANK, AlertFacts, say_loss, write_message
 from watchtower.cli import make_parser
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
@@ -155,3 +157,23 @@ def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_rules_use_the_words_of_the_direct_message():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
+    lost = say_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
+    assert "Evidence not complete: stacks of" in rules
+    assert "Evidence not complete: stacks of" in lost
+    assert "are in. Killing now may lose the rest." in rules
+    assert "are in. Killing now may lose the rest." in lost
+    assert NO_RANK in rules
+    lines = write_message(AlertFacts(advice="check the mount", incident="01A"))
+    for words in ("Before you call: ", "Acknowledge: watchtower ack "):
+        assert words in rules
+        assert words in " ".join(lines)
+
+
+def test_the_rule_about_ended_jobs_has_the_domains_of_the_direct_alert():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
+    (found,) = re.findall(r'watchtower_incident_ended\{domain=~"([a-z|]+)"\}', rules)
+    assert set(found.split("|")) == {domain.value for domain in DIED_DOMAINS}
