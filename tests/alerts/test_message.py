@@ -62,7 +62,7 @@ def test_a_hung_job_of_which_nothing_else_is_known():
     assert write_message(AlertFacts(job="llama-70b", status="hung")) == (
         "[HUNG] llama-70b: no rank is blamed",
         "Whom to call is not known. It is not known whether the evidence is complete. "
-        "No checkpoint was seen: it is not known how many steps a kill loses.",
+        "No checkpoint was seen, so the lost steps are not known.",
     )
 
 
@@ -112,7 +112,7 @@ STEPS = " Killing loses 33 steps: last checkpoint at step 1200."
         ({"dumps_in": 513}, COMPLETE + STEPS),
         (
             {"checkpoint_step": None},
-            f"{COMPLETE} No checkpoint was seen: it is not known how many steps a kill loses.",
+            f"{COMPLETE} No checkpoint was seen, so the lost steps are not known.",
         ),
         (
             {"step": None},
@@ -133,7 +133,7 @@ STEPS = " Killing loses 33 steps: last checkpoint at step 1200."
         ({"dumps_in": None}, NOT_KNOWN + STEPS),
         ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
         ({"dumps_in": -1}, NOT_KNOWN + STEPS),
-        ({"status": "never_started", "checkpoint_step": None}, COMPLETE),
+        ({"status": "never_started", "step": None}, f"{COMPLETE} Killing loses no steps."),
         ({"status": "slow"}, ""),
         ({"status": "ended"}, ""),
         ({"state": AlertState.RECOVERED}, ""),
@@ -165,7 +165,8 @@ def test_a_job_that_never_started_names_what_is_missing():
         "[NEVER STARTED: no step for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
         "(89 % sure of the cause). Agents report 6 of 8 ranks. Ranks 6-7 of 8 have not been seen",
         "Call the team that runs the scheduler. Before you call: read the launcher's output for "
-        "ranks 6-7. Evidence complete: stacks of 6 of 6 reporting ranks are in.",
+        "ranks 6-7. Evidence complete: stacks of 6 of 6 reporting ranks are in. Killing loses no "
+        "steps.",
         "Acknowledge: watchtower ack 01A | Details: watchtower incident 01A",
     )
 
@@ -355,7 +356,7 @@ def test_no_claim_is_made_without_its_fact(some):
         assert some.dumps_in is not None
         assert some.dumps_in >= some.dumps_wanted > 0
     if "Killing loses" in text:
-        assert some.checkpoint_step is not None
+        assert some.checkpoint_step is not None or some.status == "never_started"
     assert ("% sure" in text) <= (some.confidence is not None)
     assert (re.search(r"\brank \d", text) is not None) <= (some.rank is not None)
     assert ("GPUs" in text) <= (some.gpus is not None)

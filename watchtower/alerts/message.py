@@ -155,12 +155,12 @@ def _say_evidence(facts: AlertFacts) -> str:
 
 
 def _say_lost_steps(facts: AlertFacts) -> str:
-    """Return the steps that a kill loses. A job that never started has none."""
+    """Return the steps that a kill loses."""
     step, checkpoint = _step(facts.step), _step(facts.checkpoint_step)
-    if facts.status == _NEVER_STARTED:
-        return ""
+    if facts.status == _NEVER_STARTED and not step:
+        return " Killing loses no steps."
     if checkpoint is None:
-        return " No checkpoint was seen: it is not known how many steps a kill loses."
+        return " No checkpoint was seen, so the lost steps are not known."
     last = f"last checkpoint at step {checkpoint}"
     if step is None:
         return f" Killing loses the steps after the {last}."
