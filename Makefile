@@ -48,7 +48,8 @@ format: $(VENV)/.ready-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.ready-dev ## write what the documents generate from code: the tables of metrics
+docs: $(VENV)/.ready-dev ## write what is generated: parts of the documents, Grafana's alerts
+	$(BIN)/python -m dashboards.alert_rules
 	$(BIN)/python -m tests.generated_docs
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job

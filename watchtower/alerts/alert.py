@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import label_alert
+from watchtower.alerts.labels import has_alert, label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
@@ -81,7 +81,8 @@ def is_wanted(event: IncidentEvent) -> bool:
 
     It does not if the tower's last run has already closed the incident.
     """
-    return event.change is Change.OPENED or event.incident.closed_at is None
+    is_current = event.change is Change.OPENED or event.incident.closed_at is None
+    return is_current and has_alert(event.incident)
 
 
 def _not_before(opened_at: float, closed_at: float | None) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from watchtower.alerts.alert import Alert
 
@@ -39,4 +40,19 @@ class Destination(Protocol):
         The result is the new receipt. The call blocks, and must return within 30 s. The same alert
         may be delivered twice if the tower is killed in between: use a key for each version where
         the destination has one.
+        """
+
+
+@runtime_checkable
+class ListDestination(Destination, Protocol):
+    """A destination that accepts many alerts in one request. It has no receipts."""
+
+    @property
+    def most(self) -> int:
+        """Alerts that one request may contain."""
+
+    def deliver_all(self, alerts: Sequence[Alert]) -> None:
+        """Bring the destination to the state of all these alerts. Raises DeliveryError.
+
+        It accepts the valid ones, also if it refuses another one of them.
         """

@@ -13,11 +13,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import msgspec
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
-from watchtower.alerts.destination import DeliveryError, Destination
+from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
@@ -45,7 +46,8 @@ class _Sender:
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
-        self.outbox = Outbox(destination.repeat_s)
+        most = destination.most if isinstance(destination, ListDestination) else 1
+        self.outbox = Outbox(destination.repeat_s, most)
         self.wake = asyncio.Event()
         self.thread = DaemonExecutor(f"alerts-{destination.name}")
         self.unsaved: set[str] = set()
@@ -157,9 +159,12 @@ class AlertNotifier:
             entry = sender.outbox.find_next(now)
             if entry is not None:
                 sender.outbox.begin(entry, now)
-                alert, receipt = entry.alert, entry.receipt
-                await self._wait_for_store(sender, alert.incident)
-                await self._deliver(sender, alert, receipt)
+                more = sender.outbox.find_more(now)
+                for other in more:
+                    sender.outbox.join(other)
+                alerts, receipt = [each.alert for each in (entry, *more)], entry.receipt
+                await self._wait_for_store(sender, alerts)
+                await self._deliver(sender, alerts, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
             # Not wait_for: before Python 3.12 it may swallow a cancellation.
@@ -167,44 +172,60 @@ class AlertNotifier:
                 async with asyncio.timeout(max(wait_s, 0.01)):
                     await sender.wake.wait()
 
-    async def _wait_for_store(self, sender: _Sender, ident: str) -> None:
-        """Wait until the entry is written, its write has failed, or `STORE_S` seconds are over."""
-        saving = sender.saving.get(ident)
-        if saving is not None and not saving.done():
-            is_done = asyncio.Event()
-            wake = asyncio.get_running_loop().call_soon_threadsafe
-            saving.add_done_callback(lambda _: _wake(wake, is_done))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STORE_S):
-                    await is_done.wait()
+    async def _wait_for_store(self, sender: _Sender, alerts: Sequence[Alert]) -> None:
+        """Wait until the alerts are written, a write has failed, or `STORE_S` seconds are over."""
+        futures = [sender.saving.get(alert.incident) for alert in alerts]
+        wake = asyncio.get_running_loop().call_soon_threadsafe
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                for saving in futures:
+                    if saving is not None and not saving.done():
+                        is_done = asyncio.Event()
+                        saving.add_done_callback(partial(_wake, wake, is_done))
+                        await is_done.wait()
 
-    async def _deliver(self, sender: _Sender, alert: Alert, receipt: str) -> None:
+    async def _deliver(self, sender: _Sender, alerts: Sequence[Alert], receipt: str) -> None:
         name, outbox = sender.destination.name, sender.outbox
-        began = time.monotonic()
+        first, began = alerts[0].incident, time.monotonic()
+        which = first if len(alerts) == 1 else f"{first} and {len(alerts) - 1} more"
         try:
-            sending = sender.thread.submit(lambda: sender.destination.deliver(alert, receipt))
+            sending = sender.thread.submit(lambda: _send(sender.destination, alerts, receipt))
             async with asyncio.timeout(DELIVERY_S):
                 receipt = await asyncio.wrap_future(sending)
         except Exception as error:
+            wait_s = self._note_failed(outbox, alerts, error)
             reason = str(error) if isinstance(error, DeliveryError) else repr(error)
             if isinstance(error, TimeoutError):
                 reason = f"no result within {DELIVERY_S:g} s"
-            wait_s = outbox.note_failed(
-                alert.incident,
-                self._clock.now(),
-                is_permanent=getattr(error, "is_permanent", False),
-                retry_after_s=getattr(error, "retry_after_s", None),
-            )
-            words = (alert.incident, name, reason, wait_s)
+            words = (which, name, reason, wait_s)
             log.warning(
                 "the alert of incident %s was not sent to %s: %s; next attempt in %.0f s", *words
             )
             return
-        took_s = time.monotonic() - began
-        log.info("the alert of incident %s was sent to %s in %.1f s", alert.incident, name, took_s)
-        entry = outbox.note_delivered(alert.incident, alert.version, receipt, self._clock.now())
-        if entry is not None:
-            self._save(sender, entry)
+        took_s, now = time.monotonic() - began, self._clock.now()
+        log.info("the alert of incident %s was sent to %s in %.1f s", which, name, took_s)
+        for alert in alerts:
+            entry = outbox.entries.get(alert.incident)
+            before = (entry.delivered, entry.receipt) if entry else None
+            entry = outbox.note_delivered(alert.incident, alert.version, receipt, now)
+            if entry is not None and (entry.delivered, entry.receipt) != before:
+                self._save(sender, entry)
+
+    def _note_failed(self, outbox: Outbox, alerts: Sequence[Alert], error: Exception) -> float:
+        """Record a failed request. Returns the seconds until the next attempt."""
+        now, is_permanent = self._clock.now(), getattr(error, "is_permanent", False)
+        incidents = [alert.incident for alert in alerts]
+        if is_permanent and len(incidents) > 1:
+            outbox.split(incidents, now)
+            return 0.0
+        retry_after_s = getattr(error, "retry_after_s", None)
+        waits = [
+            outbox.note_failed(
+                incident, now, is_permanent=is_permanent, retry_after_s=retry_after_s
+            )
+            for incident in incidents
+        ]
+        return max(waits)
 
     async def _check_forever(self) -> None:
         while True:
@@ -274,7 +295,14 @@ class AlertNotifier:
         sender.saving[ident] = self._store.remove_alert(sender.destination.name, ident)
 
 
-def _wake(call_soon: Callable[..., object], event: asyncio.Event) -> None:
+def _send(destination: Destination, alerts: Sequence[Alert], receipt: str) -> str:
+    if len(alerts) > 1 and isinstance(destination, ListDestination):
+        destination.deliver_all(alerts)
+        return ""
+    return destination.deliver(alerts[0], receipt)
+
+
+def _wake(call_soon: Callable[..., object], event: asyncio.Event, _: Future[None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended
         call_soon(event.set)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from watchtower.alerts.labels import identify
+from watchtower.alerts.labels import has_alert, identify
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of
 from watchtower.printable import label
@@ -48,7 +48,7 @@ class IncidentMetrics:
         """
         opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
         acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
-        suspects = family_of(table.INCIDENT_SUSPECT)
+        suspects, ended = family_of(table.INCIDENT_SUSPECT), family_of(table.INCIDENT_ENDED)
         self._forget_old(open_ids, now)
         for job in shown:
             incident = job.incident
@@ -56,6 +56,11 @@ class IncidentMetrics:
                 continue
             labels = list(identify(incident))
             identity = labels[:2]
+            if job.has_died:
+                if has_alert(incident):
+                    ended.add_metric(labels, 1)
+                    info.add_metric([*identity, *self._named(job)], 1)
+                continue
             self._scraped.pop(incident.id, None)
             self._scraped[incident.id] = (labels, now)
             opened.add_metric(labels, 1)
@@ -67,7 +72,7 @@ class IncidentMetrics:
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)
-        yield from (opened, opened_at, acked, info, suspects)
+        yield from (opened, ended, opened_at, acked, info, suspects)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:
         closed = [ident for ident in self._scraped if ident not in open_ids]

@@ -80,6 +80,14 @@ JOB_INFO = gauge(
     "Always 1, for jobs with known labels. The labels come from the environment of the ranks. For "
     "example, `name` is the name that the job has in Slurm.",
 )
+JOB_EVIDENCE = gauge(
+    "watchtower_job_evidence_ratio",
+    "training_job source",
+    "Share of the ranks from which this source of evidence comes, 0 to 1. `process`: agents report "
+    "the rank, of all ranks of the job. `heartbeat`: it has heartbeats, of the reported ranks. "
+    "`stacks`, only while the job makes no steps: its stacks are in, of the reported ranks. Not "
+    "for a job that has ended.",
+)
 
 JOB_METRICS: tuple[MetricSpec, ...] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
@@ -89,6 +97,11 @@ INCIDENT_OPEN = gauge(
     "watchtower_incident_open",
     "incident training_job shared_cause kind domain user",
     "1 while the incident is open, 0 for ten minutes after it was closed.",
+)
+INCIDENT_ENDED = gauge(
+    "watchtower_incident_ended",
+    "incident training_job shared_cause kind domain user",
+    "1 for ten minutes after a job has ended because of a node or a GPU (`domain`).",
 )
 INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",
@@ -103,7 +116,8 @@ INCIDENT_OPENED = gauge(
 INCIDENT_INFO = gauge(
     "watchtower_incident_info",
     "incident training_job cause rank node suspects url",
-    "Always 1. The labels describe the current verdict of an open incident.",
+    "Always 1. The labels describe the current verdict of an incident that is open, or of one that "
+    "`watchtower_incident_ended` contains.",
 )
 
 INCIDENT_SUSPECT = gauge(
