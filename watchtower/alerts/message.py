@@ -183,7 +183,7 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call = _say_whom_to_call(facts)
+    call = say_whom_to_call(facts)
     own = [sentence for sentence in (_say_stop(facts), say_safe_to_kill(facts)) if sentence]
     room = MAX_LINE - len(" ".join((call, *own)))
     advice = _fit_advice(facts.advice, room)
@@ -249,7 +249,8 @@ def _say_sure(facts: AlertFacts) -> str:
     return f"{min(math.floor(confidence * 100), MAX_PERCENT)} % sure"
 
 
-def _say_whom_to_call(facts: AlertFacts) -> str:
+def say_whom_to_call(facts: AlertFacts) -> str:
+    """Return the sentence with the team, or with the owner of the job."""
     user = clean(facts.user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
     if facts.domain == "user_code":

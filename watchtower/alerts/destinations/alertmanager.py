@@ -32,6 +32,8 @@ class Alertmanager:
     """With the path of the API."""
     name: str = "alertmanager"
     repeat_s: float | None = REPEAT_S
+    joins_outages: bool = False
+    """Its own route groups alerts by their label `shared_cause`."""
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the alert. Alertmanager recognizes it by its labels, so a duplicate is harmless."""
