@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from watchtower.alerts.labels import has_alert, label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
+from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
@@ -30,6 +31,17 @@ class Alert:
     closed_at: float | None = None
     sharer: str = ""
     """Owner of the job, or else its founding node."""
+    outage: str = ""
+    """Id of the outage of the incident; empty without a shared cause."""
+    members: tuple[Alert, ...] = ()
+    """In a message about several incidents of an outage: the alert of each, oldest first."""
+    outage_facts: OutageFacts | None = None
+    """In such a message: what is known of the outage."""
+
+    @property
+    def each(self) -> tuple[Alert, ...]:
+        """The alerts of single incidents that it contains."""
+        return self.members or (self,)
 
     @property
     def is_over(self) -> bool:
@@ -39,7 +51,7 @@ class Alert:
     @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
-        return write_message(self.facts)
+        return write_outage(self.outage_facts) if self.outage_facts else write_message(self.facts)
 
 
 def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> Alert:
@@ -60,6 +72,7 @@ def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> A
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
+        outage=before.outage if before else incident.identity.outage,
     )
     if before is None or _is_same(before, alert):
         return alert

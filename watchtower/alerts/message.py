@@ -180,7 +180,7 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call = _say_whom_to_call(facts)
+    call = say_whom_to_call(facts)
     own = [sentence for sentence in (_say_stop(facts), say_loss(facts)) if sentence]
     room = MAX_LINE - len(" ".join((call, *own)))
     advice = _fit_advice(facts.advice, room)
@@ -257,7 +257,8 @@ def _say_unseen(facts: AlertFacts) -> str:
     return f". Agents report {seen} of {_say_count(size, 'rank')}"
 
 
-def _say_whom_to_call(facts: AlertFacts) -> str:
+def say_whom_to_call(facts: AlertFacts) -> str:
+    """Return the sentence with the team, or with the owner of the job."""
     user = clean(facts.user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
     if facts.domain == "user_code":

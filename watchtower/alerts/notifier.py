@@ -19,6 +19,7 @@ import msgspec
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
+from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
@@ -37,6 +38,10 @@ DELIVERY_S = 30.0
 
 STORE_S = 0.5
 """Seconds that a delivery waits for the store. On-call is notified even if the disk is full."""
+
+GATHER_S = 2.0
+"""Seconds from the first change of an outage to the message with all changes until then: the same
+as `group_wait` of the documented Alertmanager route for shared causes."""
 
 _ALERTS = msgspec.json.Decoder(Alert)
 
@@ -70,6 +75,7 @@ class AlertNotifier:
         self._store, self._clock, self._public_url = store, clock, public_url
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
+        self._outages = OutageAlerts(public_url)
         self._held: dict[str, IncidentEvent] = {}
         """The last event of each incident that has no alert yet, because its job is silenced or the
         tower has just started."""
@@ -91,7 +97,9 @@ class AlertNotifier:
                 waiting_s = max(0.0, wall - row.updated_at)
                 sender.outbox.restore(alert, row.delivered, row.receipt, waiting_s, now)
                 if not alert.is_over:
-                    self._alerts[row.incident] = alert
+                    if sender.destination.joins_outages:
+                        self._outages.restore(alert)
+                    self._recall_alert(alert)
         still_open = {one.id: one for one in incidents if one.closed_at is None}
         self._to_check = self._alerts.keys() - still_open.keys()
         self._held = {
@@ -99,6 +107,12 @@ class AlertNotifier:
             for ident, incident in still_open.items()
             if ident not in self._alerts
         }
+
+    def _recall_alert(self, alert: Alert) -> None:
+        for one in alert.each:
+            known = self._alerts.get(one.incident)
+            if not one.is_over and (known is None or known.version < one.version):
+                self._alerts[one.incident] = one
 
     def start(self, is_silenced: Callable[[str], bool]) -> None:
         """Begin to send. `is_silenced` returns whether the alerts of a job are silenced."""
@@ -137,15 +151,18 @@ class AlertNotifier:
             self._alerts.pop(alert.incident, None)
         else:
             self._alerts[alert.incident] = alert
-        now = self._clock.now()
+        now, message = self._clock.now(), self._outages.put(alert)
+        gather_s = GATHER_S if alert.outage else 0.0
         for sender in self.senders.values():
-            dropped = sender.outbox.put(alert, now)
+            is_joined = sender.destination.joins_outages
+            shown = message if is_joined else alert
+            dropped = sender.outbox.put(shown, now, gather_s if is_joined else 0.0)
             if dropped is not None:
                 words = (sender.destination.name, dropped.incident)
                 log.error("no alert to %s for incident %s: too many alerts wait", *words)
                 self._remove(sender, dropped.incident)
-            if entry := sender.outbox.entries.get(alert.incident):
-                self._save(sender, entry)
+            if entry := sender.outbox.entries.get(shown.incident):
+                self._save_soon(sender, entry)
                 sender.wake.set()
 
     def outboxes(self) -> dict[str, Outbox]:
@@ -159,10 +176,13 @@ class AlertNotifier:
             entry = sender.outbox.find_next(now)
             if entry is not None:
                 sender.outbox.begin(entry, now)
-                more = sender.outbox.find_more(now)
-                for other in more:
+                together = [entry, *sender.outbox.find_more(now)]
+                for other in together[1:]:
                     sender.outbox.join(other)
-                alerts, receipt = [each.alert for each in (entry, *more)], entry.receipt
+                for each in together:
+                    if each.alert.incident in sender.unsaved:
+                        self._save(sender, each)
+                alerts, receipt = [each.alert for each in together], entry.receipt
                 await self._wait_for_store(sender, alerts)
                 await self._deliver(sender, alerts, receipt)
                 continue
@@ -275,8 +295,18 @@ class AlertNotifier:
                 else:
                     self._remove(sender, ident)
 
+    def _save_soon(self, sender: _Sender, entry: Entry) -> None:
+        """Write a new version of an entry. Versions of an outage that follow each other faster than
+        they are written are written once: before the delivery, or with the next check."""
+        saving = sender.saving.get(entry.alert.incident)
+        if entry.alert.members and saving is not None and not saving.done():
+            sender.unsaved.add(entry.alert.incident)
+        else:
+            self._save(sender, entry)
+
     def _save(self, sender: _Sender, entry: Entry) -> None:
         """Write an entry to the store, or remove it if the destination has received its end."""
+        sender.unsaved.discard(entry.alert.incident)
         if entry.is_finished:
             self._remove(sender, entry.alert.incident)
             return

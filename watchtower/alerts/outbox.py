@@ -74,9 +74,10 @@ class Outbox:
     """The destination asked for no requests until then."""
     _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, PER_S))
 
-    def put(self, alert: Alert, now: float) -> Alert | None:
+    def put(self, alert: Alert, now: float, gather_s: float = 0.0) -> Alert | None:
         """Set the current alert of its incident. Return the alert that is dropped for it.
 
+        A change is sent after `gather_s` seconds, together with those that follow within that time.
         If there are too many alerts, that is this one or one of the sharer with the most alerts.
         """
         entry, dropped = self.entries.get(alert.incident), None
@@ -88,7 +89,7 @@ class Outbox:
             entry = self.entries[alert.incident] = Entry(alert, due_at=now)
         entry.alert = alert
         if not entry.is_delivered and entry.waiting_since is None:
-            entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
+            entry.waiting_since, entry.due_at, entry.attempts = now, now + gather_s, 0
         return dropped
 
     def _find_dispensable(self, alert: Alert) -> Alert:

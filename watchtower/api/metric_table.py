@@ -135,6 +135,12 @@ INCIDENTS_HIDDEN = gauge(
     "",
     "Open incidents without series. Alerts do not fire for them.",
 )
+OUTAGES = gauge(
+    "watchtower_outages",
+    "",
+    "Outages with an open incident: two or more incidents with one shared cause that opened within "
+    "two minutes.",
+)
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
 AGENT_SILENT = gauge(

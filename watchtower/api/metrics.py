@@ -43,6 +43,7 @@ from watchtower.printable import label
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob
+from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status
@@ -152,6 +153,7 @@ class TowerCollector(Collector):
         }
         queued, oldest_s = tower.store_writer.queue()
         values = {
+            table.OUTAGES: count_open_outages(tower),
             table.AGENTS: len(nodes),
             table.AGENTS_SILENT: len(silent),
             table.STORE_FAILING: float(tower.store_writer.failing_since is not None),

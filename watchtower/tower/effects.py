@@ -24,6 +24,7 @@ from watchtower.core.detection.effects import (
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
+from watchtower.core.outages import Outages
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
@@ -62,6 +63,7 @@ class Effects:
         self._store_writer, self._feed, self._runner = store_writer, feed, runner
         self._live, self._counters = live, counters
         self.orders = OrderBook()
+        self.outages = Outages()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
@@ -109,7 +111,7 @@ class Effects:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(now, wall, user)
+                incident = live.open_incident(now, wall, self.outages, user)
                 self._counters.count_incident(live.name, incident.verdict.cause)
                 return Change.OPENED, incident
             case IncidentUpdated():

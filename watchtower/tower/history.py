@@ -35,6 +35,9 @@ class IncidentSummary:
     ack: AckView | None
     shared_cause: SharedCause | None
     """Cause that other incidents may share; null if none is known."""
+    outage: str | None
+    """Id of the first incident of its outage; null without a shared cause. Incidents with the same
+    one belong together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class IncidentDetail:
     opened_at: str
     closed_at: str | None
     ack: AckView | None
+    outage: str | None
+    """As in `IncidentSummary`."""
     verdict: VerdictView
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
@@ -95,6 +100,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
+        outage=incident.identity.outage or None,
         verdict=view_verdict(_verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
@@ -175,6 +181,7 @@ def _summarize(incident: Incident) -> IncidentSummary:
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         shared_cause=incident.verdict.shared_cause,
+        outage=incident.identity.outage or None,
     )
 
 

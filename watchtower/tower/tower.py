@@ -110,9 +110,17 @@ class Tower:
             self.live,
             self.counters,
         )
+        self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
         self._judge_again_at = float("-inf")
+
+    def _restore_outages(self, startup: StartupState) -> None:
+        """Continue the outages of the last run."""
+        now, wall = self.clock.now(), self.clock.wall()
+        for one in startup.incidents:
+            outage, cause = one.identity.outage, one.verdict.shared_cause
+            self.effects.outages.restore(outage, cause, wall - one.opened_at, now)
 
     async def close(self) -> None:
         """Cancel running diagnoses, and write all unsaved data to the store."""

@@ -39,6 +39,8 @@ class Alertmanager:
     name: str = "alertmanager"
     repeat_s: float | None = REPEAT_S
     most: int = MOST
+    joins_outages: bool = False
+    """Its own route groups alerts by their label `shared_cause`."""
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the alert. Alertmanager recognizes it by its labels, so a duplicate is harmless."""
