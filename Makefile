@@ -19,7 +19,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch lint format docs bench accuracy clean
+.PHONY: help demo test test-system test-torch lint format docs dashboards bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -50,6 +50,9 @@ format: $(VENV)/.ready-dev ## format the code and fix what can be fixed
 
 docs: $(VENV)/.ready-dev ## write what the documents generate from code: the tables of metrics
 	$(BIN)/python -m tests.generated_docs
+
+dashboards: $(VENV)/.ready-dev ## write the JSON files of the Grafana dashboards from dashboards/*.py
+	$(BIN)/python -m dashboards
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py
