@@ -123,7 +123,7 @@ JOBS_BY_STATUS = bars(
 STEP_RATES = series(
     Text(
         "Step rate, slowest jobs",
-        "The 20 jobs that made the fewest steps per typical step time; about 1 is as usual.",
+        "Steps per typical step time of the 20 slowest jobs; 100 % and more is as usual.",
         "percentunit",
         "No job made steps in this time range",
     ),
