@@ -127,9 +127,7 @@ CHOOSE_DATASOURCE = {
 
 def _choose(variable: Variable) -> dict[str, Any]:
     return {
-        "current": {},
         "datasource": DATASOURCE,
-        "definition": variable.query,
         "hide": 2 if variable.hidden else 0,
         "includeAll": False,
         "label": variable.title,

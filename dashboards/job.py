@@ -11,6 +11,7 @@ from dashboards.panels import (
     Column,
     Query,
     Text,
+    bars,
     dashboard_link,
     series,
     stat,
@@ -172,6 +173,18 @@ PHASES = series(
     stacked=True,
 )
 
+EVIDENCE = bars(
+    Text(
+        "Evidence",
+        "Share of the ranks that report, that have heartbeats, and that were dumped in a stall.",
+        "percentunit",
+        UNKNOWN,
+    ),
+    Query(f"min by (source) (watchtower_job_evidence_ratio{THIS})", "{{source}}"),
+    thresholds={0: RED, 0.9: YELLOW, 1: GREEN},
+    highest=1,
+)
+
 SIZE = series(
     Text(
         "World size and attempt",
@@ -221,6 +234,6 @@ BOARD = Board(
         row(4, (24, STATE)),
         row(8, (12, RATE), (12, STEP_TIME)),
         row(8, (12, LAG), (12, PHASES)),
-        row(6, (12, SIZE), (12, LABELS)),
+        row(6, (8, EVIDENCE), (8, SIZE), (8, LABELS)),
     ),
 )

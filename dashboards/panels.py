@@ -80,10 +80,12 @@ def stat(
     return panel
 
 
-def bars(text: Text, query: Query, *, thresholds: Thresholds | None = None) -> Panel:
-    """Return a panel with a horizontal bar for each series."""
+def bars(
+    text: Text, query: Query, *, thresholds: Thresholds | None = None, highest: float | None = None
+) -> Panel:
+    """Return a panel with a bar for each series. `highest` is the value of a full bar."""
     panel = _panel("bargauge", text, [_at_end(query)], thresholds or {})
-    panel["fieldConfig"]["defaults"]["min"] = 0
+    panel["fieldConfig"]["defaults"] |= {"min": 0} | ({"max": highest} if highest else {})
     panel["options"] = {
         "displayMode": "basic",
         "legend": _legend(shown=False),
@@ -227,7 +229,6 @@ def timeline(
         "fillOpacity": 80,
         "hideFrom": HIDE_FROM,
         "lineWidth": 0,
-        "spanNulls": False,
     }
     panel["options"] = {
         "alignValue": "left",

@@ -44,6 +44,14 @@ SCRAPE_S = 1
 RATE_INTERVAL, RANGE_S = "10s", 300
 VALUES = {"__rate_interval": RATE_INTERVAL, "__range": f"{RANGE_S}s"}
 
+SLURM = {
+    "SLURM_JOB_ID": "48213",
+    "SLURM_JOB_NAME": "pretrain",
+    "SLURM_JOB_PARTITION": "gpu",
+    "SLURM_JOB_USER": "alice",
+}
+"""What the environment of the ranks has about their job."""
+
 QUERIES = all_queries()
 
 
@@ -180,7 +188,7 @@ class Answers:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     """A real job of four ranks on two nodes, of which rank 2 was stopped."""
     folder = tmp_path_factory.mktemp("dashboards")
-    job = TrainingJob("llama", "stdlib", Layout(ranks=4, nodes=2), folder)
+    job = TrainingJob("llama", "stdlib", Layout(ranks=4, nodes=2), folder, environment=SLURM)
     with (
         receiving() as receiver,
         Scraped(folder, receiver) as environment,

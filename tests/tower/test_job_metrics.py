@@ -85,6 +85,31 @@ def test_a_job_steps_hangs_and_recovers(tell):
     tell(story)
 
 
+def test_the_share_of_ranks_that_give_evidence_is_known_by_source(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        assert values(sim, "watchtower_job_evidence_ratio", "source") == {
+            "report": 1.0,
+            "heartbeat": 1.0,
+        }
+        record = next(iter(sim.generation.ranks.values()))
+        record.vitals = replace(record.vitals, beat=None)
+        assert values(sim, "watchtower_job_evidence_ratio", "source") == {
+            "report": 1.0,
+            "heartbeat": 0.75,
+        }
+        await sim.report(6)
+        assert values(sim, "watchtower_job_evidence_ratio", "source")["stacks"] == 0
+        await sim.dump(behind=2)
+        await sim.report(3)
+        assert values(sim, "watchtower_job_evidence_ratio", "source")["stacks"] == 1
+        sim.world.end(0)
+        await sim.report(1)
+        assert values(sim, "watchtower_job_evidence_ratio", "source")["report"] == 0.75
+
+    tell(story)
+
+
 def test_an_incident_counts_for_its_cause_and_its_first_suspects_are_named(tell):
     async def story(sim: Simulation) -> None:
         assert set(values(sim, "watchtower_incidents_total", "cause").values()) == {0.0}
@@ -122,7 +147,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
             sim.world.end(rank)
         await sim.report(20)
         assert sim.live.watch.status is Status.ENDED
-        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds"):
+        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds", "evidence_ratio"):
             assert not collect(sim)[f"watchtower_job_{name}"].samples
         assert values(sim, "watchtower_job_world_size") == {JOB: 4}
         sim.world.now += 3700

@@ -54,6 +54,13 @@ JOB_PHASE_RANKS = gauge(
     "Live ranks by phase; `training` is outside all phases. The first 8 phases of a job have "
     "series, all others are `other`.",
 )
+JOB_EVIDENCE = gauge(
+    "watchtower_job_evidence_ratio",
+    "training_job source",
+    "Share of the ranks of a live job that give evidence, by source: report (an agent reported the "
+    "rank as alive), heartbeat, stacks (the rank was dumped since the stall began). `stacks` has a "
+    "series only during a stall, and is a share of the ranks whose agents report.",
+)
 JOB_WATCHED = counter(
     "watchtower_job_watched_seconds_total",
     "training_job",

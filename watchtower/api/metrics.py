@@ -48,7 +48,7 @@ from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status
 
 MAX_JOBS_SHOWN = 1000
-"""Jobs with their own series: at most 34 per job and 20 per open incident, 54,000 series."""
+"""Jobs with their own series: at most 37 per job and 20 per open incident, 57,000 series."""
 
 MAX_SILENT_SHOWN = 16
 """Silent agents with a series of their own."""

@@ -13,6 +13,9 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
+STALLED = (Status.SUSPECT, Status.HUNG)
+"""Statuses in which ranks are dumped because of a stall."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasure:
@@ -32,6 +35,8 @@ class JobMeasure:
     """Steps, watched seconds, lost seconds."""
     counts: RankCounts | None
     """None for a job that has ended."""
+    evidence: Mapping[str, float]
+    """Shares of ranks that give evidence, by source. Empty for a job that has ended."""
     incident: Incident | None
     """The open incident."""
 
@@ -46,6 +51,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
     job, watch = tower.fleet.jobs[live.name], live.watch
     gen, has_ended = job.generation, watch.status is Status.ENDED
     totals, pace = tower.totals.get(live.name, JobTotals()), gen.pace("")
+    counts = None if has_ended else count_ranks(gen.ranks.values(), phases)
     return JobMeasure(
         name=live.name,
         labels=job.labels,
@@ -58,6 +64,16 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
         is_muted=tower.silences.find(live.name) is not None,
         totals=(totals.steps, totals.watched_s, totals.lost_s),
-        counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
+        counts=counts,
+        evidence=_measure_evidence(counts, gen.world_size, live) if counts else {},
         incident=live.incident if is_open(live) else None,
     )
+
+
+def _measure_evidence(counts: RankCounts, world_size: int, live: LiveJob) -> dict[str, float]:
+    """Return the shares of ranks that give evidence. A job may report too small a world size."""
+    ranks = max(world_size, counts.live, 1)
+    shares = {"report": counts.live / ranks, "heartbeat": counts.with_heartbeat / ranks}
+    if live.watch.status in STALLED and live.context.dumps_want:
+        shares["stacks"] = live.context.dumps_have / live.context.dumps_want
+    return shares

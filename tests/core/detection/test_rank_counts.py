@@ -41,7 +41,9 @@ def test_ended_ranks_and_ranks_without_heartbeats_are_not_counted():
     found = records((5, ""), (5, ""), (5, ""))
     found[0].ended_at = 1.0
     found[1].vitals = replace(found[1].vitals, beat=None)
-    assert sum(count_ranks(found).lags.values()) == 1
+    counts = count_ranks(found)
+    assert (counts.live, counts.with_heartbeat) == (2, 1)
+    assert sum(counts.lags.values()) == 1
     assert sum(count_ranks([]).lags.values()) == 0
 
 

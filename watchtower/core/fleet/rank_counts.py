@@ -26,8 +26,10 @@ STEP_SAMPLES = 30
 
 @dataclass(frozen=True, slots=True)
 class RankCounts:
-    """Numbers of live ranks with heartbeats."""
+    """Numbers of live ranks. `lags` and `phases` are of those with heartbeats."""
 
+    live: int
+    with_heartbeat: int
     lags: Mapping[str, int]
     """By steps behind the first rank: all groups, also empty ones."""
     phases: Mapping[str, int]
@@ -37,12 +39,13 @@ class RankCounts:
 
 
 def count_ranks(records: Iterable[RankRecord], known: tuple[str, ...] = ()) -> RankCounts:
-    """Count live ranks with heartbeats. `known` are the phases of an earlier count.
+    """Count live ranks. `known` are the phases of an earlier count.
 
     The first `MAX_PHASES_COUNTED` phases of a job have groups. They never change, because a program
     that numbers its phases would otherwise make ever new series.
     """
-    beats = [r.vitals.beat for r in records if r.ended_at is None and r.vitals.beat is not None]
+    live = [record.vitals.beat for record in records if record.is_live]
+    beats = [beat for beat in live if beat is not None]
     lags = dict.fromkeys((*LAGS, MOST_LAG), 0)
     steps = Counter(beat.step for beat in beats)
     first = max(steps, default=0)
@@ -55,7 +58,7 @@ def count_ranks(records: Iterable[RankRecord], known: tuple[str, ...] = ()) -> R
     phases = dict.fromkeys((NO_PHASE, *known, OTHER_PHASES), 0)
     for phase, count in by_phase.items():
         phases[phase if phase in known else OTHER_PHASES if phase else NO_PHASE] += count
-    return RankCounts(lags, phases, known)
+    return RankCounts(len(live), len(beats), lags, phases, known)
 
 
 def step_quantiles(pace: Pace) -> dict[float, float]:
