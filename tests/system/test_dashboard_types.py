@@ -42,7 +42,8 @@ OF_PROMETHEUS = {"expr", "step", "tagKeys", "textFormat", "titleFormat"}
 LOOSE = """
 type Loose<T> =
   T extends string ? `${T}`
-  : T extends number ? (number extends T ? number : `${T}` extends `${infer N extends number}` ? N : T)
+  : T extends number
+    ? (number extends T ? number : `${T}` extends `${infer N extends number}` ? N : T)
   : T extends boolean | null | undefined ? T
   : T extends Array<infer U> ? Array<Loose<U>>
   : T extends object ? { [K in keyof T]: Loose<T[K]> } : T;
@@ -97,7 +98,7 @@ def test_every_dashboard_has_the_types_of_grafana(tmp_path: Path):
 def test_an_unknown_key_and_a_wrong_type_are_found(tmp_path: Path):
     dashboard = load("fleet")
     dashboard["refreshes"] = "10s"
-    dashboard["panels"][0]["options"]["graphMode"] = "line"
+    dashboard["panels"][0]["options"]["graphMode"] = "curve"
     found = compile_values(tmp_path, typed(dashboard))
     assert "refreshes" in found
-    assert '"line"' in found
+    assert '"curve"' in found
