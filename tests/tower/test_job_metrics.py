@@ -124,7 +124,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
             sim.world.end(rank)
         await sim.report(20)
         assert sim.live.watch.status is Status.ENDED
-        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds"):
+        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds", "evidence_ratio"):
             assert not collect(sim)[f"watchtower_job_{name}"].samples
         assert values(sim, "watchtower_job_world_size") == {JOB: 4}
         sim.world.now += 3700

@@ -14,6 +14,9 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
+STALLED = (Status.SUSPECT, Status.HUNG)
+"""Statuses in which ranks are dumped because of a stall."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasure:
@@ -38,7 +41,8 @@ class JobMeasure:
     has_died: bool
     """The incident is the end of the job, and it ended less than `DIED_SHOWN_S` seconds ago."""
     evidence: Mapping[str, float]
-    """Share of the ranks that each source of evidence covers, 0 to 1."""
+    """Share of the ranks that each source of evidence covers, 0 to 1. Empty for a job that has
+    ended."""
 
 
 DIED_SHOWN_S = 600.0
