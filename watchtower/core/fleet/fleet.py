@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import islice
 
 from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim, precedence
@@ -50,7 +51,10 @@ NEARLY_FULL = 0.5
 """Above this share of `MAX_JOBS` or `MAX_RANKS`, ended and lost jobs are no longer shown."""
 
 MAX_NODES = 65_536
-"""Most nodes in memory. Reports of further nodes are refused."""
+"""Most nodes in memory. A further one replaces a silent node without ranks, or is refused."""
+
+MAX_NODES_CHECKED = 256
+"""Nodes that are checked for ranks to find such a node, so that a refusal costs little."""
 
 MAX_PAST = 20_000
 """Most ended jobs whose number of generations is stored. Beyond it, the oldest ones are dropped."""
@@ -73,6 +77,7 @@ class Fleet:
         self._max_jobs = max_jobs
         self._max_nodes = max_nodes
         self.nodes: dict[str, NodeRecord] = {}
+        """By name. The one that was silent for longest is the first."""
         self.jobs: dict[str, Job] = {}
         self.past: dict[str, PastGeneration] = {}
         """The last generation of each job that is not in `jobs`."""
@@ -92,10 +97,8 @@ class Fleet:
         Returns errors by job: an error in one job does not affect the rest of the report.
         """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
-            raise FleetFullError(
-                f"{report.node} is refused: the tower already has {self._max_nodes} nodes"
-            )
-        previous = self.nodes.get(report.node)
+            self._drop_silent_node(report.node)
+        previous = self.nodes.pop(report.node, None)
         node = NodeRecord.of(report, now, self._policy.silence_s)
         if previous is not None:
             node.compare_agents(previous, now)
@@ -169,6 +172,19 @@ class Fleet:
             len(self.jobs) > NEARLY_FULL * self._max_jobs
             or self.rank_count > NEARLY_FULL * MAX_RANKS
         )
+
+    def _drop_silent_node(self, wanted: str) -> None:
+        """Drop the node without ranks that was silent for longest, for a node that reports.
+
+        A holder of an agent's token can invent nodes. They must not keep a real one out. Raises
+        FleetFullError if the longest silent nodes have ranks.
+        """
+        for name, node in islice(self.nodes.items(), MAX_NODES_CHECKED):
+            if not node.ranks:
+                del self.nodes[name]
+                self.account.remove(("node", name))
+                return
+        raise FleetFullError(f"{wanted} is refused: the tower already has {self._max_nodes} nodes")
 
     def drop_old(self, now: float) -> None:
         """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
