@@ -24,6 +24,7 @@ from watchtower.core.fleet.generation import (
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.quotas import Quota
+from watchtower.core.fleet.shares import keep_fairly
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import transfers
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -57,7 +58,8 @@ MAX_NODES_CHECKED = 256
 """Nodes that are checked for ranks to find such a node, so that a refusal costs little."""
 
 MAX_PAST = 20_000
-"""Most ended jobs whose number of generations is stored. Beyond it, the oldest ones are dropped."""
+"""Most ended jobs whose number of generations is stored. If there are an eighth more, the owners
+with the most of them lose their oldest ones."""
 
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
@@ -206,8 +208,10 @@ class Fleet:
         self.labels.drop(name)
         self.account.remove(("job", name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
-        while len(self.past) > MAX_PAST:
-            self.past.pop(next(iter(self.past)))
+        if len(self.past) > MAX_PAST + MAX_PAST // 8:  # not each time: it checks every entry
+            newest_first = ((past.owner, each) for each, past in reversed(self.past.items()))
+            kept = keep_fairly(newest_first, MAX_PAST)
+            self.past = {each: past for each, past in self.past.items() if each in kept}
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]
