@@ -351,12 +351,14 @@ class Tower:
             self.store_writer.fade_pauses(FADE_A_DAY**days)
 
     def _retain_pauses(self, name: str) -> None:
-        """Make the pauses of a job that is over the newest. Drop those of the oldest job if there
-        are too many."""
-        pauses = self._pauses.pop(name, None)
+        """Keep the pauses of a job that is over. If there are too many, drop those of jobs that the
+        fleet does not know any more."""
+        pauses = self._pauses.get(name)
         if pauses:
-            self._pauses[name] = pauses
             self.fleet.count_kept(PAUSES, name, pauses)
-        if len(self._pauses) > MAX_PAST + MAX_JOBS:
-            self._pauses.pop(oldest := next(iter(self._pauses)))
-            self.fleet.account.remove((PAUSES, oldest))
+        else:
+            self._pauses.pop(name, None)
+        if len(self._pauses) > 2 * (MAX_PAST + MAX_JOBS):
+            for gone in self._pauses.keys() - self.fleet.past.keys() - self.fleet.jobs.keys():
+                del self._pauses[gone]
+                self.fleet.account.remove((PAUSES, gone))
