@@ -53,7 +53,7 @@ MAX_OWN_DESCRIPTORS = 65536
 """The usual limit of 1024 is for programs with select(2). 8 ranks with 64 workers need more."""
 
 STOP_FLUSH_S = 1.0
-"""Seconds that a stopping agent waits for the spool."""
+"""Seconds that a stopping agent waits for the spool, and then for its last report."""
 
 STOP_DEADLINE_S = 4.0
 """The agent exits this long after SIGTERM, whatever hangs. The promise is 5 s."""
@@ -154,6 +154,7 @@ class Agent:
         self._source_runner.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)
+        self._guard(self._report_last)
         log.info("stopped")
 
     def _enforce_end(self) -> None:
@@ -204,7 +205,19 @@ class Agent:
         if now - self._gaps_at >= GAPS_EVERY_S:
             self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
-        report = Report(
+        report = self._make_report()
+        self._reports.offer(report)
+        self._metrics.show_limits(report.limits)
+        self._metrics.ranks.set(len(self._watchlist.living()))
+        self._deadlines.keep_only(self._watchlist.keys())
+
+    def _report_last(self, now: float) -> None:
+        """Give up the ranks, so that an agent that starts now may report them at once."""
+        self._reports.offer(replace(self._make_report(), stopping=True))
+        self._reports.flush(STOP_FLUSH_S)
+
+    def _make_report(self) -> Report:
+        return Report(
             version=PROTOCOL_VERSION,
             node=self._settings.node,
             agent_id=self._agent_id,
@@ -223,10 +236,6 @@ class Agent:
                 owners=self._discovery.owners.trouble(),
             ),
         )
-        self._reports.offer(report)
-        self._metrics.show_limits(report.limits)
-        self._metrics.ranks.set(len(self._watchlist.living()))
-        self._deadlines.keep_only(self._watchlist.keys())
 
     def _act(self, now: float) -> None:
         """Process replies and ended dumps of other threads, and start what is due."""

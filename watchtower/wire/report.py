@@ -300,6 +300,8 @@ class Report:
     they ended is not known."""
     contained: bool = False
     """The agent sees only the processes of its own container (pid namespace)."""
+    stopping: bool = False
+    """This is the agent's last report: the next agent of the node may report its ranks at once."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -107,35 +107,6 @@ def test_silence_of_one_agent_is_monitoring_lost_while_the_others_step():
     assert "n1" in condition.reason
 
 
-def test_a_rank_that_its_agent_no_longer_reports_is_monitoring_lost_and_has_not_ended():
-    world = running()
-    world.hidden = {1}
-    assert world.step(9).kind is Kind.STEPPING
-    condition = world.step(60)
-    assert condition.kind is Kind.LOST
-    assert condition.reason == "no longer reported by the agent on n0: rank 1"
-    assert world.gen.ranks[1].is_live
-
-
-def test_a_job_of_which_no_rank_is_reported_by_live_agents_has_not_ended():
-    world = running()
-    world.end(3, EndingKind.SIGNAL, 9)
-    world.report(1)
-    world.hidden = {0, 1, 2}
-    condition = world.report(90)
-    assert condition.kind is Kind.LOST
-    assert condition.reason == "no longer reported by the agent on n0, n1: ranks 0-2"
-
-
-def test_a_process_that_is_gone_when_its_agent_comes_back_died():
-    world = running()
-    del world.ranks[1]
-    condition = world.report(15)
-    assert condition.kind is Kind.STALLED
-    assert condition.stall.why is Why.DEATH
-    assert condition.stall.ranks == {1}
-
-
 def test_silence_of_one_agent_does_not_hide_a_stall_of_the_others():
     world = running()
     world.silent = {"n1"}

@@ -46,6 +46,7 @@ class NodeRecord:
     ) -> NodeRecord:
         """Return the record of a node that has just reported; `previous` is its last record."""
         hold_s = min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), silence_s)
+        hold_s = 0.0 if report.stopping else hold_s
         node = cls(
             report.agent_id,
             now,
