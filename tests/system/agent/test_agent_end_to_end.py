@@ -251,17 +251,6 @@ def test_a_rank_that_dies_is_reported_at_once_with_how(
     assert tower.ranks()[0]["ended"] is None
 
 
-def test_its_last_report_says_that_it_stops(
-    tower: RecordingTower, ranks: list[Victim], run_agent: Run
-) -> None:
-    agent = run_agent(tower.url, "--interval", "30")
-    wait_until(lambda: tower.reports and tower.reports[-1].get("ranks"), "it reports")
-    agent.process.send_signal(signal.SIGTERM)
-    assert agent.process.wait(5.0) == 0
-    assert [report.get("stopping", False) for report in tower.reports[-2:]] == [False, True]
-    assert len(tower.reports[-1]["ranks"]) == len(ranks)
-
-
 def test_it_stops_within_seconds_also_when_the_tower_does_not_answer(
     ranks: list[Victim], run_agent: Run
 ) -> None:
