@@ -154,6 +154,7 @@ def test_a_receiver_that_never_answers_delays_no_other_destination(
             await run.wait_for(20)
             senders = run.notifier.senders
             assert senders["stuck"].outbox.count_waiting() == 20
-            assert senders["webhook"].outbox.count_waiting() == 0
+            while senders["webhook"].outbox.count_waiting():
+                await asyncio.sleep(0.01)  # the receiver notes a request before it replies
 
     tell(story, tmp_path, receiver)
