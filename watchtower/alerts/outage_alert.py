@@ -31,7 +31,7 @@ class OutageAlerts:
         self._key_of: dict[str, str] = {}
         """The key of the message that contains an incident."""
         self._latest: dict[str, str] = {}
-        """The key of the latest message of an outage."""
+        """The key of the message that incidents of an outage join, while it is open."""
 
     def put(self, alert: Alert) -> Alert:
         """Return the message after a change of the alert of one incident.
@@ -43,8 +43,7 @@ class OutageAlerts:
             return alert
         before = self._messages.get(self._key_of.get(alert.incident, ""))
         if before is None:
-            latest = self._messages.get(self._latest.get(alert.outage, ""))
-            before = latest if latest and latest.facts.state is AlertState.OPEN else None
+            before = self._find_open(alert.outage)
         message = join_alert(before, alert, self._url)
         self._forget(message) if message.is_over else self.restore(message)
         return message
@@ -55,8 +54,14 @@ class OutageAlerts:
         if not message.outage or (known is not None and known.version > message.version):
             return
         self._messages[message.incident] = message
-        self._latest[message.outage] = message.incident
+        if self._find_open(message.outage) is None:
+            self._latest[message.outage] = message.incident
         self._key_of.update(dict.fromkeys((one.incident for one in message.each), message.incident))
+
+    def _find_open(self, outage: str) -> Alert | None:
+        """Return the message that an incident of the outage joins."""
+        latest = self._messages.get(self._latest.get(outage, ""))
+        return latest if latest and latest.facts.state is AlertState.OPEN else None
 
     def _forget(self, message: Alert) -> None:
         self._messages.pop(message.incident, None)

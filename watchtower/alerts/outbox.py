@@ -93,7 +93,8 @@ class Outbox:
         most = max(counts, key=lambda sharer: counts[sharer])
         if counts[alert.sharer] + 1 < counts[most]:
             for entry in reversed(self.entries.values()):
-                if entry.alert.sharer == most and not entry.delivered and not entry.is_begun:
+                is_of_one = {one.sharer for one in entry.alert.each} == {most}
+                if is_of_one and not entry.delivered and not entry.is_begun:
                     return entry.alert
         return alert
 
@@ -113,7 +114,12 @@ class Outbox:
         due = [entry for entry in self.entries.values() if entry.due_at <= now]
         if not due or now < self._paused_until or self._bucket.left(now) < 1:
             return None
-        return min(due, key=lambda each: (self._turns[each.alert.sharer], each.due_at))
+        return min(due, key=lambda each: (self._turns[self._sharer_of(each)], each.due_at))
+
+    def _sharer_of(self, entry: Entry) -> str:
+        """Return whose turn an entry uses. A message about incidents of several sharers uses that
+        of the sharer who had the fewest, so that a flood of one does not delay it for another."""
+        return min((one.sharer for one in entry.alert.each), key=self._turns.__getitem__)
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
@@ -124,7 +130,7 @@ class Outbox:
     def begin(self, entry: Entry, now: float) -> None:
         """Count an attempt. The entry is not due until its result is known."""
         self._bucket.take(now)
-        self._turns[entry.alert.sharer] += 1
+        self._turns[self._sharer_of(entry)] += 1
         entry.due_at, entry.is_begun = float("inf"), True
 
     def note_delivered(self, incident: str, version: int, receipt: str, now: float) -> Entry | None:
