@@ -298,6 +298,22 @@ def test_ranks_that_are_not_known_and_gpus_that_are():
     assert message_of(known, unknown).lines[0].endswith("2 jobs are hung, at least 8 ranks")
 
 
+def test_a_message_has_the_labels_that_all_have_and_the_worst_severity():
+    alerts = [alert_of(on_mount(ident)) for ident in ("01A", "01B")]
+    for given, worst in ((("critical", "warning"), "critical"), (("info", "info"), "info")):
+        labelled = [
+            replace(one, labels=one.labels | {"severity": severity})
+            for one, severity in zip(alerts, given, strict=True)
+        ]
+        assert message_of(*labelled).labels == {
+            "alertname": "WatchtowerJobHung",
+            "severity": worst,
+            "shared_cause": "mount nfs1:/data",
+            "kind": "hung",
+            "domain": "storage",
+        }
+
+
 def test_an_outage_is_acknowledged_if_all_its_open_incidents_are():
     first, second = on_mount("01A"), on_mount("01B")
     message = message_of(alert_of(first), alert_of(second))

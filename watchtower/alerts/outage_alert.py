@@ -17,8 +17,8 @@ from watchtower.fair_order import by_turns
 
 PATH = "/api/v1/outages"
 
-WORST_FIRST = ("critical", "warning")
-"""Severities."""
+WORST_FIRST = ("critical", "warning", "info")
+"""Severities. Any other one counts as worse."""
 
 
 class OutageAlerts:
@@ -76,9 +76,13 @@ def join_alert(before: Alert | None, alert: Alert, url: str) -> Alert:
     if before is None:
         return alert
     by_incident = {one.incident: one for one in before.each} | {alert.incident: alert}
-    if len(by_incident) == 1:
-        return alert
-    members = tuple(by_incident.values())
+    return make_message(before, tuple(by_incident.values()), url)
+
+
+def make_message(before: Alert, members: tuple[Alert, ...], url: str) -> Alert:
+    """Return the next version of a message, about these incidents. About one: its own alert."""
+    if len(members) == 1:
+        return members[0]
     facts = _describe(members, url)
     return Alert(
         incident=before.incident,
@@ -142,8 +146,11 @@ def _join_labels(members: Sequence[Alert]) -> dict[str, str]:
         if all(other.get(name) == value for other in others)
     }
     severities = [one.labels.get("severity", "") for one in members]
-    known = [each for each in WORST_FIRST if each in severities]
-    return common | {"severity": known[0] if known else WORST_FIRST[0]}
+    return common | {"severity": min(severities, key=_rank_severity)}
+
+
+def _rank_severity(severity: str) -> int:
+    return WORST_FIRST.index(severity) if severity in WORST_FIRST else -1
 
 
 def _most_common(values: Sequence[str]) -> str:
