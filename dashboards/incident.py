@@ -62,7 +62,7 @@ VERDICT = table(
         UNKNOWN,
     ),
     Query(f"""
-max by (incident, training_job, cause, rank, node, suspects, url) (
+max by (training_job, cause, rank, node, suspects, url) (
   watchtower_incident_info{THIS}
   or last_over_time(watchtower_incident_info{THIS}[$__range])
     unless on (incident) watchtower_incident_info{THIS}

@@ -146,7 +146,7 @@ class Column:
 
 
 def table(text: Text, query: Query, *columns: Column) -> Panel:
-    """Return a table with a row for each series. Only these columns are shown, in this order."""
+    """Return a table with a row for each series. Every label of the series needs a column."""
     panel = _panel("table", text, [_at_end(query, "table")], {})
     panel["fieldConfig"]["defaults"]["custom"] = {
         "align": "auto",
