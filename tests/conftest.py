@@ -7,25 +7,21 @@ import gc
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import import_order, tiers
+from tests import import_order, processes, tiers
 from tests.properties import register_profiles
-from tests.tiers import QUICK
+from tests.units import unit_of
 
 register_profiles()
 
-TOGETHER = {
-    "tests/system/e2e/test_cli.py",
-    "tests/system/e2e/test_protected.py",
-    "tests/system/e2e/test_third_party.py",
-    "tests/system/heartbeat/test_auto.py",
-}
-"""Files of the system tier whose tests share what costs much to make: one process runs them all."""
+gc.disable()
+"""Until all tests are collected: a seventh of that time, and nothing of it is garbage."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Keep the tiers apart, and let the processes compile different files."""
-    config.pluginmanager.register(tiers)
-    config.pluginmanager.register(import_order)
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Keep the tiers apart, and run tests in several processes, of either kind."""
+    pluginmanager.register(tiers)
+    pluginmanager.register(import_order)
+    pluginmanager.register(processes)
 
 
 def pytest_collection_finish() -> None:
@@ -35,24 +31,17 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
-class ByWeight(LoadScopeScheduling):
-    """Gives light tests away file by file, and heavy ones one by one, to the next free process.
-
-    A test that stays in process takes a hundredth of a second, about as long as giving it away.
-    Tests of the system tier take seconds. All drills of `make test` share one tower and two agents.
-    """
+class ByUnit(LoadScopeScheduling):
+    """Gives units of tests to the processes of `pytest -n`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        if nodeid in QUICK:
-            return "quick"
-        is_heavy = file.startswith("tests/system/") and file not in TOGETHER
-        return nodeid if is_heavy else file
+        return unit_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWeight:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByUnit:
     """Called only where tests run in several processes, `-n`."""
-    return ByWeight(config, log)
+    return ByUnit(config, log)

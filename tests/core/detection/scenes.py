@@ -48,14 +48,6 @@ class Rank:
     """Bytes per second, by the field of `Movement`."""
 
     def vitals(self, world_size: int, now: float) -> RankVitals:
-        beat = Beat(
-            step=self.step,
-            age_s=now - self.beat_at,
-            phase=self.phase,
-            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
-            advanced=self.advanced,
-            interval_s=self.interval_s,
-        )
         return RankVitals(
             job=JOB,
             rank=self.rank,
@@ -65,10 +57,20 @@ class Rank:
             launched=self.launched,
             world_size=world_size,
             found_age_s=now - self.started_at,
-            beat=beat if self.has_page else None,
+            beat=self._beat(now) if self.has_page else None,
             state=self.state,
             movement=Movement(cpu_cores=self.cpu_cores, **self.moves),
             ended=replace(self.ended, age_s=now - self.ended_at) if self.ended else None,
+        )
+
+    def _beat(self, now: float) -> Beat:
+        return Beat(
+            step=self.step,
+            age_s=now - self.beat_at,
+            phase=self.phase,
+            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
+            advanced=self.advanced,
+            interval_s=self.interval_s,
         )
 
 
