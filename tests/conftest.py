@@ -7,21 +7,28 @@ import gc
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import import_order, processes, tiers
+from tests import import_order, tiers
 from tests.properties import register_profiles
-from tests.units import unit_of
+from tests.tiers import QUICK
 
 register_profiles()
 
 gc.disable()
 """Until all tests are collected: a seventh of that time, and nothing of it is garbage."""
 
+TOGETHER = {
+    "tests/system/e2e/test_cli.py",
+    "tests/system/e2e/test_protected.py",
+    "tests/system/e2e/test_third_party.py",
+    "tests/system/heartbeat/test_auto.py",
+}
+"""Files of the system tier whose tests share what costs much to make: one process runs them all."""
 
-def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Keep the tiers apart, and run tests in several processes, of either kind."""
-    pluginmanager.register(tiers)
-    pluginmanager.register(import_order)
-    pluginmanager.register(processes)
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tiers apart, and let the processes compile different files."""
+    config.pluginmanager.register(tiers)
+    config.pluginmanager.register(import_order)
 
 
 def pytest_collection_finish() -> None:
@@ -34,14 +41,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class ByUnit(LoadScopeScheduling):
-    """Gives units of tests to the processes of `pytest -n`."""
+class ByWeight(LoadScopeScheduling):
+    """Gives light tests away file by file, and heavy ones one by one, to the next free process.
+
+    A test that stays in process takes a hundredth of a second, about as long as giving it away.
+    Tests of the system tier take seconds. All drills of `make test` share one tower and two agents.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return unit_of(nodeid)
+        file = nodeid.partition("::")[0]
+        if nodeid in QUICK:
+            return "quick"
+        is_heavy = file.startswith("tests/system/") and file not in TOGETHER
+        return nodeid if is_heavy else file
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByUnit:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWeight:
     """Called only where tests run in several processes, `-n`."""
-    return ByUnit(config, log)
+    return ByWeight(config, log)

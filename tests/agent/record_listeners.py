@@ -90,11 +90,9 @@ def short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_recorder, "RECORDS_DEADLINE_S", 0.3)
 
 
-def failure_of(path: str, kernel: KernelWait = RUNS, pid: int | None = None) -> str:
-    """Ask a process, or this one, in bounded time. Return why records cannot be read, or ""."""
+def failure_of(path: str, kernel: KernelWait = RUNS, pid: int = os.getpid()) -> str:
+    """Ask for the records of `pid`, in bounded time. Return why they cannot be read, or ""."""
     began = time.monotonic()
-    asked = ask_recorders(
-        Proc(), os.getpid() if pid is None else pid, path, kernel, began + PATIENCE_S
-    )
+    asked = ask_recorders(Proc(), pid, path, kernel, began + PATIENCE_S)
     assert time.monotonic() - began < PATIENCE_S / 2
     return asked.failure

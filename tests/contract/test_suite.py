@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TOGETHER
 from tests.import_order import begin_at, find_files
 from tests.system.e2e import test_drills
 from tests.system.e2e.drilled import names_of_drills
 from tests.tiers import QUICK, SYSTEM
-from tests.units import TOGETHER
 
 ROOT = Path(__file__).parents[2]
 
