@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import time
@@ -36,6 +37,9 @@ LOCAL_FILE_SYSTEMS = (
 """File systems on which a page in a directory is accepted: reads there never wait for a remote
 machine or a user-space program.
 """
+
+NS_GET_USERNS = 0xB701
+"""ioctl_ns(2): the user namespace to which a namespace belongs."""
 
 LINKS_PER_OPENED_PAGE = 4
 """The cost of opening a page, in links read."""
@@ -148,7 +152,7 @@ def _may_open(proc: Proc, pid: int, name: str) -> bool:
     if not is_page_link(link):
         return False
     mount = mount_of(proc.try_read(pid, f"fdinfo/{name}", 4096))
-    return _is_mount_local(proc.try_read(pid, "mountinfo"), mount)
+    return is_local_mount(proc, pid, proc.try_read(pid, "mountinfo"), mount)
 
 
 def leads_to_memfd(proc: Proc, pid: int, name: str, wanted: str) -> bool:
@@ -157,18 +161,35 @@ def leads_to_memfd(proc: Proc, pid: int, name: str, wanted: str) -> bool:
     return proc.link(pid, f"fd/{name}") == wanted and _mount_of_memfds() in (mount, "")
 
 
-def is_local_mount(mounts: bytes, descriptor: int) -> bool:
-    """Return whether our descriptor is on a file system that does not wait for a remote machine.
+def is_local_mount(proc: Proc, pid: int, mounts: bytes, mount: str) -> bool:
+    """Return whether a mount that a process sees waits for no remote machine and no program.
 
-    `mounts` is the /proc/PID/mountinfo of a process that sees the path.
+    `mounts` is a /proc/PID/mountinfo that contains it.
+
+    Any user can mount an overlay over a FUSE file system in a user namespace. A read of it waits
+    for the user's program, and nothing can end this wait. So an overlay counts only if a user
+    cannot have mounted it.
     """
-    return _is_mount_local(
-        mounts, mount_of(Proc().try_read(os.getpid(), f"fdinfo/{descriptor}", 4096))
-    )
+    kind = type_of(mounts, mount)
+    return kind in LOCAL_FILE_SYSTEMS and (kind != "overlay" or not can_user_mount(proc, pid))
 
 
-def _is_mount_local(mounts: bytes, mount: str) -> bool:
-    return type_of(mounts, mount) in LOCAL_FILE_SYSTEMS
+def can_user_mount(proc: Proc, pid: int) -> bool:
+    """Return whether the mounts of a process belong to another user namespace than the agent's."""
+    try:
+        mounts = os.open(proc.file(pid, "ns/mnt"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        owner = fcntl.ioctl(mounts, NS_GET_USERNS)
+    except OSError:
+        return True
+    finally:
+        os.close(mounts)
+    try:
+        return not os.path.samestat(os.fstat(owner), os.stat("/proc/self/ns/user"))
+    finally:
+        os.close(owner)
 
 
 @cache

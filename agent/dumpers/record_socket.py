@@ -17,6 +17,7 @@ from http import HTTPStatus
 
 from agent.discovery.pages import is_local_mount
 from agent.dumpers.open_in_root import open_in_root
+from agent.mounts import mount_of
 from agent.procfs import Proc, parse_fields
 from watchtower.access.bounded_reply import bounded_reply, read_body
 
@@ -67,7 +68,8 @@ class RecordSocket:
         mounts = proc.try_read(self.pid, "mountinfo") + Proc().try_read(os.getpid(), "mountinfo")
 
         def check(folder: int) -> None:
-            if not is_local_mount(mounts, folder):
+            mount = mount_of(Proc().try_read(os.getpid(), f"fdinfo/{folder}", 4096))
+            if not is_local_mount(proc, self.pid, mounts, mount):
                 raise SocketRefused("it is on a file system that may hang")
 
         try:

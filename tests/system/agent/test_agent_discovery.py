@@ -14,6 +14,7 @@ import pytest
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.owners import find_user
+from agent.discovery.pages import is_local_mount
 from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc, parse_fields
 from tests.agent.agent_scene import wait_until
@@ -242,6 +243,22 @@ def test_inside_a_user_namespace_a_process_belongs_to_who_made_it(start: Start) 
     assert status["Uid"].split()[0] == "100000"
     assert find_user(Proc(), inside.pid) == JOB_USER
     assert find_user(Proc(), os.getpid()) == os.getuid()
+
+
+def test_an_overlay_that_a_user_can_have_mounted_is_not_opened(start: Start) -> None:
+    """Its files may be those of a FUSE program of the user, which never answers."""
+    flags = "0x10020000"  # CLONE_NEWUSER | CLONE_NEWNS
+    program = (
+        f"import ctypes, time\nmade = ctypes.CDLL(None).unshare({flags}) == 0\n"
+        "print('made\\n' if made else '', 'ready', sep='', flush=True)\ntime.sleep(600)"
+    )
+    inside = start([sys.executable, "-c", program], expect=False)
+    if "made" not in inside._expect("ready"):
+        pytest.skip("this kernel lets no user make a user namespace")
+    proc, mounts = Proc(), b"7 1 0:1 / / rw - overlay overlay rw\n8 1 0:2 / /t rw - tmpfs t rw\n"
+    assert not is_local_mount(proc, inside.pid, mounts, "7")
+    assert is_local_mount(proc, inside.pid, mounts, "8")
+    assert is_local_mount(proc, os.getpid(), mounts, "7")
 
 
 def test_a_process_beside_the_launcher_s_family_is_not_launched(start: Start, find: Find) -> None:
