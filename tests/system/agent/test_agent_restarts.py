@@ -7,11 +7,7 @@ import signal
 
 from tests.agent.agent_scene import RecordingTower, wait_until
 from tests.system.agent.agent_processes import Victim
-from tests.system.agent.test_agent_end_to_end import (
-    Run,
-    ranks,  # noqa: F401 - a fixture
-    reported,
-)
+from tests.system.agent.test_agent_end_to_end import Run, reported
 
 
 def test_its_last_report_says_that_it_stops(
