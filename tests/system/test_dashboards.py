@@ -219,6 +219,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         wait_until(lambda: receiver.alerts, "the job is hung", patience_s=180)
         incident = receiver.alerts[0]["labels"]["incident"]
         time.sleep(5 * SCRAPE_S)
+        verdict = client.verdict("llama")
+        assert verdict["status"] == "hung", verdict
         values = {"training_job": "llama", "incident": incident, "node": "drill-b"}
         yield Answers(prometheus, began, VALUES | values)
 
