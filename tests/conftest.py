@@ -21,6 +21,7 @@ TOGETHER = {
     "tests/system/e2e/test_protected.py",
     "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",
+    "tests/system/test_dashboards.py",
 }
 """Files of the system tier whose tests share what costs much to make: one process runs them all."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import platform
 import re
 import signal
@@ -195,7 +196,8 @@ class Answers:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     """A real job of four ranks on two nodes, of which rank 2 was stopped."""
-    folder = tmp_path_factory.mktemp("dashboards")
+    # Agents find the ranks of their node by the name of the folder, on the whole machine.
+    folder = tmp_path_factory.mktemp(f"dashboards-{os.getpid()}")
     job = TrainingJob("llama", "stdlib", Layout(ranks=4, nodes=2), folder, environment=SLURM)
     with (
         receiving() as receiver,
@@ -219,6 +221,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         wait_until(lambda: receiver.alerts, "the job is hung", patience_s=180)
         incident = receiver.alerts[0]["labels"]["incident"]
         time.sleep(5 * SCRAPE_S)
+        verdict = client.verdict("llama")
+        assert verdict["status"] == "hung", verdict
         values = {"training_job": "llama", "incident": incident, "node": "drill-b"}
         yield Answers(prometheus, began, VALUES | values)
 
