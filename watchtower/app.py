@@ -34,9 +34,9 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
-from watchtower.api.mutes import mute_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
+from watchtower.api.silences import silence_routes
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -87,7 +87,7 @@ def make_app(
         notifier = Notifier()
         ticking = asyncio.create_task(tick_forever(tower, notifier))
         if alerts is not None:
-            alerts.start(lambda job: tower.silences.find(job) is not None)
+            alerts.start(lambda subject: tower.silences.find(subject) is not None)
         yield
         notifier.stopping()
         ticking.cancel()
@@ -114,7 +114,7 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
-    for routes in (job_routes, agent_routes, mute_routes, incident_routes, health_routes):
+    for routes in (job_routes, agent_routes, silence_routes, incident_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 

@@ -28,7 +28,7 @@ from watchtower.access.tower_address import (
 )
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import asking, muting
+from watchtower.commands import asking, silencing
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.exit_codes import (
     DONE,
@@ -116,8 +116,10 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
     _add_replay(add("replay", "diagnose an exported incident again"))
-    _add_mute(add("mute", "silence the alerts of a job for a while"))
-    _add_unmute(add("unmute", "end the silence of a job"))
+    _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
+    _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
+    _add_mute(add("mute", "old name of `silence --job`"))
+    _add_unmute(add("unmute", "old name of `silence --remove`, with the name of the job"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_alert(add("alert", "send a test message to a destination of alerts"))
     _add_token(add("token", "make a random token"))
@@ -232,27 +234,64 @@ def _add_replay(parser: Parser) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_mute(parser: Parser) -> None:
-    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
+def _add_silence(parser: Parser) -> None:
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("--job", type=name_or_id, help="name of a job; it need not run yet")
+    named.add_argument(
+        "--node",
+        type=name_or_id,
+        help="name of a node: only incidents whose suspects are all on it",
+    )
+    named.add_argument("--user", type=name_or_id, help="user of jobs, by their labels")
+    named.add_argument(
+        "--remove", type=name_or_id, metavar="ID", help="end the silence with this id"
+    )
+    _add_length(parser)
+    _add_tower(parser)
+    _add_json(parser)
+
+    def run(args: argparse.Namespace) -> int:
+        if (args.remove is None) == (args.for_s is None):
+            parser.error("--for DURATION is needed to silence, and not allowed with --remove")
+        return silencing.silence(_client(args), args)
+
+    parser.set_defaults(run=run)
+
+
+def _add_length(parser: Parser, *, is_required: bool = False) -> None:
     parser.add_argument(
         "--for",
         dest="for_s",
-        type=muting.duration,
-        required=True,
+        type=silencing.duration,
+        required=is_required,
         metavar="DURATION",
         help="how long, such as 30m, 2h or 1d",
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the job")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the silence")
+    parser.add_argument("--by", metavar="NAME", help="who asks for it (default: your user name)")
+
+
+def _add_silences(parser: Parser) -> None:
     _add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: muting.mute(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.show_silences(_client(args), args))
+
+
+def _add_mute(parser: Parser) -> None:
+    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
+    _add_length(parser, is_required=True)
+    _add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(
+        run=lambda args: silencing.mute(_client(args), args), remove=None, node=None, user=None
+    )
 
 
 def _add_unmute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job")
     _add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.unmute(_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
@@ -265,8 +304,8 @@ def _add_ack(parser: Parser) -> None:
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
-        args.by = muting.user_name() if args.by is None else args.by
-        return muting.ack(_client(args), args)
+        args.by = silencing.user_name() if args.by is None else args.by
+        return silencing.ack(_client(args), args)
 
     parser.set_defaults(run=run)
 

@@ -27,12 +27,11 @@ def firing(moment: str, *jobs: str) -> dict[str, Any]:
 
 
 def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[str, str]:
-    """An incident that is open, not acknowledged, and whose job is not silenced."""
-    job = identity.split(",")[1]
+    """An incident that is open, neither acknowledged nor silenced."""
     return {
         f"watchtower_incident_open{{{identity},{scraped}}}": values,
         f"watchtower_incident_acked{{{identity},{scraped}}}": "0x400",
-        f"watchtower_job_muted{{{job},{scraped}}}": "0x400",
+        f"watchtower_incident_silenced{{{identity},{scraped}}}": "0x400",
     }
 
 
@@ -54,7 +53,7 @@ def test_each_open_incident_has_an_alert(tmp_path: Path):
 @pytest.mark.parametrize(
     "changed",
     [
-        f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}',
+        f"watchtower_incident_silenced{{{B},{SCRAPED}}}",
         f"watchtower_incident_acked{{{B},{SCRAPED}}}",
     ],
 )
@@ -66,10 +65,10 @@ def test_a_silence_or_an_ack_ends_one_alert_while_it_lasts(tmp_path: Path, chang
 
 
 def test_a_silence_lasts_while_the_tower_is_not_scraped(tmp_path: Path):
-    muted = f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}'
+    silenced = f"watchtower_incident_silenced{{{B},{SCRAPED}}}"
     acked = f"watchtower_incident_acked{{{A},{SCRAPED}}}"
     values = "1x11 stale _x200"
-    series = hung(A, values) | hung(B, values) | {muted: values, acked: values}
+    series = hung(A, values) | hung(B, values) | {silenced: values, acked: values}
     check(
         tmp_path,
         series,

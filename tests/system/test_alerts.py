@@ -82,7 +82,7 @@ def test_a_silence_or_an_ack_ends_one_alert_and_no_other(tmp_path: Path):
         fired = prometheus.firing()
         assert_text_names_the_rank(tower, receiver, a, fired[a.name]["labels"]["incident"])
 
-        call(f"{tower.url}/api/v1/jobs/{b.name}/mute", {"for_s": 3600})
+        call(f"{tower.url}/api/v1/silences", {"job": b.name, "for_s": 3600})
         wait_until(lambda: b.name not in prometheus.firing(), "the alert of B is silenced")
         assert set(prometheus.firing()) == {a.name, c.name}
 

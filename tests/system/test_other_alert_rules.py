@@ -82,9 +82,9 @@ def test_a_moment_of_trouble_fires_no_alert_that_waits(tmp_path: Path, alert: st
 
 
 def test_a_silence_ends_the_alert_of_one_slow_job_only(tmp_path: Path):
-    muted = 'watchtower_job_muted{training_job="%s",' + SCRAPED + "}"
-    series = {slow("a"): "1x300", slow("b"): "1x300", muted % "a": "0x300"}
-    series[muted % "b"] = "0x130 1x100"
+    silenced = 'watchtower_job_silenced{training_job="%s",' + SCRAPED + "}"
+    series = {slow("a"): "1x300", slow("b"): "1x300", silenced % "a": "0x300"}
+    series[silenced % "b"] = "0x130 1x100"
     name = "WatchtowerJobSlow"
     checks = [fires(name, 600, 2), fires(name, 650, 2), fires(name, 660, 1)]
     check(tmp_path, series, promql_expr_test=checks)

@@ -11,6 +11,7 @@ from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.job_facts import JobFacts
+from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 
 
@@ -30,6 +31,8 @@ class Alert:
     closed_at: float | None = None
     sharer: str = ""
     """Owner of the job, or else its founding node."""
+    subject: Subject = field(default_factory=Subject)
+    """What a silence of this alert may name."""
 
     @property
     def is_over(self) -> bool:
@@ -60,6 +63,7 @@ def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> A
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
+        subject=subject_of(incident),
     )
     if before is None or _is_same(before, alert):
         return alert
@@ -79,9 +83,10 @@ def end_alert(alert: Alert, wall: float) -> Alert:
 def is_wanted(event: IncidentEvent) -> bool:
     """Return whether an event of an incident without an alert begins one.
 
-    It does not if the tower's last run has already closed the incident.
+    It does not in shadow mode, or if the tower's last run has already closed the incident.
     """
-    return event.change is Change.OPENED or event.incident.closed_at is None
+    is_due = event.change is Change.OPENED or event.incident.closed_at is None
+    return is_due and not event.incident.shadow
 
 
 def _not_before(opened_at: float, closed_at: float | None) -> float | None:

@@ -24,12 +24,13 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.silences import Subject
 from watchtower.wire.drills import is_drill
 
 log = logging.getLogger("watchtower.alerts")
 
 CHECK_S = 1.0
-"""Seconds between two checks of held alerts and failed writes."""
+"""Seconds between two checks of silences and failed writes."""
 
 DELIVERY_S = 30.0
 """Seconds after which a delivery counts as failed, although its thread may still be blocked."""
@@ -68,13 +69,12 @@ class AlertNotifier:
         self._store, self._clock, self._public_url = store, clock, public_url
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
-        self._held: dict[str, IncidentEvent] = {}
-        """The last event of each incident that has no alert yet, because its job is silenced or the
-        tower has just started."""
+        self._recalled: dict[str, IncidentEvent] = {}
+        """Open incidents of the tower's last run that have no alert, until the first check."""
         self._to_check: set[str] = set()
         """Incidents with an alert that are not open in the store any more."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_silenced: Callable[[str], bool] = lambda _: False
+        self._is_silenced: Callable[[Subject], bool] = lambda _: False
 
     def recall(self, rows: Iterable[AlertRow], incidents: Iterable[Incident]) -> None:
         """Continue with the outbox of the tower's last run.
@@ -92,14 +92,14 @@ class AlertNotifier:
                     self._alerts[row.incident] = alert
         still_open = {one.id: one for one in incidents if one.closed_at is None}
         self._to_check = self._alerts.keys() - still_open.keys()
-        self._held = {
+        self._recalled = {
             ident: IncidentEvent(change=Change.OPENED, incident=incident)
             for ident, incident in still_open.items()
             if ident not in self._alerts
         }
 
-    def start(self, is_silenced: Callable[[str], bool]) -> None:
-        """Begin to send. `is_silenced` returns whether the alerts of a job are silenced."""
+    def start(self, is_silenced: Callable[[Subject], bool]) -> None:
+        """Begin to send. `is_silenced` returns whether alerts about a subject are silenced."""
         self._is_silenced = is_silenced
         works = [self._send_forever(sender) for sender in self.senders.values()]
         works.append(self._check_forever())
@@ -119,12 +119,9 @@ class AlertNotifier:
         ident, job = event.incident.id, event.incident.job
         before = self._alerts.get(ident)
         if is_drill(job) or not self.senders or (before is None and not is_wanted(event)):
-            self._held.pop(ident, None)
+            self._recalled.pop(ident, None)
             return
-        if before is None and self._is_silenced(job):
-            self._held[ident] = event
-            return
-        self._held.pop(ident, None)
+        self._recalled.pop(ident, None)
         alert = make_alert(event, self._public_url, before)
         if before is not None and alert.version == before.version:
             return
@@ -155,6 +152,8 @@ class AlertNotifier:
             sender.wake.clear()
             now = self._clock.now()
             entry = sender.outbox.find_next(now)
+            if entry is not None and self._hold(sender, entry):
+                continue
             if entry is not None:
                 sender.outbox.begin(entry, now)
                 alert, receipt = entry.alert, entry.receipt
@@ -166,6 +165,29 @@ class AlertNotifier:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(wait_s, 0.01)):
                     await sender.wake.wait()
+
+    def _hold(self, sender: _Sender, entry: Entry) -> bool:
+        """Return whether nothing is sent now, because the incident is silenced.
+
+        The end of an alert that was sent is sent, so that no alert stays open. An incident that
+        ends while it is silenced has no alert.
+        """
+        is_silenced = self._is_silenced(entry.alert.subject)
+        if not is_silenced and not entry.is_held:
+            return False
+        if not sender.outbox.hold(entry):
+            self._remove(sender, entry.alert.incident)
+            return True
+        return not entry.is_due_ever
+
+    def _release(self) -> None:
+        """Send what was held for silences that have ended."""
+        now = self._clock.now()
+        for sender in self.senders.values():
+            for entry in sender.outbox.entries.values():
+                if entry.is_held and not self._is_silenced(entry.alert.subject):
+                    sender.outbox.release(entry, now)
+                    sender.wake.set()
 
     async def _wait_for_store(self, sender: _Sender, ident: str) -> None:
         """Wait until the entry is written, its write has failed, or `STORE_S` seconds are over."""
@@ -209,9 +231,9 @@ class AlertNotifier:
     async def _check_forever(self) -> None:
         while True:
             try:
-                for event in list(self._held.values()):
-                    if not self._is_silenced(event.incident.job):
-                        self.note(event)
+                for event in list(self._recalled.values()):
+                    self.note(event)
+                self._release()
                 self._check_writes()
                 await self._end_closed()
             except Exception:  # the next check may work again

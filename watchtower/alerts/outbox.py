@@ -40,6 +40,13 @@ class Entry:
     """Failed attempts since the last delivery."""
     is_begun: bool = False
     """Whether an attempt has begun whose result is not known."""
+    is_held: bool = False
+    """Whether nothing is sent, because the incident is silenced."""
+
+    @property
+    def is_due_ever(self) -> bool:
+        """Whether it will be sent at `due_at`: the end of an alert is not held."""
+        return self.alert.is_over or not self.is_held
 
     @property
     def is_delivered(self) -> bool:
@@ -109,16 +116,33 @@ class Outbox:
 
     def find_next(self, now: float) -> Entry | None:
         """Return the entry to send now: the sharers take turns, the oldest alert first."""
-        due = [entry for entry in self.entries.values() if entry.due_at <= now]
+        due = [each for each in self.entries.values() if each.is_due_ever and each.due_at <= now]
         if not due or now < self._paused_until or self._bucket.left(now) < 1:
             return None
         return min(due, key=lambda each: (self._turns[each.alert.sharer], each.due_at))
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
-        next_at = min((entry.due_at for entry in self.entries.values()), default=float("inf"))
+        sendable = (entry.due_at for entry in self.entries.values() if entry.is_due_ever)
+        next_at = min(sendable, default=float("inf"))
         missing = max(0.0, 1 - self._bucket.left(now)) / PER_S
         return max(0.0, next_at - now, missing, self._paused_until - now)
+
+    def hold(self, entry: Entry) -> bool:
+        """Send nothing about a silenced incident until `release`, except the end of an alert that
+        was sent. Return False if the alert is over and was never sent: the entry is removed.
+        """
+        if entry.alert.is_over and not entry.delivered:
+            del self.entries[entry.alert.incident]
+            return False
+        entry.is_held = True
+        return True
+
+    def release(self, entry: Entry, now: float) -> None:
+        """Send the current version of a held entry, if the destination does not have it."""
+        entry.is_held = False
+        if not entry.is_delivered:
+            entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
 
     def begin(self, entry: Entry, now: float) -> None:
         """Count an attempt. The entry is not due until its result is known."""
@@ -167,9 +191,12 @@ class Outbox:
 
     def count_waiting(self) -> int:
         """Return the number of alerts whose current version was not delivered yet."""
-        return sum(entry.waiting_since is not None for entry in self.entries.values())
+        return len(self._waiting())
 
     def oldest_s(self, now: float) -> float:
         """Return how long the oldest of these has waited; 0 if nothing waits."""
-        waiting = (entry.waiting_since for entry in self.entries.values())
-        return max((now - since for since in waiting if since is not None), default=0.0)
+        return max((now - since for since in self._waiting()), default=0.0)
+
+    def _waiting(self) -> list[float]:
+        entries = (entry for entry in self.entries.values() if entry.is_due_ever)
+        return [entry.waiting_since for entry in entries if entry.waiting_since is not None]

@@ -48,7 +48,7 @@ class IncidentMetrics:
         """
         opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
         acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
-        suspects = family_of(table.INCIDENT_SUSPECT)
+        suspects, silenced = family_of(table.INCIDENT_SUSPECT), family_of(table.INCIDENT_SILENCED)
         self._forget_old(open_ids, now)
         for job in shown:
             incident = job.incident
@@ -61,13 +61,14 @@ class IncidentMetrics:
             opened.add_metric(labels, 1)
             opened_at.add_metric(identity, incident.opened_at)
             acked.add_metric(identity, float(incident.ack is not None))
+            silenced.add_metric(identity, float(job.is_incident_silenced))
             info.add_metric([*identity, *self._named(job)], 1)
             for suspect in incident.verdict.suspects[:MAX_SUSPECTS]:
                 suspects.add_metric([incident.id, str(suspect.rank), label(suspect.node)], 1)
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)
-        yield from (opened, opened_at, acked, info, suspects)
+        yield from (opened, opened_at, acked, silenced, info, suspects)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:
         closed = [ident for ident in self._scraped if ident not in open_ids]

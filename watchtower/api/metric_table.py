@@ -69,10 +69,10 @@ JOB_LOST = counter(
 JOB_SUSPECTS = gauge(
     "watchtower_job_suspects", "training_job", "Number of ranks that the current verdict names."
 )
-JOB_MUTED = gauge(
-    "watchtower_job_muted",
+JOB_SILENCED = gauge(
+    "watchtower_job_silenced",
     "training_job",
-    "1 while the alerts of the job are silenced (`watchtower mute`).",
+    "1 while the job or its user is silenced (`watchtower silence`).",
 )
 JOB_INFO = gauge(
     "watchtower_job_info",
@@ -94,6 +94,11 @@ INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",
     "incident training_job",
     "1 while an open incident is acknowledged (`watchtower ack`).",
+)
+INCIDENT_SILENCED = gauge(
+    "watchtower_incident_silenced",
+    "incident training_job",
+    "1 while the job, the user or the blamed node of an open incident is silenced.",
 )
 INCIDENT_OPENED = gauge(
     "watchtower_incident_opened_timestamp_seconds",

@@ -204,6 +204,7 @@ class LiveJob:
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             identity=_identify(status, verdict, user),
+            only_node=_find_only_node(verdict),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
         )
@@ -232,6 +233,7 @@ class LiveJob:
             verdict=add_aftermath(verdict, group_losses(self.watch.losses.values()), wall - now),
             verdicts=self.diagnoses.verdicts,
             updated_at=wall,
+            only_node=incident.only_node if _find_only_node(verdict) == incident.only_node else "",
             evidence=None,
         )
         return replace(self.incident, evidence=None if is_same else evidence)
@@ -265,6 +267,12 @@ def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
     elif verdict.cause is Cause.NEVER_STARTED:
         kind = IncidentKind.NEVER_STARTED
     return Identity(kind=kind, domain=domain, user=user)
+
+
+def _find_only_node(verdict: Verdict) -> str:
+    """Return the node of all suspects; empty if there are none, or on several nodes."""
+    nodes = {suspect.node for suspect in verdict.suspects}
+    return nodes.pop() if len(nodes) == 1 else ""
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:
