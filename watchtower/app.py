@@ -45,6 +45,7 @@ from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
+from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
 
 log = logging.getLogger("watchtower")
@@ -145,11 +146,16 @@ def serve(config: TowerConfig) -> None:
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     tower: Tower | None = None
     try:
-        startup, clock = store.recall(), Clock()
+        shadow = ShadowMode(
+            everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
+        )
+        startup, clock = shadow.settle_all(store.recall()), Clock()
         destinations = make_destinations(config.alerts)
-        alerts = AlertNotifier(destinations, store, clock, config.public_url)
+        alerts = AlertNotifier(
+            destinations, store, clock, config.public_url, is_drill=config.alerts.drill
+        )
         alerts.recall(startup.alerts, startup.incidents)
-        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,))
+        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,), shadow)
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -157,6 +163,8 @@ def serve(config: TowerConfig) -> None:
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
         if destinations:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
+        if said := shadow.describe():
+            log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
         server = _make_server(config, tower, book, certificate, connections, alerts)

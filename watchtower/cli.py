@@ -395,5 +395,12 @@ def _token(args: argparse.Namespace) -> int:
 def _add_drill(parser: Parser) -> None:
     from watchtower.drills import command
 
+    def run(args: argparse.Namespace) -> int:
+        from watchtower.commands.alerting import find_destination
+
+        if args.notify and not find_destination(args.notify, load_config(args.config, {}).alerts):
+            return UNUSABLE
+        return command.run(args)
+
     command.add_arguments(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=run)

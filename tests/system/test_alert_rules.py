@@ -76,6 +76,14 @@ def test_a_silence_lasts_while_the_tower_is_not_scraped(tmp_path: Path):
     )
 
 
+def test_an_incident_of_shadow_mode_alerts_when_it_leaves_shadow_mode(tmp_path: Path):
+    """Its identity is the same: `watchtower_incident_open` begins when the other series ends."""
+    shadow = f"watchtower_shadow_incident_open{{{B},{SCRAPED}}}"
+    series = hung(A) | hung(B, "_x24 1x100") | {shadow: "1x23 stale _x100"}
+    moments = [firing("60s", "llama-a"), firing("115s", "llama-a")]
+    check(tmp_path, series, promql_expr_test=[*moments, firing("120s", "llama-a", "llama-b")])
+
+
 def test_an_alert_ends_with_its_incident(tmp_path: Path):
     after = f"{CLOSED_SHOWN_S + 60:g}s"
     values = f"1x11 0x{CLOSED_SHOWN_S / 5 - 1:g} stale _x100"

@@ -81,8 +81,9 @@ def test_a_moment_of_trouble_fires_no_alert_that_waits(tmp_path: Path, alert: st
     check(tmp_path, {series: values}, promql_expr_test=checks)
 
 
-def test_a_silence_ends_the_alert_of_one_slow_job_only(tmp_path: Path):
-    silenced = 'watchtower_job_silenced{training_job="%s",' + SCRAPED + "}"
+@pytest.mark.parametrize("metric", ["watchtower_job_silenced", "watchtower_job_shadow"])
+def test_a_silence_or_shadow_mode_ends_the_alert_of_one_slow_job_only(tmp_path: Path, metric: str):
+    silenced = metric + '{training_job="%s",' + SCRAPED + "}"
     series = {slow("a"): "1x300", slow("b"): "1x300", silenced % "a": "0x300"}
     series[silenced % "b"] = "0x130 1x100"
     name = "WatchtowerJobSlow"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import label_alert
+from watchtower.alerts.labels import DRILL_LABELS, label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
@@ -45,20 +45,24 @@ class Alert:
         return write_message(self.facts)
 
 
-def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> Alert:
+def make_alert(
+    event: IncidentEvent, public_url: str, before: Alert | None, *, is_drill: bool = False
+) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
+    `is_drill` marks it, so that nobody is woken: in its text, its name and its severity.
     The version is the same if nothing changed that a reader needs to know.
     """
     incident = event.incident
     known = before.facts if before else AlertFacts()
     facts = _describe(incident, event.job, known)
     url = f"{public_url}/api/v1/incidents/{incident.id}?format=text" if public_url else ""
+    labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
         version=before.version if before else 1,
-        facts=replace(facts, url=url),
-        labels=before.labels if before else label_alert(incident),
+        facts=replace(facts, url=url, is_drill=is_drill),
+        labels=before.labels if before else labels,
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),

@@ -25,6 +25,11 @@ SEVERITIES = {
 }
 
 
+DRILL_LABELS = {"alertname": "WatchtowerDrill", "severity": "info"}
+"""Labels of the alert of a drill. They are in no rule, and no rule or route for real alerts matches
+them."""
+
+
 def identify(incident: Incident) -> tuple[str, ...]:
     """Return the values of `IDENTITY`; empty ones are not known."""
     identity = incident.identity

@@ -97,6 +97,7 @@ class AlertFacts:
     incident: str = ""
     state: AlertState = AlertState.OPEN
     acked_by: str = ""
+    is_drill: bool = False
     aftermath: str = ""
     """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
 
@@ -124,8 +125,10 @@ _URL = re.compile(r"https?://[!-~]{1,200}")
 def write_message(facts: AlertFacts) -> tuple[str, ...]:
     """Return one to three lines of at most `MAX_LINE` printable characters."""
     write_body = _write_over if _is_over(facts) else _write_open
-    lines = (*write_body(facts), _join_links(facts))
-    return tuple(line for line in lines if line)
+    first, *others = (*write_body(facts), _join_links(facts))
+    if facts.is_drill:
+        first = f"[DRILL] {first}"[:MAX_LINE]
+    return tuple(line for line in (first, *others) if line)
 
 
 def is_evidence_complete(facts: AlertFacts) -> bool:

@@ -64,9 +64,13 @@ class AlertNotifier:
         store: SqliteStore,
         clock: Clock,
         public_url: str = "",
+        *,
+        is_drill: bool = False,
     ) -> None:
+        """`is_drill`: every alert is marked as a drill."""
         self.senders = {each.name: _Sender(each) for each in destinations}
         self._store, self._clock, self._public_url = store, clock, public_url
+        self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
         self._recalled: dict[str, IncidentEvent] = {}
@@ -122,7 +126,7 @@ class AlertNotifier:
             self._recalled.pop(ident, None)
             return
         self._recalled.pop(ident, None)
-        alert = make_alert(event, self._public_url, before)
+        alert = make_alert(event, self._public_url, before, is_drill=self._is_drill)
         if before is not None and alert.version == before.version:
             return
         self._put(alert)

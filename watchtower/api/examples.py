@@ -218,6 +218,12 @@ SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}
 HEALTH = _plain(
     Health(
-        ready=True, detail="able to decide", store="works", agents=64, agents_silent=0, limits=[]
+        ready=True,
+        detail="able to decide",
+        store="works",
+        agents=64,
+        agents_silent=0,
+        limits=[],
+        notes=[],
     )
 )

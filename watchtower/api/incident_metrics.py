@@ -48,6 +48,7 @@ class IncidentMetrics:
         """
         opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
         acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
+        shadow = family_of(table.SHADOW_INCIDENT_OPEN)
         suspects, silenced = family_of(table.INCIDENT_SUSPECT), family_of(table.INCIDENT_SILENCED)
         self._forget_old(open_ids, now)
         for job in shown:
@@ -56,9 +57,12 @@ class IncidentMetrics:
                 continue
             labels = list(identify(incident))
             identity = labels[:2]
-            self._scraped.pop(incident.id, None)
-            self._scraped[incident.id] = (labels, now)
-            opened.add_metric(labels, 1)
+            if incident.shadow:
+                shadow.add_metric(labels, 1)
+            else:
+                self._scraped.pop(incident.id, None)
+                self._scraped[incident.id] = (labels, now)
+                opened.add_metric(labels, 1)
             opened_at.add_metric(identity, incident.opened_at)
             acked.add_metric(identity, float(incident.ack is not None))
             silenced.add_metric(identity, float(job.is_incident_silenced))
@@ -68,7 +72,7 @@ class IncidentMetrics:
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)
-        yield from (opened, opened_at, acked, silenced, info, suspects)
+        yield from (opened, shadow, opened_at, acked, silenced, info, suspects)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:
         closed = [ident for ident in self._scraped if ident not in open_ids]

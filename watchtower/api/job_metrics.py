@@ -46,6 +46,7 @@ def _add_values(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         (table.JOB_ATTEMPT, job.attempt),
         (table.JOB_SUSPECTS, job.suspects),
         (table.JOB_SILENCED, job.is_silenced),
+        (table.JOB_SHADOW, job.is_shadow),
         (table.JOB_WATCHED, watched_s),
         (table.JOB_LOST, lost_s),
     ):

@@ -74,6 +74,12 @@ JOB_SILENCED = gauge(
     "training_job",
     "1 while the job or its user is silenced (`watchtower silence`).",
 )
+JOB_SHADOW = gauge(
+    "watchtower_job_shadow",
+    "training_job",
+    "1 while no alert is sent about slow steps of the job, because its tower or the cause of the "
+    "slow steps is in shadow mode.",
+)
 JOB_INFO = gauge(
     "watchtower_job_info",
     f"training_job {' '.join(LABELS)}",
@@ -89,6 +95,11 @@ INCIDENT_OPEN = gauge(
     "watchtower_incident_open",
     "incident training_job shared_cause kind domain user",
     "1 while the incident is open, 0 for ten minutes after it was closed.",
+)
+SHADOW_INCIDENT_OPEN = gauge(
+    "watchtower_shadow_incident_open",
+    "incident training_job shared_cause kind domain user",
+    "The same for incidents in shadow mode, which `watchtower_incident_open` does not contain.",
 )
 INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",
@@ -124,7 +135,7 @@ JOBS_HIDDEN = gauge("watchtower_jobs_hidden", "", "Live jobs without series.")
 INCIDENTS_HIDDEN = gauge(
     "watchtower_incidents_hidden",
     "",
-    "Open incidents without series. Alerts do not fire for them.",
+    "Open incidents without series, except those in shadow mode. Alerts do not fire for them.",
 )
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
@@ -183,7 +194,13 @@ REPLY = histogram(
 INCIDENTS = counter(
     "watchtower_incidents_total",
     "cause",
-    "Incidents opened, by the cause that was known at the opening.",
+    "Incidents opened, by the cause that was known at the opening. An incident in shadow mode "
+    "counts when it leaves shadow mode.",
+)
+SHADOW_INCIDENTS = counter(
+    "watchtower_shadow_incidents_total",
+    "cause",
+    "Incidents opened in shadow mode, by the cause that was known at the opening.",
 )
 LOST_GPU = counter(
     "watchtower_lost_gpu_seconds_total",

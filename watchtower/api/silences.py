@@ -24,7 +24,9 @@ class SilenceRequest:
     for_s: Annotated[
         float, Field(description=f"Seconds from now, 1 to {MAX_SILENCE_S:g}.", examples=[7200])
     ]
-    job: Annotated[str, Field(description="Name of a job, as /api/v1/jobs lists it.")] = ""
+    job: Annotated[
+        str, Field(description="Name of a job, as /api/v1/jobs lists it.", examples=["llama-70b"])
+    ] = ""
     node: Annotated[
         str,
         Field(
@@ -32,11 +34,15 @@ class SilenceRequest:
             examples=["gpu-042"],
         ),
     ] = ""
-    user: Annotated[str, Field(description="User of jobs, as their labels name it.")] = ""
+    user: Annotated[
+        str, Field(description="User of jobs, as their labels name it.", examples=["alice"])
+    ] = ""
     reason: Annotated[
         str, Field(description="Text that is shown with the silence.", examples=["new switch"])
     ] = ""
-    by: Annotated[str, Field(description="Name of the person who asks for it.")] = ""
+    by: Annotated[
+        str, Field(description="Name of the person who asks for it.", examples=["bob"])
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,12 @@ class Watch:
         lines = (self._client.metrics() or "").splitlines()
         return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
 
+    def read_metric(self, series: str) -> float | None:
+        """Return the value of one series, as /metrics writes its name; None without it."""
+        lines = (self._client.metrics() or "").splitlines()
+        values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{series} ")]
+        return float(values[0]) if values else None
+
     def find_job(self, pids: set[int]) -> str | None:
         """Return the tower's name for the job of exactly these processes; None if it has none
         yet.

@@ -30,6 +30,8 @@ class JobMeasure:
     suspects: int
     is_silenced: bool
     is_incident_silenced: bool
+    is_shadow: bool
+    """Whether the alert about slow steps is in shadow mode."""
     totals: tuple[int, float, float]
     """Steps, watched seconds, lost seconds."""
     counts: RankCounts | None
@@ -61,6 +63,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
         is_silenced=tower.silences.find(job_subject(job)) is not None,
         is_incident_silenced=bool(incident and tower.silences.find(subject_of(incident))),
+        is_shadow=tower.shadow.covers(watch.diagnosis.cause if watch.diagnosis else None),
         totals=(totals.steps, totals.watched_s, totals.lost_s),
         counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
         incident=incident,

@@ -18,6 +18,7 @@ from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
+from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.verdicts import (
     add_aftermath,
     closed_verdict,
@@ -42,6 +43,7 @@ class LiveJob:
     generation: int
     watch: JobWatch
     pauses: Pauses
+    shadow_mode: ShadowMode = NO_SHADOW
     context: StallContext = StallContext()
     missing_dumps: int = 0
     """Ranks without a dump of this stall when it was last checked, minus the dumps since then."""
@@ -205,6 +207,7 @@ class LiveJob:
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             identity=_identify(status, verdict, user),
             only_node=_find_only_node(verdict),
+            shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
         )
@@ -236,6 +239,7 @@ class LiveJob:
             only_node=incident.only_node if _find_only_node(verdict) == incident.only_node else "",
             evidence=None,
         )
+        self.incident = self.shadow_mode.settle(self.incident)
         return replace(self.incident, evidence=None if is_same else evidence)
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
