@@ -235,40 +235,16 @@ def _add_replay(parser: Parser) -> None:
 
 
 def _add_silence(parser: Parser) -> None:
-    named = parser.add_mutually_exclusive_group(required=True)
-    named.add_argument("--job", type=name_or_id, help="name of a job; it need not run yet")
-    named.add_argument(
-        "--node",
-        type=name_or_id,
-        help="name of a node: only incidents whose suspects are all on it",
-    )
-    named.add_argument("--user", type=name_or_id, help="user of jobs, by their labels")
-    named.add_argument(
-        "--remove", type=name_or_id, metavar="ID", help="end the silence with this id"
-    )
-    _add_length(parser)
+    silencing.add_names(parser)
+    silencing.add_length(parser)
     _add_tower(parser)
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
-        if (args.remove is None) == (args.for_s is None):
-            parser.error("--for DURATION is needed to silence, and not allowed with --remove")
+        silencing.check_arguments(parser, args)
         return silencing.silence(_client(args), args)
 
     parser.set_defaults(run=run)
-
-
-def _add_length(parser: Parser, *, is_required: bool = False) -> None:
-    parser.add_argument(
-        "--for",
-        dest="for_s",
-        type=silencing.duration,
-        required=is_required,
-        metavar="DURATION",
-        help="how long, such as 30m, 2h or 1d",
-    )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the silence")
-    parser.add_argument("--by", metavar="NAME", help="who asks for it (default: your user name)")
 
 
 def _add_silences(parser: Parser) -> None:
@@ -279,12 +255,10 @@ def _add_silences(parser: Parser) -> None:
 
 def _add_mute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
-    _add_length(parser, is_required=True)
+    silencing.add_length(parser, is_required=True)
     _add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(
-        run=lambda args: silencing.mute(_client(args), args), remove=None, node=None, user=None
-    )
+    parser.set_defaults(run=lambda args: silencing.mute(_client(args), args))
 
 
 def _add_unmute(parser: Parser) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from watchtower.arguments import suggest
+from watchtower.arguments import Parser, name_or_id, suggest
 from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_ack, say_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.exit_codes import DONE
@@ -37,6 +37,41 @@ def duration(text: str) -> float:
     return seconds
 
 
+def add_names(parser: Parser) -> None:
+    """Add the options that name what is silenced."""
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("--job", type=name_or_id, help="name of a job; it need not run yet")
+    named.add_argument(
+        "--node",
+        type=name_or_id,
+        help="name of a node: only incidents whose suspects are all on it",
+    )
+    named.add_argument("--user", type=name_or_id, help="user of jobs, by their labels")
+    named.add_argument(
+        "--remove", type=name_or_id, metavar="ID", help="end the silence with this id"
+    )
+
+
+def add_length(parser: Parser, *, is_required: bool = False) -> None:
+    """Add the options that say how long, why, and who asks for it."""
+    parser.add_argument(
+        "--for",
+        dest="for_s",
+        type=duration,
+        required=is_required,
+        metavar="DURATION",
+        help="how long, such as 30m, 2h or 1d",
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the silence")
+    parser.add_argument("--by", metavar="NAME", help="who asks for it (default: your user name)")
+
+
+def check_arguments(parser: Parser, args: argparse.Namespace) -> None:
+    """Exit with status 2 if the length is missing, or given for the end of a silence."""
+    if (args.remove is None) == (args.for_s is None):
+        parser.error("--for DURATION is needed to silence, and not allowed with --remove")
+
+
 def user_name() -> str:
     """Return the name of the user who runs this; empty if the system does not know it."""
     try:
@@ -50,17 +85,13 @@ def silence(client: TowerClient, args: argparse.Namespace) -> int:
     if args.remove is not None:
         return _remove(client, args, _find_id(client, args.remove))
     kind = next(kind for kind in KINDS if getattr(args, kind) is not None)
-    name = getattr(args, kind)
-    by = user_name() if args.by is None else args.by
-    answer = client.silence(kind, name, args.for_s, args.reason, by)
-    text = say_silence({**answer, "reason": ""}, time.time())
-    return _say(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
+    return _add(client, args, kind, getattr(args, kind))
 
 
 def mute(client: TowerClient, args: argparse.Namespace) -> int:
     """Silence a job, by the old name of the command."""
     _warn("mute JOB", "silence --job JOB")
-    return silence(client, args)
+    return _add(client, args, "job", args.job)
 
 
 def unmute(client: TowerClient, args: argparse.Namespace) -> int:
@@ -85,6 +116,13 @@ def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
         rows.append((one["id"], kind, one[kind], until, one.get("by") or "-", one["reason"] or "-"))
     print(table(rows) if len(rows) > 1 else "No job, node or user is silenced.")
     return DONE
+
+
+def _add(client: TowerClient, args: argparse.Namespace, kind: str, name: str) -> int:
+    by = user_name() if args.by is None else args.by
+    answer = client.silence(kind, name, args.for_s, args.reason, by)
+    text = say_silence({**answer, "reason": ""}, time.time())
+    return _say(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
 
 
 def _remove(client: TowerClient, args: argparse.Namespace, ident: str) -> int:
