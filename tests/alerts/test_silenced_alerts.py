@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updated
@@ -94,5 +95,21 @@ def test_a_silenced_alert_does_not_count_as_waiting(tmp_path: Path, receiver: Re
         (outbox,) = run.notifier.outboxes().values()
         assert (outbox.count_waiting(), outbox.oldest_s(1e12)) == (0, 0.0)
         assert len(outbox.entries) == 1
+
+    tell(story, tmp_path, receiver)
+
+
+def test_thousands_of_silenced_incidents_do_not_block_the_tower(tmp_path: Path, receiver: Receiver):
+    async def story(run: Run) -> None:
+        run.silenced.add("llama")
+        for number in range(3000):
+            run.notifier.note(opened(an_incident(f"01{number}")))
+        run.notifier.note(opened(an_incident("01L", "loud")))
+        began = time.process_time()
+        await run.wait_for(1)
+        assert receiver.keys == ["01L:1"]
+        assert time.process_time() - began < 3
+        (outbox,) = run.notifier.outboxes().values()
+        assert outbox.count_waiting() == 0
 
     tell(story, tmp_path, receiver)

@@ -42,6 +42,9 @@ MAX_PERCENT = 99
 """No verdict is certain."""
 
 
+DRILL_TEXT = "This is a drill: do nothing. Its tower ends with it."
+
+
 class AlertState(Enum):
     """The state of the incident when the message is written."""
 
@@ -125,10 +128,11 @@ _URL = re.compile(r"https?://[!-~]{1,200}")
 def write_message(facts: AlertFacts) -> tuple[str, ...]:
     """Return one to three lines of at most `MAX_LINE` printable characters."""
     write_body = _write_over if _is_over(facts) else _write_open
-    first, *others = (*write_body(facts), _join_links(facts))
+    first, second = write_body(facts)
+    last = _join_links(facts)
     if facts.is_drill:
-        first = f"[DRILL] {first}"[:MAX_LINE]
-    return tuple(line for line in (first, *others) if line)
+        first, last = f"[DRILL] {first}"[:MAX_LINE].rstrip(), DRILL_TEXT
+    return tuple(line for line in (first, second, last) if line)
 
 
 def is_evidence_complete(facts: AlertFacts) -> bool:

@@ -174,15 +174,17 @@ class AlertNotifier:
         """Return whether nothing is sent now, because the incident is silenced.
 
         The end of an alert that was sent is sent, so that no alert stays open. An incident that
-        ends while it is silenced has no alert.
+        ends while it is silenced has no alert. All silenced incidents are held at once, so that
+        thousands of them do not block the event loop one by one.
         """
-        is_silenced = self._is_silenced(entry.alert.subject)
-        if not is_silenced and not entry.is_held:
+        if not entry.is_held and not self._is_silenced(entry.alert.subject):
             return False
-        if not sender.outbox.hold(entry):
-            self._remove(sender, entry.alert.incident)
-            return True
-        return not entry.is_due_ever
+        for each in list(sender.outbox.entries.values()):
+            is_silenced = each.is_held or self._is_silenced(each.alert.subject)
+            if is_silenced and not sender.outbox.hold(each):
+                self._remove(sender, each.alert.incident)
+        is_removed = entry.alert.incident not in sender.outbox.entries
+        return is_removed or not entry.is_due_ever
 
     def _release(self) -> None:
         """Send what was held for silences that have ended."""

@@ -152,7 +152,8 @@ class Environment:
         path = self.folder / "tower.toml"
         lines = []
         for title, table in (("detection", self._detection), ("alerts", self.alerts)):
-            lines += [f"[{title}]", *(f"{key} = {toml_value(table[key])}" for key in table)]
+            lines += [f"[{title}]"] if table else []
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
         path.write_text("\n".join([*lines, ""]), encoding="utf-8")
         return path
 
