@@ -7,6 +7,8 @@ TORCH := torch==2.13.0
 PEERS := nvidia-resiliency-ext==0.4.1 defusedxml
 # What the heartbeat has hooks for; Trainer of transformers needs accelerate.
 FRAMEWORKS := accelerate lightning pytorch_lightning transformers
+# Grafana's published types of dashboards, and the compiler that checks them.
+GRAFANA_TYPES := @grafana/schema@11.6.0 typescript@5.4.5
 
 # The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -19,7 +21,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch lint format docs bench accuracy clean
+.PHONY: help demo test test-system test-torch lint format docs dashboards dashboard-types bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -48,8 +50,15 @@ format: $(VENV)/.ready-dev ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.ready-dev ## write what the documents generate from code: the tables of metrics
+docs: $(VENV)/.ready-dev ## write what is generated: parts of the documents, Grafana's alerts
+	$(BIN)/python -m dashboards.alert_rules
 	$(BIN)/python -m tests.generated_docs
+
+dashboards: $(VENV)/.ready-dev ## write the JSON files of the Grafana dashboards from dashboards/*.py
+	$(BIN)/python -m dashboards
+
+dashboard-types: $(VENV)/.ready-dev $(VENV)/grafana/.ready ## check the dashboards against Grafana's types, with npm
+	@$(PYTEST) tests/system/test_dashboard_types.py
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py
@@ -89,6 +98,10 @@ $(VENV)/.ready-torch: $(VENV)/.ready-dev
 
 $(VENV)/.ready-peers: $(VENV)/.ready-torch
 	@$(INSTALL) --no-deps $(PEERS)
+	@touch $@
+
+$(VENV)/grafana/.ready: $(VENV)/.venv
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/grafana $(GRAFANA_TYPES)
 	@touch $@
 
 include deploy/install.mk

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from agent import config
 from agent.delivery.dump_queue import DumpQueue
-from agent.delivery.shipping import REPLY_LIMITS, DumpSender, ReportSender
+from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool_keeper import SpoolKeeper
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
@@ -103,7 +103,7 @@ class Agent:
         queue = DumpQueue(self._metrics.count_loss)
         self._metrics.show_waiting(queue.count)
         self._dumps = DumpSender(
-            TowerConnection(address, REPLY_LIMITS), queue, self._metrics.count_loss
+            TowerConnection(address, DUMPS_REPLY_LIMITS), queue, self._metrics.count_loss
         )
         self._keeper = (
             SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)

@@ -94,20 +94,19 @@ def imagine(name: str) -> tuple[list[Node], int]:
 
 
 class Agent:
-    """Simulates one node over one connection."""
+    """Simulates one node: reports over one connection, dumps over another, as an agent."""
 
     def __init__(self, node: Node, address: tuple[str, int], began: float, jitter: bool) -> None:
         self.node, self._address, self._began = node, address, began
         self._hangs_at = began + WARM_S
         self._share = random.Random(node.number).random() if jitter else 0.0
         self._jitter_s = 0.0
-        self._connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._lock = asyncio.Lock()
+        self._reports, self._dumps = (Connection(node.number, address) for _ in range(2))
 
     async def play(self) -> None:
         await asyncio.gather(self._report_on(), *(self._dump(number) for number in (0, 1)))
-        if self._connection is not None:
-            self._connection[1].close()
+        self._reports.close()
+        self._dumps.close()
 
     async def _report_on(self) -> None:
         second, interval_s = 0, 1.0
@@ -126,7 +125,7 @@ class Agent:
             )
             if not advanced:
                 body = body.replace(b'"advanced":1', b'"advanced":0')
-            status, reply, _ = await self._post("/ingest/v1/report", body)
+            status, reply, _ = await self._reports.post("/ingest/v1/report", body)
             if status == 200 and (second < 4 or self._hangs_at - 4 < now < self._hangs_at):
                 said = DECODE(reply)
                 interval_s = max(1.0, said.report_interval_s)
@@ -138,30 +137,44 @@ class Agent:
         wait_s = DEADLINE_S + self._share * self._jitter_s + number * ROUNDS_APART_S
         await asyncio.sleep(self._hangs_at + wait_s - time.monotonic())
         while time.monotonic() < self._hangs_at + WATCH_S:
-            status, _, again_s = await self._post("/ingest/v1/dumps", self.node.batches[number])
+            body = self.node.batches[number]
+            status, _, again_s = await self._dumps.post("/ingest/v1/dumps", body)
             if status == 200:
                 return
             self.node.refused[status] += 1
             await asyncio.sleep(again_s)
         self.node.lost += 1
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, bytes, float]:
+
+class Connection:
+    """One connection of a node, from the node's own address. It carries one request at a time."""
+
+    def __init__(self, number: int, address: tuple[str, int]) -> None:
+        self._own = f"127.{1 + number // 65536}.{number // 256 % 256}.{number % 256}"
+        self._address = address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._lock = asyncio.Lock()
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        if self._streams is not None:
+            self._streams[1].close()
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes, float]:
         """Return the status, the reply, and when to retry."""
         async with self._lock:
             try:
                 return await self._exchange(path, body)
             except (OSError, asyncio.IncompleteReadError):
-                self._connection = None
+                self._streams = None
                 return 0, b"", 1.0
 
     async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes, float]:
-        if self._connection is None:
-            own = f"127.{1 + self.node.number // 65536}.{self.node.number // 256 % 256}"
-            own = f"{own}.{self.node.number % 256}"
-            self._connection = await asyncio.open_connection(
-                *self._address, local_addr=(own, 0), limit=1 << 20
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(
+                *self._address, local_addr=(self._own, 0), limit=1 << 20
             )
-        reader, writer = self._connection
+        reader, writer = self._streams
         line = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         writer.write(f"{line}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()

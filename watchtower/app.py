@@ -34,6 +34,7 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
@@ -115,7 +116,8 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
-    for routes in (job_routes, agent_routes, silence_routes, incident_routes, health_routes):
+    made = (job_routes, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
+    for routes in made:
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 

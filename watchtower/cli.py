@@ -113,6 +113,7 @@ def make_parser() -> Parser:
     _add_jobs(add("jobs", "list the jobs that agents report"))
     _add_why(add("why", "show which rank hung a job, where and why"))
     _add_incidents(add("incidents", "list incidents, newest first"))
+    _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
     _add_replay(add("replay", "diagnose an exported incident again"))
@@ -205,6 +206,13 @@ def _add_incidents(parser: Parser) -> None:
     _add_json(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_incidents(_client(args), args))
+
+
+def _add_outages(parser: Parser) -> None:
+    _add_tower(parser)
+    _add_json(parser)
+    _add_watch(parser)
+    parser.set_defaults(run=lambda args: asking.show_outages(_client(args), args))
 
 
 def _add_incident(parser: Parser) -> None:

@@ -91,19 +91,20 @@ class TrafficMeter:
         theirs = self.proc.link(self.process.pid, "ns/net")
         if theirs and theirs != own:
             return parse_interfaces(self.proc.try_read(self.process.pid, "net/dev", 65536))
-        tree = [self.process, *self.process.descendants()][:TREE_PROCESSES]
+        tree = [self.process, *islice(self.process.descendants(), TREE_PROCESSES - 1)]
         moved = self.tcp.at(now)
         links = islice((link for each in tree for link in self._links(each.pid)), MAX_LINKS)
         inodes = {int(link[8:-1]) for link in links if link.startswith("socket:[")}
         return {inode: moved[inode] for inode in inodes & moved.keys()}
 
     def _links(self, pid: int) -> Iterator[str]:
+        # Not listdir: a process may have a million descriptors, which take a second to list.
         try:
-            names = os.listdir(self.proc.file(pid, "fd"))
+            with os.scandir(self.proc.file(pid, "fd")) as entries:
+                for entry in entries:
+                    yield self.proc.link(pid, f"fd/{entry.name}")
         except OSError:
             return
-        for name in names:
-            yield self.proc.link(pid, f"fd/{name}")
 
 
 def parse_interfaces(raw: bytes) -> dict[int, int]:

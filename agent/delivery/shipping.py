@@ -62,6 +62,10 @@ REPLY_LIMITS = ReplyLimits(
     max_bytes=1 << 20,
 )
 
+DUMPS_REPLY_LIMITS = replace(REPLY_LIMITS, reply_s=20.0)
+"""The tower confirms dumps when they are on its disk. If all nodes of a large job send dumps at one
+moment, that takes seconds, and a dump that is sent again would take as long once more."""
+
 JITTER = random.Random()
 """A random generator of our own: other threads may depend on the state of the shared one."""
 

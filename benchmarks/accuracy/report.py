@@ -1,16 +1,25 @@
 """Write docs/accuracy.md, from the results files alone.
 
-Shows the runs of the newest commit of watchtower. For each other tool it shows the runs of the
-newest commit at which the tool was run. Older runs stay in the file and are not used.
+The tables show one commit of each tool, including watchtower: the one at which most faults were
+run often enough; of equal ones the newest. Newer runs of watchtower are counted in a section of
+their own, and the wrong ones are listed. Older runs stay in the file and are not used.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.comparison import WIDTH, count, mark_few, name_fault, render_comparison
+from benchmarks.accuracy.comparison import (
+    ENOUGH_RUNS,
+    WIDTH,
+    count,
+    mark_few,
+    name_fault,
+    render_comparison,
+)
 from benchmarks.accuracy.healthy import HEALTHY
 from benchmarks.accuracy.healthy_report import render_healthy
 from benchmarks.accuracy.results import RESULTS, read_rows
@@ -35,21 +44,70 @@ def render(rows: list[Row], healthy: list[Row]) -> str:
     """Render the report of these runs."""
     shown = choose_rows(rows)
     own = [row for row in shown if "tool" not in row]
-    parts = [_head(own), _table(own), render_comparison(shown), _failures(own), _calibration(own)]
+    later = _find_later(rows, own)
+    parts = [
+        _head(own),
+        _table(own, later),
+        render_comparison(shown),
+        _failures(own),
+        _calibration(own),
+    ]
+    parts += _since(later, own)
     return "\n\n".join([*parts, render_healthy(healthy), _notes(shown)]) + "\n"
 
 
 def choose_rows(rows: list[Row]) -> list[Row]:
-    """Return the rows of each tool, including watchtower, for the commit at which it was last
-    run.
-    """
-    newest: dict[str, Row] = {}
+    """Return the rows of one commit for each tool, including watchtower."""
+    by_tool: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        tool = row.get("tool", WATCHTOWER)
-        if tool not in newest or row["date"] > newest[tool]["date"]:
-            newest[tool] = row
-    shown = [row for row in rows if row["commit"] == newest[row.get("tool", WATCHTOWER)]["commit"]]
-    return sorted(shown, key=_place)
+        of_tool = by_tool.setdefault(row.get("tool", WATCHTOWER), {})
+        of_tool.setdefault(row["commit"], []).append(row)
+    shown = [row for commits in by_tool.values() for row in max(commits.values(), key=_measure)]
+    return _in_order(shown)
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=_place)
+
+
+def _find_later(rows: list[Row], own: list[Row]) -> list[Row]:
+    """Return watchtower's runs after those of the table, the oldest first."""
+    last = max(row["date"] for row in own)
+    later = [row for row in rows if "tool" not in row and row["date"] > last]
+    return sorted(later, key=lambda row: str(row["date"]))
+
+
+def _measure(rows: list[Row]) -> tuple[int, str]:
+    """Return how many faults were run often enough, and when the last run was."""
+    runs = Counter((row["drill"], row["backend"]) for row in rows)
+    enough = sum(number >= ENOUGH_RUNS for number in runs.values())
+    return enough, max(row["date"] for row in rows)
+
+
+def _since(later: list[Row], own: list[Row]) -> list[str]:
+    """Return the section about watchtower's runs at later commits; nothing without any."""
+    if not later:
+        return []
+    by_commit: dict[str, list[Row]] = {}
+    for row in later:
+        by_commit.setdefault(row["commit"], []).append(row)
+    counts = [line for commit, rows in by_commit.items() for line in _count_commit(commit, rows)]
+    newest = by_commit[later[-1]["commit"]]
+    known = _grouped(own)
+    new = [row for name, rows in _grouped(newest).items() if name not in known for row in rows]
+    parts = ["## Runs at later commits", "\n".join(counts)]
+    if new:
+        parts += [f"New faults, at `{newest[0]['commit']}`:", "\n".join(_lines(_in_order(new)))]
+    return parts
+
+
+def _count_commit(commit: str, rows: list[Row]) -> list[str]:
+    got = score(rows)
+    line = (
+        f"- `{commit}`: {count(len(rows))} of {len(_grouped(rows))} faults: "
+        f"rank right {got.rank_right}/{got.runs}, cause right {got.cause_right}/{got.runs}."
+    )
+    return [line, *(f"  {_failure(row)}" for row in rows if not _is_right(row))]
 
 
 def _place(row: Row) -> tuple[int, str, str, str]:
@@ -73,11 +131,15 @@ def _head(rows: list[Row]) -> str:
     )
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[Row], later: list[Row]) -> str:
+    return "\n".join([*_lines(rows), "", _say_missing([*rows, *later])])
+
+
+def _lines(rows: list[Row]) -> list[str]:
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     for (name, backend), group in _grouped(rows).items():
         lines.append(_line(mark_few(name, len(group)), backend, group))
-    return "\n".join([*lines, _line("**all**", "", rows), "", _say_missing(rows)])
+    return [*lines, _line("**all**", "", rows)]
 
 
 def _say_missing(rows: list[Row]) -> str:
@@ -104,8 +166,12 @@ def _grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def _failures(rows: list[Row]) -> str:
-    lines = [_failure(row) for row in rows if not (row["right_rank"] and row["right_cause"])]
+    lines = [_failure(row) for row in rows if not _is_right(row)]
     return "## Failures of watchtower\n\n" + ("\n".join(lines) or "None.")
+
+
+def _is_right(row: Row) -> bool:
+    return bool(row["right_rank"] and row["right_cause"])
 
 
 def _failure(row: Row) -> str:

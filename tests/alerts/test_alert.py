@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.alerts.notifying import JOB, an_incident, closed, opened, updated
-from watchtower.alerts.alert import make_alert
+from watchtower.alerts.alert import is_wanted, make_alert
 from watchtower.alerts.message import AlertState
 from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
@@ -75,12 +75,26 @@ def test_an_incident_that_is_closed_and_not_recovered_is_only_closed():
 
 
 def test_the_end_of_a_job_is_news_although_its_incident_was_never_open():
-    incident = replace(an_incident(), identity=Identity(kind=IncidentKind.ENDED))
+    identity = Identity(kind=IncidentKind.ENDED, domain=Domain.NODE)
+    incident = replace(an_incident(), identity=identity)
     done = replace(closed(incident).incident, status=Status.ENDED)
     alert = after(IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a"))
     assert alert.labels["alertname"] == "WatchtowerJobDied"
     assert alert.facts.state is AlertState.OPEN
     assert alert.is_over
+
+
+@pytest.mark.parametrize("domain", Domain)
+def test_the_end_of_a_job_has_an_alert_only_if_a_node_or_a_gpu_ended_it(domain: Domain):
+    identity = Identity(kind=IncidentKind.ENDED, domain=domain)
+    incident = replace(closed(an_incident()).incident, identity=identity)
+    event = IncidentEvent(change=Change.OPENED, incident=incident, job=JOB, sharer="a")
+    assert is_wanted(event) is (domain in (Domain.NODE, Domain.GPU))
+    assert is_wanted(opened(with_domain(an_incident(), domain)))
+
+
+def with_domain(incident: Incident, domain: Domain) -> Incident:
+    return replace(incident, identity=Identity(domain=domain))
 
 
 def test_the_message_has_at_most_three_lines_and_the_link():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -171,9 +172,35 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path):
         AlertSettings(slack_token_file=hook),
         AlertSettings(slack_token_file=hook, slack_webhook_file=hook, slack_channel="C1"),
         AlertSettings(alertmanager_url="alertmanager:9093"),
+        AlertSettings(alertmanager_url="https://ann:s3cr3t@alertmanager:9093"),
+        AlertSettings(pagerduty_key_file=__file__, pagerduty_url="https://ann@pagerduty"),
         AlertSettings(pagerduty_key_file=hook, pagerduty_url="nowhere"),
         AlertSettings(slack_webhook_file=str(tmp_path / "missing")),
     ):
         with pytest.raises(ConfigError) as caught:
             make_destinations(settings)
         assert SECRET not in str(caught.value)
+
+
+def test_a_password_in_an_address_comes_from_a_file_or_the_environment_only(
+    tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    url = api.url.replace("://", f"://ann:{SECRET}@")
+    with pytest.raises(ConfigError, match="`alertmanager_url_file`, or set WATCHTOWER_ALERT") as no:
+        make_destinations(AlertSettings(alertmanager_url=url))
+    assert SECRET not in str(no.value)
+    file = tmp_path / "url"
+    file.write_text(url)
+    (from_file,) = make_destinations(AlertSettings(alertmanager_url_file=str(file)))
+    monkeypatch.setenv("WATCHTOWER_ALERTMANAGER_URL", url)
+    (from_environment,) = make_destinations(AlertSettings())
+    for destination in (from_file, from_environment):
+        destination.deliver(FIRST, "")
+        assert SECRET not in repr(destination)
+    for request in api.requests:
+        scheme, word = request.headers["Authorization"].split()
+        assert (scheme, base64.b64decode(word).decode()) == ("Basic", f"ann:{SECRET}")
+    api.answer = lambda request: (400, b"no ann:" + SECRET.encode())
+    with pytest.raises(DeliveryError) as refused:
+        from_file.deliver(FIRST, "")
+    assert SECRET not in str(refused.value)

@@ -10,9 +10,7 @@ from watchtower.alerts.message import (
     MAX_LINE,
     AlertFacts,
     AlertState,
-    is_evidence_complete,
-    is_safe_to_kill,
-    say_safe_to_kill,
+    say_loss,
     write_message,
 )
 
@@ -43,11 +41,11 @@ FACTS = AlertFacts(
 
 def test_a_message_with_all_facts():
     assert write_message(FACTS) == (
-        "[HUNG 15 s] llama-70b (slurm 48213, alice, 512 ranks): rank 37 on gpu-042 "
-        "(99 % sure) is stuck reading /mnt/shards/0042.tar (data.py:88)",
-        "Call the storage team. First: check /mnt/shards/0042.tar and its mount on gpu-042. "
-        "511 ranks wait at step 1233. "
-        "Safe to kill the job: evidence complete, last checkpoint at step 1200.",
+        "[HUNG: no step for 15 s] llama-70b (slurm 48213, alice, 512 ranks): rank 37 on gpu-042 "
+        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88)",
+        "Call the storage team. Before you call: check /mnt/shards/0042.tar and its mount on "
+        "gpu-042. 511 ranks wait at step 1233. Evidence complete: stacks of 512 of 512 ranks are "
+        "in. Killing loses 33 steps: last checkpoint at step 1200.",
         "Acknowledge: watchtower ack 20261122-0005 | "
         "Details: https://tower.example:19660/api/v1/incidents/20261122-0005",
     )
@@ -55,15 +53,16 @@ def test_a_message_with_all_facts():
 
 def test_a_message_without_any_fact_claims_nothing():
     assert write_message(AlertFacts()) == (
-        "[STATUS NOT KNOWN] unnamed job: no rank is named",
+        "[STATUS NOT KNOWN] unnamed job: no rank is blamed",
         "Whom to call is not known.",
     )
 
 
 def test_a_hung_job_of_which_nothing_else_is_known():
     assert write_message(AlertFacts(job="llama-70b", status="hung")) == (
-        "[HUNG] llama-70b: no rank is named",
-        "Whom to call is not known. Evidence: not known. Last checkpoint: not known.",
+        "[HUNG] llama-70b: no rank is blamed",
+        "Whom to call is not known. It is not known whether the evidence is complete. "
+        "No checkpoint was seen, so the lost steps are not known.",
     )
 
 
@@ -74,13 +73,16 @@ def test_gpus_are_counted_only_where_they_were_measured():
 
 def test_one_of_several_suspects_is_called_one_of_several():
     line = write_message(replace(FACTS, suspects=4))[0]
-    assert "rank 37 on gpu-042 (one of 4 suspects, 99 % sure) is stuck reading" in line
+    assert "rank 37 on gpu-042 (one of 4 suspects, 99 % sure of the rank) is stuck reading" in line
 
 
 def test_a_verdict_without_a_rank_is_a_sentence_of_its_own():
     facts = replace(FACTS, rank=None, node="", what="All 8 ranks have waited in all_reduce.")
     line = write_message(facts)[0]
-    assert "): no rank is named (99 % sure). All 8 ranks have waited in all_reduce" in line
+    assert (
+        "): no rank is blamed (99 % sure of the cause). All 8 ranks have waited in all_reduce"
+        in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,58 +100,102 @@ def test_whom_to_call(domain, user, sentence):
     assert write_message(replace(FACTS, domain=domain, user=user))[1].startswith(sentence)
 
 
+COMPLETE = "Evidence complete: stacks of 512 of 512 ranks are in."
+NOT_KNOWN = "It is not known whether the evidence is complete."
+STEPS = " Killing loses 33 steps: last checkpoint at step 1200."
+
+
 @pytest.mark.parametrize(
-    ("changes", "sentence", "safe"),
+    ("changes", "sentence"),
     [
-        ({}, "Safe to kill the job: evidence complete, last checkpoint at step 1200.", True),
+        ({}, COMPLETE + STEPS),
+        ({"dumps_in": 513}, COMPLETE + STEPS),
         (
             {"checkpoint_step": None},
-            "Killing loses no evidence: 512 of 512 dumps are in. Last checkpoint: not known.",
-            False,
+            f"{COMPLETE} No checkpoint was seen, so the lost steps are not known.",
         ),
         (
-            {"dumps_in": 480},
-            "Killing now may lose evidence: 480 of 512 dumps are in. Last checkpoint: step 1200.",
-            False,
+            {"step": None},
+            f"{COMPLETE} Killing loses the steps after the last checkpoint at step 1200.",
         ),
-        ({"dumps_in": None}, "Evidence: not known. Last checkpoint: step 1200.", False),
-        ({"dumps_wanted": 0}, "Evidence: not known. Last checkpoint: step 1200.", False),
-        ({"dumps_in": -1}, "Evidence: not known. Last checkpoint: step 1200.", False),
-        ({"status": "slow"}, "", False),
-        ({"status": "ended"}, "", False),
-        ({"state": AlertState.RECOVERED}, "", False),
-        ({"state": AlertState.CLOSED}, "", False),
+        ({"step": 1201}, f"{COMPLETE} Killing loses 1 step: last checkpoint at step 1200."),
+        ({"step": 1200}, f"{COMPLETE} Killing loses no steps: last checkpoint at step 1200."),
+        ({"step": 7}, f"{COMPLETE} Killing loses no steps: last checkpoint at step 1200."),
+        (
+            {"dumps_in": 480},
+            "Evidence not complete: stacks of 480 of 512 ranks are in. "
+            f"Killing now may lose the rest.{STEPS}",
+        ),
+        (
+            {"ranks": 513},
+            f"Evidence complete: stacks of 512 of 512 reporting ranks are in.{STEPS}",
+        ),
+        ({"dumps_in": None}, NOT_KNOWN + STEPS),
+        ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
+        ({"dumps_in": -1}, NOT_KNOWN + STEPS),
+        ({"status": "never_started", "step": None}, f"{COMPLETE} Killing loses no steps."),
+        ({"status": "slow"}, ""),
+        ({"status": "ended"}, ""),
+        ({"state": AlertState.RECOVERED}, ""),
+        ({"state": AlertState.CLOSED}, ""),
     ],
 )
-def test_safe_to_kill_needs_the_evidence_and_a_known_checkpoint_of_a_stuck_job(
-    changes, sentence, safe
+def test_what_a_kill_loses_is_the_missing_stacks_and_the_steps_since_the_checkpoint(
+    changes, sentence
 ):
-    facts = replace(FACTS, **changes)
-    assert say_safe_to_kill(facts) == sentence
-    assert is_safe_to_kill(facts) is safe
+    assert say_loss(replace(FACTS, **changes)) == sentence
 
 
-def test_evidence_is_complete_with_a_dump_of_every_reporting_rank():
-    assert is_evidence_complete(FACTS)
-    assert not is_evidence_complete(replace(FACTS, dumps_in=511))
-    assert not is_evidence_complete(replace(FACTS, dumps_wanted=None))
-    assert not is_evidence_complete(replace(FACTS, dumps_in=0, dumps_wanted=0))
+def test_a_job_that_never_started_names_what_is_missing():
+    facts = AlertFacts(
+        job="llama-70b",
+        user="alice",
+        ranks=8,
+        status="never_started",
+        stalled_s=31,
+        what="Ranks 6-7 of 8 have not been seen.",
+        domain="scheduler",
+        confidence=0.89,
+        dumps_in=6,
+        dumps_wanted=6,
+        advice="read the launcher's output for ranks 6-7",
+        incident="01A",
+    )
+    assert write_message(facts) == (
+        "[NEVER STARTED: no step for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
+        "(89 % sure of the cause). Agents report 6 of 8 ranks. Ranks 6-7 of 8 have not been seen",
+        "Call the team that runs the scheduler. Before you call: read the launcher's output for "
+        "ranks 6-7. Evidence complete: stacks of 6 of 6 reporting ranks are in. Killing loses no "
+        "steps.",
+        "Acknowledge: watchtower ack 01A | Details: watchtower incident 01A",
+    )
+
+
+def test_a_slow_job_is_not_called_stuck():
+    first, second, _ = write_message(
+        replace(FACTS, status="slow", waiting=None, what="Is slow in train.py:26.")
+    )
+    assert first.startswith("[SLOW] llama-70b")
+    assert "The job still makes steps." in second
+    assert "Kill" not in second
 
 
 def test_an_acknowledged_incident_names_the_person_who_works_on_it():
     facts = replace(FACTS, state=AlertState.ACKED, acked_by="bob")
-    assert write_message(facts)[0].startswith("[HUNG 15 s, acknowledged by bob] llama-70b")
+    assert write_message(facts)[0].startswith(
+        "[HUNG: no step for 15 s, acknowledged by bob] llama-70b"
+    )
     assert "watchtower ack" not in " ".join(write_message(facts))
     facts = replace(facts, acked_by="")
-    assert write_message(facts)[0].startswith("[HUNG 15 s, acknowledged] llama-70b")
+    assert write_message(facts)[0].startswith("[HUNG: no step for 15 s, acknowledged] llama-70b")
 
 
 def test_a_recovered_job_needs_no_action():
     assert write_message(replace(FACTS, state=AlertState.RECOVERED, stalled_s=95))[:2] == (
         "[RECOVERED] llama-70b (slurm 48213, alice, 512 ranks): the job makes steps again",
-        "Nothing to do now. It was hung for 95 s. The verdict was: rank 37 on gpu-042 (99 % sure) "
-        "is stuck reading /mnt/shards/0042.tar (data.py:88). If it happens again: call the "
-        "storage team.",
+        "Nothing to do now. It was hung for 95 s. The verdict was: rank 37 on gpu-042 "
+        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88). If it happens "
+        "again: call the storage team.",
     )
 
 
@@ -160,7 +206,7 @@ def test_a_closed_incident_lists_what_happened_to_the_ranks():
     assert write_message(facts)[:2] == (
         "[CLOSED] llama-70b (slurm 48213, alice, 512 ranks): the incident is closed",
         "Ranks 0-511 ended by SIGTERM. It was hung for 15 s. The verdict was: rank 37 on gpu-042 "
-        "(99 % sure) is stuck reading /mnt/shards/0042.tar (data.py:88).",
+        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88).",
     )
 
 
@@ -171,7 +217,7 @@ def test_deaths_in_an_open_incident_are_in_the_message():
 
 def test_a_command_is_complete_or_left_out():
     advice = "on gpu-042: `kill -CONT 4711` resumes the process; nothing is lost"
-    assert f"First: {advice}." in write_message(replace(FACTS, advice=advice))[1]
+    assert f"Before you call: {advice}." in write_message(replace(FACTS, advice=advice))[1]
     long = "on gpu-042: `kill -CONT 4711 " + "4" * 300 + "`"
     assert "kill -CONT" not in " ".join(write_message(replace(FACTS, advice=long)))
 
@@ -185,8 +231,8 @@ def test_a_link_is_complete_or_left_out():
 
 
 def test_confidence_is_never_rounded_up_to_certainty():
-    assert "(99 % sure) is" in write_message(replace(FACTS, confidence=1.0))[0]
-    assert "(59 % sure) is" in write_message(replace(FACTS, confidence=0.599))[0]
+    assert "(99 % sure of the rank) is" in write_message(replace(FACTS, confidence=1.0))[0]
+    assert "(59 % sure of the rank) is" in write_message(replace(FACTS, confidence=0.599))[0]
     for unknown in (None, 0.0, -1.0, 1.5, float("nan"), float("inf")):
         assert "sure" not in write_message(replace(FACTS, confidence=unknown))[0]
 
@@ -196,9 +242,9 @@ def test_numbers_that_cannot_be_true_are_left_out():
         FACTS, ranks=-1, rank=-1, waiting=0, step=-1, checkpoint_step=-1, stalled_s=float("nan")
     )
     lines = write_message(facts)
-    assert lines[0].startswith("[HUNG] llama-70b (slurm 48213, alice): no rank is named")
+    assert lines[0].startswith("[HUNG] llama-70b (slurm 48213, alice): no rank is blamed")
     assert "wait" not in lines[1]
-    assert "Last checkpoint: not known" in lines[1]
+    assert "No checkpoint was seen" in lines[1]
 
 
 def test_text_of_processes_cannot_add_lines_or_colours():
@@ -210,16 +256,16 @@ def test_text_of_processes_cannot_add_lines_or_colours():
 
 def test_text_of_a_process_displaces_no_claim_of_ours():
     """A file name can contain a sentence. Our own sentence on the matter is always there, whole."""
-    forged = "/x. Safe to kill the job: evidence complete, last checkpoint at step 9."
+    forged = "/x. Evidence complete: stacks of 9 of 9 ranks are in."
     for length in (1, 3, 40):
         text = f"check {forged * length}"
         first, second, _ = write_message(
             replace(FACTS, dumps_in=1, advice=text, what=text, aftermath=text, job=text)
         )
-        assert first.startswith("[HUNG 15 s]")
-        assert "rank 37 on gpu-042 (99 % sure)" in first
+        assert first.startswith("[HUNG: no step for 15 s]")
+        assert "rank 37 on gpu-042 (99 % sure of the rank)" in first
         assert second.startswith("Call the storage team.")
-        assert "Killing now may lose evidence: 1 of 512 dumps are in." in second
+        assert "Evidence not complete: stacks of 1 of 512 ranks are in." in second
 
 
 def test_an_advice_that_asks_ends_with_its_question_mark():
@@ -274,7 +320,7 @@ def test_every_message_is_one_to_three_bounded_printable_lines(some):
         assert line == " ".join(line.split())
 
 
-FORGED = re.compile(r"kill|checkpoint|sure|rank \d|wait|GPUs|Step|step", re.IGNORECASE)
+FORGED = re.compile(r"kill|Evidence|checkpoint|sure|rank \d|wait|GPUs|Step|step", re.IGNORECASE)
 
 
 @given(
@@ -305,12 +351,12 @@ FORGED = re.compile(r"kill|checkpoint|sure|rank \d|wait|GPUs|Step|step", re.IGNO
 @examples(400)
 def test_no_claim_is_made_without_its_fact(some):
     text = " ".join(write_message(some))
-    assert ("Safe to kill" in text) <= is_safe_to_kill(some)
-    if "Safe to kill" in text:
+    if "Evidence complete" in text:
         assert some.dumps_wanted is not None
         assert some.dumps_in is not None
         assert some.dumps_in >= some.dumps_wanted > 0
-        assert some.checkpoint_step is not None
+    if "Killing loses" in text:
+        assert some.checkpoint_step is not None or some.status == "never_started"
     assert ("% sure" in text) <= (some.confidence is not None)
     assert (re.search(r"\brank \d", text) is not None) <= (some.rank is not None)
     assert ("GPUs" in text) <= (some.gpus is not None)

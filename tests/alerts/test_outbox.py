@@ -200,3 +200,83 @@ def test_whatever_fails_in_between_the_last_version_arrives(steps: list[tuple[st
         now += LAST_RETRY_S
         work(False)
     assert received == last
+
+
+def answer(outbox: Outbox, now: float, refused: str = "") -> list[str]:
+    """Send the next request; the destination refuses it if it contains `refused`."""
+    entry = outbox.find_next(now)
+    if entry is None:
+        return []
+    outbox.begin(entry, now)
+    more = outbox.find_more(now)
+    for other in more:
+        outbox.join(other)
+    sent = [each.alert for each in (entry, *more)]
+    incidents = [alert.incident for alert in sent]
+    if refused not in incidents:
+        for alert in sent:
+            outbox.note_delivered(alert.incident, alert.version, "", now)
+    elif len(incidents) > 1:
+        outbox.split(incidents, now)
+    else:
+        outbox.note_failed(refused, now, is_permanent=True, retry_after_s=None)
+    return incidents
+
+
+def test_with_500_open_alerts_a_new_one_arrives_within_a_second_and_none_ends():
+    """A destination that forgets an alert after 240 s, and of which each request takes 0.3 s."""
+    outbox, now, news = Outbox(repeat_s=60.0, most=100), 0.0, 0
+    received: dict[str, float] = {}
+    for number in range(500):
+        outbox.put(an_alert(f"i{number}", sharer=f"s{number % 7}"), now)
+    put_at: dict[str, float] = {}
+    while now < 600:
+        if now > 30 and now > 30 + 7 * news:
+            outbox.put(an_alert(f"new-{news}"), now)
+            put_at[f"new-{news}"] = now
+            news += 1
+        for incident in answer(outbox, now):
+            if incident not in received and incident in put_at:
+                assert now + 0.3 - put_at[incident] <= 1.0
+            received[incident] = now
+        now += 0.3
+        assert now < 12 or len(received) >= 500
+        assert all(now - at <= 120 for at in received.values())
+    assert put_at.keys() - received.keys() <= {f"new-{news - 1}"}
+
+
+def test_one_alert_per_request_sends_news_before_repeats():
+    outbox = Outbox(repeat_s=60.0)
+    for number in range(20):
+        outbox.put(an_alert(f"i{number}"), 0.0)
+        assert send(outbox, 0.0)
+    for number in range(3):
+        outbox.put(an_alert(f"new-{number}", sharer="b"), 100.0)
+    assert {alert.incident for _ in range(3) if (alert := send(outbox, 100.0))} == {
+        "new-0",
+        "new-1",
+        "new-2",
+    }
+
+
+def test_an_alert_that_is_refused_delays_no_other_one_of_its_request():
+    outbox, now, received = Outbox(repeat_s=60.0, most=64), 0.0, set()
+    for number in range(100):
+        outbox.put(an_alert(f"i{number}"), now)
+    while now < 30:
+        sent = answer(outbox, now, refused="i37")
+        if "i37" not in sent:
+            received.update(sent)
+        now += 0.5
+    assert len(received) == 99
+    assert outbox.entries["i37"].attempts >= 1
+    assert outbox.count_waiting() == 1
+
+
+def test_an_alert_that_must_be_repeated_is_retried_before_it_ends():
+    outbox = Outbox(repeat_s=60.0)
+    outbox.put(an_alert(), 0.0)
+    for _ in range(12):
+        wait_s = outbox.note_failed("i1", 0.0, is_permanent=False, retry_after_s=None)
+        assert wait_s <= 60.0
+    assert outbox.note_failed("i1", 0.0, is_permanent=True, retry_after_s=None) == 60.0

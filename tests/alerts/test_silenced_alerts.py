@@ -38,6 +38,7 @@ def test_the_current_text_is_sent_when_the_silence_ends(tmp_path: Path, receiver
         run.notifier.note(opened(an_incident()))
         await run.settle()
         run.notifier.note(updated(an_incident(rank=5)))
+        await run.save(an_incident(rank=5))
         await run.restart()
         assert receiver.keys == []
         run.silenced.clear()
@@ -94,7 +95,6 @@ def test_a_silenced_alert_does_not_count_as_waiting(tmp_path: Path, receiver: Re
         await asyncio.sleep(0.1)
         (outbox,) = run.notifier.outboxes().values()
         assert (outbox.count_waiting(), outbox.oldest_s(1e12)) == (0, 0.0)
-        assert len(outbox.entries) == 1
 
     tell(story, tmp_path, receiver)
 

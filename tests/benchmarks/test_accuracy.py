@@ -114,6 +114,15 @@ def test_the_report_shows_each_row_and_each_failure_of_the_newest_commit() -> No
     assert "| 0.85 to 0.95 | 2 | 50% |" in text
 
 
+def test_a_commit_at_which_more_faults_were_run_often_is_shown_and_newer_runs_are_counted() -> None:
+    often = [make_row(commit="old", date="2025-01-01T00:00:00+00:00")] * 5
+    text = render([*often, make_row(drill="sigstop"), make_row(named=(1,), right=False)], [])
+    assert "5 runs of real hung jobs, product at commit `old`" in text
+    assert "| busy_loop | stdlib | 5/5 |" in text
+    assert "- `abc`: 2 runs of 2 faults: rank right 1/2, cause right 1/2." in text
+    assert "injected [3] busy_loop; said [1] busy_loop" in text.partition("later commits")[2]
+
+
 def test_the_tools_stand_side_by_side_in_one_row_a_fault() -> None:
     peers = {"count_below_leader": make_peer(2, 3), "torchfrtrace": make_peer(failed=True)}
     rows = [make_row(peers=peers)] * 5 + [make_live_row(3), make_live_row()]

@@ -52,5 +52,13 @@ def test_incidents_and_accusations_of_the_newest_commit_are_counted() -> None:
     assert "- eval_loop, torch, 5 ranks, 2026-01-02T03:04:05+00:00: status hung" in text
 
 
+def test_a_commit_that_ran_for_an_hour_is_shown_and_newer_runs_are_counted() -> None:
+    long = make_row(commit="old", date="2025", minutes=61.0)
+    text = render_healthy([long, make_row(), make_row(right=False, status="hung")])
+    assert "61 minutes of drills" in text
+    assert "- Later, at `abc`: 3 minutes, 1 not as wanted." in text
+    assert "status hung" in text.partition("Later")[2]
+
+
 def test_no_healthy_run_is_said_too() -> None:
     assert "None were run" in render_healthy([])

@@ -83,13 +83,20 @@ def test_every_command_is_in_the_readme():
 
 
 def test_every_file_that_the_documents_name_exists():
-    for page in ["README.md", "CONTRIBUTING.md", *map(str, (ROOT / "docs").rglob("*.md"))]:
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "dashboards/README.md",
+        *map(str, (ROOT / "docs").rglob("*.md")),
+    ]:
         folder = (ROOT / page).parent
         for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text("utf-8")):
             assert (folder / link).exists(), f"{page} links to {link}"
 
 
-@pytest.mark.parametrize("tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks"])
+@pytest.mark.parametrize(
+    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards"]
+)
 def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
         lines = len(path.read_text("utf-8").splitlines())
@@ -146,8 +153,7 @@ def test_the_readme_quotes_the_measured_seconds():
         return row[1] if row else ""
 
     faults = ["dataloader_sleep", "sigstop", "conditional_collective", "tp_dp_cascade", "d_state"]
-    suffix = "unbeaten" if "sigstop_unbeaten" in page else "no_heartbeat"
-    wanted = [(median(fault), median(f"{fault}_{suffix}")) for fault in faults]
+    wanted = [(median(fault), median(f"{fault}_no_heartbeat")) for fault in faults]
     assert re.findall(r"\| ([\d.]+) s \| ([\d.]+) s \|", read("README.md")) == wanted
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from agent.cli import build_parser
 from tests.console import find_blocks, find_commands
+from watchtower.alerts.labels import DIED_DOMAINS
+from watchtower.alerts.message import NO_RANK, AlertFacts, say_loss, write_message
 from watchtower.cli import make_parser
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
@@ -130,6 +132,15 @@ def test_the_index_links_to_every_page():
     assert {f"{page.parent.name}/{page.name}" for page in PAGES} <= links
 
 
+def test_the_index_has_the_severity_of_each_alert_and_the_most_severe_first():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml").split("- alert: ")[1:]
+    severities = {rule.split("\n", 1)[0]: re.findall(r"severity: (\w+)", rule)[0] for rule in rules}
+    rows = re.findall(r"^\| \[(\w+)\]\(alerts/\S+ \| (\w+) \|", read(INDEX), re.MULTILINE)
+    assert dict(rows) == severities
+    order = ["critical", "warning", "info", "none"]
+    assert [severity for _, severity in rows] == sorted(severities.values(), key=order.index)
+
+
 @pytest.mark.parametrize("name", ["docs/verdicts.md", "README.md"])
 def test_the_documents_lead_to_the_runbooks(name: str):
     assert "runbooks/README.md" in (ROOT / name).read_text("utf-8")
@@ -146,3 +157,23 @@ def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_rules_use_the_words_of_the_direct_message():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
+    lost = say_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
+    assert "Evidence not complete: stacks of" in rules
+    assert "Evidence not complete: stacks of" in lost
+    assert "are in. Killing now may lose the rest." in rules
+    assert "are in. Killing now may lose the rest." in lost
+    assert NO_RANK in rules
+    lines = write_message(AlertFacts(advice="check the mount", incident="01A"))
+    for words in ("Before you call: ", "Acknowledge: watchtower ack "):
+        assert words in rules
+        assert words in " ".join(lines)
+
+
+def test_the_rule_about_ended_jobs_has_the_domains_of_the_direct_alert():
+    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
+    (found,) = re.findall(r'watchtower_incident_ended\{domain=~"([a-z|]+)"\}', rules)
+    assert set(found.split("|")) == {domain.value for domain in DIED_DOMAINS}

@@ -135,3 +135,32 @@ def test_ranks_of_a_lost_node_share_the_node():
 def test_a_job_with_a_fault_of_its_own_shares_nothing():
     assert shared(*with_rank(ranks_in(8), a_rank(3, FETCHING))) is None
     assert shared(*with_rank(ranks_in(8), a_rank(3, state="T"))) is None
+
+
+def test_a_rank_that_waits_for_an_address_outside_the_job_shares_the_address():
+    """The ranks of the job are not outside, and a process that is stopped waits for no address."""
+    service = "tcp 10.0.0.7:41000 -> 10.0.9.9:443"
+    waits = {"target": service, "syscall": "recvfrom"}
+    address = SharedCause(kind="address", name="10.0.9.9")
+    suspect = a_rank(0, IN_USER_CODE, **waits)
+    assert shared(*with_rank(ranks_in(8), suspect)) == address
+    peer = a_rank(1, target="tcp 10.0.9.9:29400 -> 10.0.0.7:41000")
+    assert shared(*with_rank(ranks_in(8), suspect, peer)) is None
+    stopped = a_rank(0, IN_USER_CODE, state="T", **waits)
+    assert shared(*with_rank(ranks_in(8), stopped)) is None
+    loads = a_rank(0, IN_USER_CODE, movement=Movement(socket_bytes_per_s=1e8), **waits)
+    assert shared(*with_rank(ranks_in(8), loads)) is None
+
+
+def test_a_blocked_mount_comes_before_an_address():
+    """The client of a user-space file system waits for its server at a socket, too."""
+    worker = a_child(5001, "D", IN_WORKER, **DEAD)
+    waiting = a_rank(
+        3,
+        IN_MULTI_LOADER,
+        syscall="recvfrom",
+        target="tcp 10.0.0.7:41000 -> 10.0.9.9:443",
+        children=(worker,),
+        child_stacks=(IN_WORKER,),
+    )
+    assert shared(*with_rank(ranks_in(8), waiting)) == MOUNT

@@ -38,6 +38,7 @@ FAULTS = {
     "checkpoint_fifo": "checkpoint_stall",
     "d_state": "uninterruptible_io",
     "d_state_fuse": "uninterruptible_io",
+    "dead_storage": "uninterruptible_io",
     "frozen": "process_frozen",
     "loader_worker": "dataloader_stall",
     "loader_worker_lock": "dataloader_stall",

@@ -103,5 +103,5 @@ def test_only_the_destination_that_is_notified_gets_its_settings_and_secrets(tmp
 
 def test_no_process_of_a_drill_gets_a_secret_that_is_not_meant_for_it():
     environment = dict.fromkeys(ALERT_SECRETS, "secret") | {"PATH": "/"}
-    assert len(ALERT_SECRETS) == 4
+    assert "WATCHTOWER_SLACK_WEBHOOK" in ALERT_SECRETS
     assert _without_tokens(environment) == {"PATH": "/"}

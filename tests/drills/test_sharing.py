@@ -23,6 +23,7 @@ ALONE = {
     "agent_dies",
     "clock_step",
     "co_located_jobs",
+    "dead_storage",
     "hostile_neighbour",
     "node_lost",
     "symmetric",
@@ -31,7 +32,8 @@ ALONE = {
     "tower_restart_suspect",
     "tower_unreachable",
 }
-"""Drills that end a part, set its clock, cut links, have a job without a name or many others."""
+"""Drills that end a part, set its clock, change a setting, cut links, have a job without a name or
+many others."""
 
 
 def test_drills_that_leave_tower_and_agents_as_they_are_can_share_them() -> None:

@@ -202,7 +202,7 @@ def test_an_answer_is_not_lost_when_the_body_was_not_wanted(server):
 
 def test_an_answer_that_nobody_fetches_is_let_go(server):
     held = server.connect(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)
-    wait_until(lambda: not server.limit._count, "the connection is gone")
+    wait_until(lambda: not server.limit._open.total, "the connection is gone")
     held.close()
 
 
@@ -231,7 +231,7 @@ def test_one_address_gets_half_of_the_connections_and_others_the_rest(tmp_path):
         other.close()
         for each in idle:
             each.close()
-        wait_until(lambda: server.limit._count == 0, "all have left")
+        wait_until(lambda: server.limit._open.total == 0, "all have left")
         assert server.report() == 200
     finally:
         server.close()
@@ -243,7 +243,7 @@ def test_bodies_take_no_more_memory_than_there_is_for_them(tmp_path, monkeypatch
     try:
         start = POST + b"Content-Length: 60000\r\n\r\n" + b" " * 50_000
         with server.connect(start) as first:
-            wait_until(lambda: server.limit._count == 1, "it is connected")
+            wait_until(lambda: server.limit._open.total == 1, "it is connected")
             time.sleep(SOON_S)
             with server.connect(start) as second:
                 assert b"503" in second.recv(100)

@@ -134,6 +134,18 @@ def test_jobs_are_bounded_with_their_pauses(keep, path):
     assert ids(path, "pauses", "job") == ["j36", "j37", "j38"]
 
 
+def test_many_jobs_of_one_owner_push_out_no_pauses_of_another_one(keep, path):
+    store = keep(jobs=5)
+    for number in range(100):
+        owner = "uid:1" if number < 2 else "uid:2"
+        job, pause = f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)
+        past = PastGeneration(number=1, owner=owner)
+        store.save_rows([GenerationRow(job, past, NOW - 100 + number), PauseRow(job, pause)])
+    prune_all(store)
+    assert ids(path, "generations", "job") == ["j00", "j01", "j97", "j98", "j99"]
+    assert ids(path, "pauses", "job") == ["j00", "j01", "j97", "j98", "j99"]
+
+
 def test_the_longest_pauses_of_a_job_stay(keep, path):
     store = keep()
     for number in range(MAX_PAUSES + 50):

@@ -119,9 +119,14 @@ def test_a_hung_job_is_not_reported_as_slow_and_a_missing_tower_hides_missing_ag
     with routing(tmp_path) as route:
         route.fire("both")
         route.fire_named("WatchtowerDown")
+        route.fire_named("WatchtowerJobNeverStarted", training_job="late")
         hung_and_down = {("WatchtowerJobHung", "both"), ("WatchtowerDown", "")}
-        wait_until(lambda: route.notified() == hung_and_down, "both were notified")
+        hung_and_down |= {("WatchtowerJobNeverStarted", "late")}
+        wait_until(lambda: route.notified() == hung_and_down, "all were notified")
         route.fire_named("WatchtowerJobSlow", training_job="both")
+        route.fire_named("WatchtowerJobNeverStarted", training_job="both")
+        for job in ("both", "late"):
+            route.fire_named("WatchtowerEvidenceDegraded", training_job=job, source="process")
         route.fire_named("WatchtowerAgentMissing")
         route.fire_named("WatchtowerJobSlow", training_job="slow")
         slow = {("WatchtowerJobSlow", "slow")}

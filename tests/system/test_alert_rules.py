@@ -17,6 +17,7 @@ pytestmark = needs_prometheus
 A = 'incident="01A",training_job="llama-a"'
 B = 'incident="01B",training_job="llama-b"'
 RUNBOOK = "https://runbooks.example/alerts/WatchtowerJobHung.md"
+DASHBOARD = "https://grafana.example/d/watchtower-incident?var-incident="
 FIRING = 'count by (training_job) (ALERTS{alertname="WatchtowerJobHung",alertstate="firing"})'
 
 
@@ -36,7 +37,7 @@ def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[s
 
 
 def test_promtool_accepts_the_files(tmp_path: Path):
-    assert "8 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
+    assert "11 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
     assert "SUCCESS" in promtool(tmp_path, "check", "config", "prometheus.yml")
     subprocess.run(["amtool", "check-config", "alertmanager.yml"], cwd=tmp_path, check=True)
 
@@ -117,17 +118,19 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
         info + 'cause="straggler",rank="3",node="n1",suspects="2"}': "_x11 1x11 stale",
         info + 'cause="dataloader_stall",rank="2",node="n0",suspects="1"}': "_x23 1x11 stale",
         f"watchtower_incident_opened_timestamp_seconds{{{A},{SCRAPED}}}": "1700000000x300",
+        'watchtower_job_evidence_ratio{training_job="llama-a",source="stacks"}': "0.9375x300",
     }
     texts = {
-        "30s": "llama-a is hung: no rank is named, unknown",
+        "30s": "llama-a is hung: no rank is blamed, unknown",
         "90s": "llama-a is hung: rank 3 on n1, straggler (first of 2 ranks)",
         "150s": "llama-a is hung: rank 2 on n0, dataloader_stall",
         "190s": "llama-a is hung: the tower does not answer at present",
     }
     labels = {"severity": "critical", "incident": "01A", "training_job": "llama-a"}
     description = (
-        "Open since 2023-11-14 22:13:20 +0000 UTC. Details: watchtower incident 01A. "
-        "Acknowledge it: watchtower ack 01A."
+        "Open since 2023-11-14 22:13:20 +0000 UTC. Evidence not complete: stacks of 93.75% of the "
+        "ranks are in. Killing now may lose the rest. Before you call: watchtower incident 01A. "
+        "Acknowledge: watchtower ack 01A."
     )
     expected = [
         {
@@ -141,6 +144,7 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
                         "description": description,
                         "url": "https://t/i/01A" if at != "190s" else "",
                         "runbook_url": RUNBOOK,
+                        "dashboard_url": f"{DASHBOARD}01A",
                     },
                 }
             ],
@@ -158,7 +162,7 @@ def test_the_identity_is_on_the_alert_and_the_text_says_whom_to_call(tmp_path: P
         f"watchtower_incident_open{{{_labels(B, late)},{SCRAPED}}}": "1x400",
     }
     hung_alert = alert("llama-a", "01A", **identity)
-    hung_alert["exp_annotations"]["summary"] += " (call: storage)"
+    hung_alert["exp_annotations"]["summary"] += ". Call: storage"
     not_started = alert("llama-b", "01B", said="did not start", severity="warning", **late)
     not_started["exp_annotations"]["runbook_url"] = RUNBOOK.replace("JobHung", "JobNeverStarted")
     at = {"eval_time": "60s"}
@@ -221,10 +225,11 @@ def alert(
         "exp_annotations": {
             "summary": f"{job} {said}: the tower does not answer at present",
             "description": (
-                f"{others}Details: watchtower incident {incident}. "
-                f"Acknowledge it: watchtower ack {incident}."
+                f"{others}Before you call: watchtower incident {incident}. "
+                f"Acknowledge: watchtower ack {incident}."
             ),
             "url": "",
             "runbook_url": RUNBOOK,
+            "dashboard_url": f"{DASHBOARD}{incident}",
         },
     }

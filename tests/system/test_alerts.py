@@ -115,7 +115,7 @@ def assert_text_names_the_rank(
     text = alert["annotations"]
     assert (
         text["summary"]
-        == f"{job.name} is hung: rank 1 on {job.node}, process_stopped (call: operator)"
+        == f"{job.name} is hung: rank 1 on {job.node}, process_stopped. Call: operator"
     )
     assert incident in text["description"]
     assert text["url"].startswith(PUBLIC_URL)

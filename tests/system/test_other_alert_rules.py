@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,29 @@ pytestmark = needs_prometheus
 RULES = (CONFIGURATION / "watchtower.rules.yml").read_text("utf-8")
 AGENT = 'instance="gpu-042:19650",job="watchtower-agent"'
 UP = f"up{{{SCRAPED}}}"
+GRAFANA = "https://grafana.example/d"
 MINUTE = 12
 """Scrapes in a minute."""
 
 
 def slow(job: str) -> str:
     return f'watchtower_job_status{{training_job="{job}",status="slow",{SCRAPED}}}'
+
+
+JOB_SILENCED = 'watchtower_job_silenced{training_job="%s",'
+
+
+def evidence(job: str, source: str) -> str:
+    labels = f'training_job="{job}",source="{source}",{SCRAPED}'
+    return f"watchtower_job_evidence_ratio{{{labels}}}"
+
+
+def waits(destination: str) -> str:
+    return f'watchtower_outbox_oldest_seconds{{destination="{destination}",{SCRAPED}}}'
+
+
+DEAD = 'incident="01A",training_job="a",kind="ended",domain="node",user="alice"'
+DIED = f"watchtower_incident_ended{{{DEAD},{SCRAPED}}}"
 
 
 def tower(name: str) -> str:
@@ -34,6 +52,9 @@ TROUBLES = {
     "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
     "WatchtowerNotDeciding": (tower("tick_age_seconds"), "0.5", "16", 30),
     "WatchtowerAgentMissing": (tower("agents_silent"), "0", "2", 120),
+    "WatchtowerEvidenceDegraded": (evidence("a", "process"), "1", "0.85", 900),
+    "WatchtowerAlertsNotDelivered": (waits("slack"), "119", "121", 0),
+    "WatchtowerJobDied": (DIED, "0", "1", 0),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
 
@@ -81,14 +102,81 @@ def test_a_moment_of_trouble_fires_no_alert_that_waits(tmp_path: Path, alert: st
     check(tmp_path, {series: values}, promql_expr_test=checks)
 
 
-@pytest.mark.parametrize("metric", ["watchtower_job_silenced", "watchtower_job_shadow"])
-def test_a_silence_or_shadow_mode_ends_the_alert_of_one_slow_job_only(tmp_path: Path, metric: str):
-    silenced = metric + '{training_job="%s",' + SCRAPED + "}"
-    series = {slow("a"): "1x300", slow("b"): "1x300", silenced % "a": "0x300"}
-    series[silenced % "b"] = "0x130 1x100"
-    name = "WatchtowerJobSlow"
-    checks = [fires(name, 600, 2), fires(name, 650, 2), fires(name, 660, 1)]
+@pytest.mark.parametrize(
+    ("alert", "make", "value", "silence"),
+    [
+        ("WatchtowerJobSlow", slow, "1", JOB_SILENCED),
+        ("WatchtowerJobSlow", slow, "1", 'watchtower_job_shadow{training_job="%s",'),
+        ("WatchtowerEvidenceDegraded", lambda job: evidence(job, "heartbeat"), "0.5", JOB_SILENCED),
+        (
+            "WatchtowerJobDied",
+            lambda job: DIED.replace('"a"', f'"{job}"').replace("01A", f"01{job}"),
+            "1",
+            'watchtower_incident_silenced{incident="01%s",',
+        ),
+    ],
+)
+def test_a_silence_or_shadow_mode_ends_the_alert_of_one_job_only(
+    tmp_path: Path, alert: str, make: Callable[[str], str], value: str, silence: str
+):
+    silenced = silence + SCRAPED + "}"
+    series = {make("a"): f"{value}x400", make("b"): f"{value}x400", silenced % "a": "0x400"}
+    series[silenced % "b"] = "0x200 1x200"
+    checks = [fires(alert, 960, 2), fires(alert, 1000, 2), fires(alert, 1010, 1)]
     check(tmp_path, series, promql_expr_test=checks)
+
+
+def test_a_job_without_heartbeats_is_not_degraded(tmp_path: Path):
+    name = "WatchtowerEvidenceDegraded"
+    series = {
+        evidence("none", "heartbeat"): "0x400",
+        evidence("none", "process"): "1x400",
+        evidence("some", "heartbeat"): "0.5x400",
+        evidence("late", "stacks"): "0x400",
+    }
+    check(tmp_path, series, promql_expr_test=[fires(name, 895, 0), fires(name, 1200, 2)])
+
+
+def test_an_end_of_a_job_is_one_alert_whose_text_follows_its_verdict(tmp_path: Path):
+    info = f'watchtower_incident_info{{incident="01A",training_job="a",{SCRAPED},'
+    series = {
+        DIED: "1x100 stale",
+        info + 'cause="unknown",rank="",node="",suspects="0",url=""}': "1x11 stale",
+        info + 'cause="node_lost",rank="3",node="n1",suspects="2",url=""}': "_x11 1x100",
+    }
+    name = "WatchtowerJobDied"
+    texts = {
+        "30s": "a ended because of a node: no rank is blamed, unknown. Call: node",
+        "90s": "a ended because of a node: rank 3 on n1, node_lost (first of 2 ranks). Call: node",
+    }
+    labels = {"severity": "warning", "incident": "01A", "training_job": "a"}
+    labels |= {"kind": "ended", "domain": "node", "user": "alice"}
+    expected = [
+        {
+            "eval_time": at,
+            "alertname": name,
+            "exp_alerts": [
+                {
+                    "exp_labels": labels,
+                    "exp_annotations": {
+                        "summary": text,
+                        "description": (
+                            "All its processes have ended. Details: watchtower incident 01A. This "
+                            "alert ends by itself after some minutes."
+                        ),
+                        "url": "",
+                        "runbook_url": f"https://runbooks.example/alerts/{name}.md",
+                        "dashboard_url": f"{GRAFANA}/watchtower-incident?var-incident=01A",
+                    },
+                }
+            ],
+        }
+        for at, text in texts.items()
+    ]
+    once = [fires(name, moment) for moment in range(0, 780, 60)]
+    check(tmp_path, series, alert_rule_test=expected, promql_expr_test=once)
+    user_code = DIED.replace('domain="node"', 'domain="user_code"')
+    check(tmp_path, {user_code: "1x100"}, promql_expr_test=[fires(name, 60, 0)])
 
 
 @pytest.mark.parametrize(
@@ -137,17 +225,17 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "WatchtowerJobSlow",
             "10m",
             {
-                slow("a"): "1x300",
-                'watchtower_job_step_seconds{training_job="a",quantile="0.5"}': "2.5x300",
+                slow("a/b"): "1x300",
+                'watchtower_job_step_seconds{training_job="a/b",quantile="0.5"}': "2.5x300",
             },
-            "a is slower than usual: a step takes 2.5s",
+            "a/b is slower than usual: a step takes 2.5s",
             "watchtower why shows which rank slows down the job.",
         ),
         (
             "WatchtowerJobSlow",
             "10m",
-            {slow("a"): "1x300"},
-            "a is slower than usual",
+            {slow("a/b"): "1x300"},
+            "a/b is slower than usual",
             "watchtower why shows which rank slows down the job.",
         ),
         (
@@ -157,6 +245,17 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "The tower no longer decides, or no longer stores what it decides",
             "The last check of the jobs was 1m 30s ago. Incidents and dumps cannot be written. "
             "The reason is in the answer of /readyz and in the log of the tower.",
+        ),
+        (
+            "WatchtowerAlertsNotDelivered",
+            "1m",
+            {
+                waits("slack"): "200x100",
+                f'watchtower_outbox_waiting{{destination="slack",{SCRAPED}}}': "7x100",
+            },
+            "Alerts to slack have waited for 3m 20s",
+            "Alerts that wait: 7. The log of the tower has the reason. Test the destination: "
+            "watchtower alert test slack.",
         ),
         (
             "WatchtowerAgentMissing",
@@ -174,14 +273,18 @@ def test_the_watchdog_always_fires(tmp_path: Path):
     ],
 )
 def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description):
-    labels = {"training_job": "a"} if "Job" in alert else {}
-    severity = "critical" if alert == "WatchtowerNotDeciding" else "warning"
+    labels = {"training_job": "a/b"} if "Job" in alert else {}
+    if alert == "WatchtowerAlertsNotDelivered":
+        labels = {"destination": "slack"}
+    severity = "critical" if "Not" in alert else "warning"
+    dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
     expected = {
         "exp_labels": {"severity": severity, **labels},
         "exp_annotations": {
             "summary": summary,
             "description": description,
             "runbook_url": f"https://runbooks.example/alerts/{alert}.md",
+            "dashboard_url": f"{GRAFANA}/{dashboard}",
         },
     }
     check(
@@ -193,13 +296,14 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 8
+    assert len(rules) == 11
     for rule in rules:
         name = rule.split("\n", 1)[0]
-        assert re.search(r"severity: (critical|warning|none)\n", rule), name
+        assert re.search(r"severity: (critical|warning|info|none)\n", rule), name
         assert "summary: " in rule, name
         assert "description: " in rule, name
         assert f"runbook_url: https://runbooks.example/alerts/{name}.md\n" in rule
+        assert re.search(r"dashboard_url: (\*|(&\w+ )?https://grafana.example/d/watchtower-)", rule)
 
 
 def test_each_metric_of_a_rule_is_declared():

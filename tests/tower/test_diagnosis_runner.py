@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ from watchtower.diagnoser.process import DiagnoserDiedError
 from watchtower.tower import diagnosis_runner
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
+from watchtower.tower.effects import REST
 from watchtower.tower.health import check_health
 from watchtower.wire.verdict import Cause
 
@@ -137,6 +139,37 @@ def test_an_error_in_writing_a_request_is_raised_to_the_caller():
         assert await ask(runner, "job") == NOTHING
 
     run(story)
+
+
+def test_a_long_diagnosis_is_followed_by_a_rest(tell):
+    """Else a large job would be diagnosed all the time, and every message would wait."""
+
+    async def story(sim: Simulation) -> None:
+        class Slow(InThread):
+            def ask(self, request):
+                time.sleep(0.2)
+                return super().ask(request)
+
+        sim.start_diagnoser = Slow
+        await sim.restart_tower()
+        await sim.step(10)
+        await sim.report(6)
+        counters = sim.tower.counters
+        until = time.monotonic() + 30
+        while not counters.diagnoses:
+            await sim.dump(behind=2)
+            sim.tower.tick()
+            await asyncio.sleep(0.001)
+            assert time.monotonic() < until
+        ended, live = time.monotonic(), sim.live
+        live.is_asked_again = True
+        assert live.is_diagnosing
+        while counters.diagnoses == 1:
+            await asyncio.sleep(0.001)
+            assert time.monotonic() < until
+        assert time.monotonic() - ended >= 0.9 * REST * 0.2
+
+    tell(story)
 
 
 class Deadly(InThread):

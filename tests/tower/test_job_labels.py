@@ -40,6 +40,22 @@ def client(tower) -> Iterator[TestClient]:
         yield client
 
 
+def test_only_an_agent_with_a_rank_of_a_job_labels_it(client):
+    """Alerts go to the user in the labels, so that another agent must not choose this user."""
+    report = json.loads(recorded("report.json"))
+    (labels,) = report["jobs"]
+    forged = [{**labels, "user": "mallory"}]
+    assert client.post("/ingest/v1/report", json={**report, "jobs": []}).is_success
+    other = {**report, "agent_id": "other", "ranks": [], "jobs": forged}
+    for node in (report["node"], "n9"):
+        assert client.post("/ingest/v1/report", json={**other, "node": node}).is_success
+    claims = {**other, "ranks": report["ranks"]}  # the same processes, under the node's name
+    assert client.post("/ingest/v1/report", json=claims).is_success
+    assert client.get("/api/v1/jobs").json()["items"][0]["labels"] in (None, {})
+    assert client.post("/ingest/v1/report", json=report).is_success
+    assert client.get("/api/v1/jobs").json()["items"][0]["labels"]["user"] == "alice"
+
+
 def test_a_job_has_the_labels_of_its_scheduler(client):
     assert client.post("/ingest/v1/report", content=recorded("report.json")).is_success
     labels = {

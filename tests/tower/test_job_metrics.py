@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
 from watchtower.metric_spec import MetricKind
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import IncidentKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters, Durations
 from watchtower.tower.tower import Tower
-from watchtower.wire.report import Report
-from watchtower.wire.verdict import Cause, Status, Suspect
+from watchtower.wire.report import EndingKind, Report
+from watchtower.wire.verdict import Cause, Domain, Status, Suspect
 
 SERIES_OF_A_JOB = 200
 
@@ -123,7 +125,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
             sim.world.end(rank)
         await sim.report(20)
         assert sim.live.watch.status is Status.ENDED
-        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds"):
+        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds", "evidence_ratio"):
             assert not collect(sim)[f"watchtower_job_{name}"].samples
         assert values(sim, "watchtower_job_world_size") == {JOB: 4}
         sim.world.now += 3700
@@ -254,5 +256,61 @@ def test_a_page_of_many_jobs_is_made_beside_the_event_loop(tell):
         *_, snapshot = measuring
         assert not snapshot.jobs
         sim.tower.live[JOB], sim.tower.fleet.jobs[JOB] = live, job
+
+    tell(story)
+
+
+def test_the_share_of_ranks_with_evidence(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(5)
+        name = "watchtower_job_evidence_ratio"
+        assert values(sim, name, "source") == {"process": 1, "heartbeat": 1}
+        record = next(iter(sim.generation.ranks.values()))
+        record.vitals = replace(record.vitals, beat=None)
+        assert values(sim, name, "source") == {"process": 1, "heartbeat": 0.75}
+        record.seen_at -= 1000
+        assert values(sim, name, "source") == {"process": 0.75, "heartbeat": 1}
+        sim.world.now += 100
+        assert values(sim, name, "source") == {"process": 0}
+
+    tell(story)
+
+
+def test_in_a_stall_the_stacks_that_are_in_count(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        await sim.report(6)
+        name = "watchtower_job_evidence_ratio"
+        assert values(sim, name, "source")["stacks"] == 0
+        await sim.dump(behind=2)
+        await sim.report(1)
+        assert values(sim, name, "source")["stacks"] == 1
+        await sim.step(10)
+        assert "stacks" not in values(sim, name, "source")
+        for rank in sim.world.ranks:
+            sim.world.end(rank)
+        await sim.report(20)
+        assert not values(sim, name, "source")
+
+    tell(story)
+
+
+def test_a_job_that_a_node_or_a_gpu_ended_is_exported_for_ten_minutes(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        for rank in range(4):
+            sim.world.end(rank, EndingKind.SIGNAL, int(signal.SIGSEGV))
+        await sim.report(10)
+        incident = sim.live.incident
+        assert incident.identity.kind is IncidentKind.ENDED
+        assert values(sim, "watchtower_incident_ended") == {}  # its owner reads the traceback
+        identity = replace(incident.identity, domain=Domain.NODE)
+        sim.live.incident = replace(incident, identity=identity)
+        assert values(sim, "watchtower_incident_ended") == {JOB: 1}
+        assert values(sim, "watchtower_incident_ended", "domain") == {"node": 1}
+        assert values(sim, "watchtower_incident_info", "incident") == {incident.id: 1}
+        assert values(sim, "watchtower_incident_open") == {}
+        sim.live.incident = replace(sim.live.incident, closed_at=incident.closed_at - 601)
+        assert values(sim, "watchtower_incident_ended") == {}
 
     tell(story)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import DRILL_LABELS, label_alert
-from watchtower.alerts.message import AlertFacts, AlertState, write_message
+from watchtower.alerts.labels import DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
+from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
@@ -33,6 +34,17 @@ class Alert:
     """Owner of the job, or else its founding node."""
     subject: Subject = field(default_factory=Subject)
     """What a silence of this alert may name."""
+    outage: str = ""
+    """Id of the outage of the incident; empty without a shared cause."""
+    members: tuple[Alert, ...] = ()
+    """In a message about several incidents of an outage: the alert of each, oldest first."""
+    outage_facts: OutageFacts | None = None
+    """In such a message: what is known of the outage."""
+
+    @property
+    def each(self) -> tuple[Alert, ...]:
+        """The alerts of single incidents that it contains."""
+        return self.members or (self,)
 
     @property
     def is_over(self) -> bool:
@@ -42,7 +54,10 @@ class Alert:
     @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
-        return write_message(self.facts)
+        if self.outage_facts is None:
+            return write_message(self.facts)
+        lines = write_outage(self.outage_facts)
+        return mark_drill(lines) if self.members[0].facts.is_drill else lines
 
 
 def make_alert(
@@ -68,6 +83,7 @@ def make_alert(
         closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
         subject=subject_of(incident),
+        outage=before.outage if before else incident.identity.outage,
     )
     if before is None or _is_same(before, alert):
         return alert
@@ -87,10 +103,10 @@ def end_alert(alert: Alert, wall: float) -> Alert:
 def is_wanted(event: IncidentEvent) -> bool:
     """Return whether an event of an incident without an alert begins one.
 
-    It does not in shadow mode, or if the tower's last run has already closed the incident.
+    It does not if `has_alert` is false, or if the tower's last run has already closed the incident.
     """
-    is_due = event.change is Change.OPENED or event.incident.closed_at is None
-    return is_due and not event.incident.shadow
+    is_current = event.change is Change.OPENED or event.incident.closed_at is None
+    return is_current and has_alert(event.incident)
 
 
 def _not_before(opened_at: float, closed_at: float | None) -> float | None:

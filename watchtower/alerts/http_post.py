@@ -7,6 +7,7 @@ configured address only.
 
 from __future__ import annotations
 
+import base64
 import html
 import http.client
 import re
@@ -82,7 +83,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     Raises DeliveryError. Its text names the host, but no other part of the URL and no header: they
     may be secret.
     """
-    host = urlsplit(url).hostname or "the address"
+    host, secrets = urlsplit(url).hostname or "the address", _find_secrets(url, headers)
+    url, headers = _move_password(url, headers)
     request = urllib.request.Request(
         url, data=body, headers={"Content-Type": "application/json", **headers}, method="POST"
     )
@@ -92,12 +94,22 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
             return received
     except urllib.error.HTTPError as error:
         with error:
-            raise _explain(host, error, _find_secrets(url, headers)) from None
+            raise _explain(host, error, secrets) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = printable(str(getattr(error, "reason", error)), MAX_REASON)
         if isinstance(error, ValueError | http.client.InvalidURL):
             reason = "the URL cannot be used"  # the error quotes it
         raise DeliveryError(f"{host}: {reason}") from None
+
+
+def _move_password(url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Return a URL without its user and password, and the headers with them."""
+    parts = urlsplit(url)
+    before, found, place = parts.netloc.rpartition("@")
+    if not found:
+        return url, headers
+    word = base64.b64encode(unquote(before).encode()).decode()
+    return parts._replace(netloc=place).geturl(), {**headers, "Authorization": f"Basic {word}"}
 
 
 def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) -> DeliveryError:
@@ -121,6 +133,7 @@ def _find_secrets(url: str, headers: Mapping[str, str]) -> frozenset[str]:
     """Return the parts of a request that must not be in a log, as sent and decoded."""
     parts = urlsplit(url)
     sent = SEPARATORS.split(f"{parts.path}?{parts.query}")
+    sent += [parts.username or "", parts.password or ""]
     sent += [word for value in headers.values() for word in value.split()]
     words = (each for word in sent for each in (word, unquote(word)))
     return frozenset(word for word in words if len(word) >= LEAST_SECRET)

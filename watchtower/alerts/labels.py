@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
-from watchtower.wire.verdict import SharedCause
+from watchtower.wire.verdict import Domain, SharedCause
 
 IDENTITY = ("incident", "training_job", "shared_cause", "kind", "domain", "user")
 """The labels that identify an incident, in the order of `identify`."""
@@ -23,6 +23,18 @@ SEVERITIES = {
     IncidentKind.NEVER_STARTED: "warning",
     IncidentKind.ENDED: "warning",
 }
+
+DIED_DOMAINS = frozenset({Domain.NODE, Domain.GPU})
+"""Whom to call about the end of a job that has an alert. The owner of any other job reads its
+output."""
+
+
+def has_alert(incident: Incident) -> bool:
+    """Return whether an incident has an alert: not in shadow mode, and not the end of each job."""
+    identity = incident.identity
+    if incident.shadow:
+        return False
+    return identity.kind is not IncidentKind.ENDED or identity.domain in DIED_DOMAINS
 
 
 DRILL_LABELS = {"alertname": "WatchtowerDrill", "severity": "info"}

@@ -41,6 +41,9 @@ MAX_SECONDS = 10 * 366 * 86400.0
 MAX_PERCENT = 99
 """No verdict is certain."""
 
+NO_RANK = "no rank is blamed"
+"""Instead of the rank. The Prometheus rules use the same words."""
+
 
 DRILL_TEXT = "This is a drill: do nothing. Its tower ends with it."
 
@@ -116,7 +119,8 @@ _TEAMS = {
 }
 """Whom to call, by domain. The owner of a job answers for its code."""
 
-_STUCK = frozenset({"hung", "never_started"})
+_NEVER_STARTED = "never_started"
+_STUCK = frozenset({"hung", _NEVER_STARTED})
 """Statuses of a job that makes no steps. To end any other job loses its work since the last
 checkpoint."""
 
@@ -128,59 +132,54 @@ _URL = re.compile(r"https?://[!-~]{1,200}")
 def write_message(facts: AlertFacts) -> tuple[str, ...]:
     """Return one to three lines of at most `MAX_LINE` printable characters."""
     write_body = _write_over if _is_over(facts) else _write_open
-    first, second = write_body(facts)
-    last = _join_links(facts)
-    if facts.is_drill:
-        first, last = f"[DRILL] {first}"[:MAX_LINE].rstrip(), DRILL_TEXT
-    return tuple(line for line in (first, second, last) if line)
+    lines = tuple(line for line in (*write_body(facts), _join_links(facts)) if line)
+    return mark_drill(lines) if facts.is_drill else lines
 
 
-def is_evidence_complete(facts: AlertFacts) -> bool:
-    """Return whether a dump of this stall has arrived from every rank that reports."""
-    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
-    return arrived is not None and wanted is not None and arrived >= wanted > 0
+def mark_drill(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the message of a drill. Its last line replaces the links: its tower will not exist."""
+    return (f"[DRILL] {lines[0]}"[:MAX_LINE].rstrip(), *lines[1:2], DRILL_TEXT)
 
 
-def is_safe_to_kill(facts: AlertFacts) -> bool:
-    """Return whether the job is stuck, its evidence is complete and its checkpoint is known."""
-    return (
-        _is_kill_a_question(facts)
-        and is_evidence_complete(facts)
-        and _step(facts.checkpoint_step) is not None
-    )
-
-
-def say_safe_to_kill(facts: AlertFacts) -> str:
+def say_loss(facts: AlertFacts) -> str:
     """Return what is lost if the job is killed now; empty if the job is not stuck."""
-    if not _is_kill_a_question(facts):
+    if facts.status not in _STUCK or _is_over(facts):
         return ""
-    checkpoint = _step(facts.checkpoint_step)
-    if is_safe_to_kill(facts):
-        return f"Safe to kill the job: evidence complete, last checkpoint at step {checkpoint}."
-    last = "not known" if checkpoint is None else f"step {checkpoint}"
-    return f"{_say_evidence(facts)} Last checkpoint: {last}."
+    return f"{_say_evidence(facts)}{_say_lost_steps(facts)}"
 
 
 def _is_over(facts: AlertFacts) -> bool:
     return facts.state in (AlertState.RECOVERED, AlertState.CLOSED)
 
 
-def _is_kill_a_question(facts: AlertFacts) -> bool:
-    return facts.status in _STUCK and not _is_over(facts)
-
-
 def _say_evidence(facts: AlertFacts) -> str:
     wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
     if not wanted or arrived is None:
-        return "Evidence: not known."
+        return "It is not known whether the evidence is complete."
+    unit = "rank" if wanted == _count(facts.ranks) else "reporting rank"
+    stacks = f"stacks of {min(arrived, wanted)} of {_say_number(wanted, unit)} are in"
     if arrived < wanted:
-        return f"Killing now may lose evidence: {arrived} of {wanted} dumps are in."
-    return f"Killing loses no evidence: {wanted} of {wanted} dumps are in."
+        return f"Evidence not complete: {stacks}. Killing now may lose the rest."
+    return f"Evidence complete: {stacks}."
+
+
+def _say_lost_steps(facts: AlertFacts) -> str:
+    """Return the steps that a kill loses."""
+    step, checkpoint = _step(facts.step), _step(facts.checkpoint_step)
+    if facts.status == _NEVER_STARTED and not step:
+        return " Killing loses no steps."
+    if checkpoint is None:
+        return " No checkpoint was seen, so the lost steps are not known."
+    last = f"last checkpoint at step {checkpoint}"
+    if step is None:
+        return f" Killing loses the steps after the {last}."
+    return f" Killing loses {_say_number(max(0, step - checkpoint), 'step')}: {last}."
 
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
-    tag = f"{status or 'STATUS NOT KNOWN'}{_say_stall(facts, ' ')}"
+    stall = _say_stall(facts, ": no step for ") if facts.status in _STUCK else ""
+    tag = f"{status or 'STATUS NOT KNOWN'}{stall}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
         tag += f", acknowledged by {person}" if person else ", acknowledged"
@@ -190,8 +189,8 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call = _say_whom_to_call(facts)
-    own = [sentence for sentence in (_say_stop(facts), say_safe_to_kill(facts)) if sentence]
+    call = say_whom_to_call(facts)
+    own = [sentence for sentence in (_say_stop(facts), say_loss(facts)) if sentence]
     room = MAX_LINE - len(" ".join((call, *own)))
     advice = _fit_advice(facts.advice, room)
     since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice))
@@ -231,12 +230,14 @@ def _name_job(facts: AlertFacts) -> str:
 def _say_verdict(facts: AlertFacts, room: int) -> str:
     """Return the rank, what it does and how sure that is, in at most `room` characters."""
     rank = _count(facts.rank)
-    named = "no rank is named" if rank is None else f"rank {rank}"
+    named = NO_RANK if rank is None else f"rank {rank}"
     node = clean(facts.node, MAX_NODE)
     if rank is not None and node:
         named += f" on {node}"
     if known := ", ".join(item for item in (_say_others(facts), _say_sure(facts)) if item):
         named += f" ({known})"
+    if rank is None:
+        named += _say_unseen(facts)
     link = " " if rank is not None else ". "
     words = _fit_words(facts.what, room - len(named) - len(link))
     if words and rank is not None:
@@ -253,10 +254,20 @@ def _say_sure(facts: AlertFacts) -> str:
     confidence = facts.confidence
     if confidence is None or not 0.01 <= confidence <= 1:
         return ""
-    return f"{min(math.floor(confidence * 100), MAX_PERCENT)} % sure"
+    percent = min(math.floor(confidence * 100), MAX_PERCENT)
+    return f"{percent} % sure of the {'cause' if _count(facts.rank) is None else 'rank'}"
 
 
-def _say_whom_to_call(facts: AlertFacts) -> str:
+def _say_unseen(facts: AlertFacts) -> str:
+    """Return how many ranks no agent reports, which is what such a verdict lacks."""
+    size, seen = _count(facts.ranks), _count(facts.dumps_wanted)
+    if size is None or seen is None or seen >= size:
+        return ""
+    return f". Agents report {seen} of {_say_count(size, 'rank')}"
+
+
+def say_whom_to_call(facts: AlertFacts) -> str:
+    """Return the sentence with the team, or with the owner of the job."""
     user = clean(facts.user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
     if facts.domain == "user_code":
@@ -271,13 +282,15 @@ def _say_stop(facts: AlertFacts) -> str:
     place = "" if step is None else f" at step {step}"
     if waiting := _count(facts.waiting):
         return f"{_say_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
+    if facts.status == "slow":
+        return "The job still makes steps."
     return f"Stopped{place}." if place and facts.status in _STUCK else ""
 
 
 def _fit_advice(text: str, room: int) -> str:
     """Return the advice, whole or not at all: half of a command is another command."""
     advice = clean_sentence(text, MAX_LINE).removesuffix(".")
-    sentence = f" First: {advice}{'' if advice.endswith('?') else '.'}"
+    sentence = f" Before you call: {advice}{'' if advice.endswith('?') else '.'}"
     return sentence if advice and len(text) <= MAX_LINE and len(sentence) <= room else ""
 
 
@@ -330,5 +343,10 @@ def _step(value: int | None) -> int | None:
 
 
 def _say_count(count: int | None, unit: str) -> str:
+    """Return "3 ranks"; empty for 0 and for what is not known."""
     known = _count(count)
-    return f"{known} {unit}{'' if known == 1 else 's'}" if known else ""
+    return _say_number(known, unit) if known else ""
+
+
+def _say_number(number: int, unit: str) -> str:
+    return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"

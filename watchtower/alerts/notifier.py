@@ -13,18 +13,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 
 import msgspec
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
-from watchtower.alerts.destination import DeliveryError, Destination
+from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
+from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.silences import Subject
+from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.drills import is_drill
 
 log = logging.getLogger("watchtower.alerts")
@@ -38,6 +41,10 @@ DELIVERY_S = 30.0
 STORE_S = 0.5
 """Seconds that a delivery waits for the store. On-call is notified even if the disk is full."""
 
+GATHER_S = 2.0
+"""Seconds from the first change of an outage to the message with all changes until then: the same
+as `group_wait` of the documented Alertmanager route for shared causes."""
+
 _ALERTS = msgspec.json.Decoder(Alert)
 
 
@@ -46,7 +53,8 @@ class _Sender:
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
-        self.outbox = Outbox(destination.repeat_s)
+        most = destination.most if isinstance(destination, ListDestination) else 1
+        self.outbox = Outbox(destination.repeat_s, most)
         self.wake = asyncio.Event()
         self.thread = DaemonExecutor(f"alerts-{destination.name}")
         self.unsaved: set[str] = set()
@@ -73,8 +81,10 @@ class AlertNotifier:
         self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
-        self._recalled: dict[str, IncidentEvent] = {}
-        """Open incidents of the tower's last run that have no alert, until the first check."""
+        self._outages = OutageAlerts(public_url)
+        self._held: dict[str, IncidentEvent] = {}
+        """The last event of each incident that has no alert yet, because it is silenced or the
+        tower has just started."""
         self._to_check: set[str] = set()
         """Incidents with an alert that are not open in the store any more."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,14 +103,22 @@ class AlertNotifier:
                 waiting_s = max(0.0, wall - row.updated_at)
                 sender.outbox.restore(alert, row.delivered, row.receipt, waiting_s, now)
                 if not alert.is_over:
-                    self._alerts[row.incident] = alert
+                    if sender.destination.joins_outages:
+                        self._outages.restore(alert)
+                    self._recall_alert(alert)
         still_open = {one.id: one for one in incidents if one.closed_at is None}
         self._to_check = self._alerts.keys() - still_open.keys()
-        self._recalled = {
+        self._held = {
             ident: IncidentEvent(change=Change.OPENED, incident=incident)
             for ident, incident in still_open.items()
             if ident not in self._alerts
         }
+
+    def _recall_alert(self, alert: Alert) -> None:
+        for one in alert.each:
+            known = self._alerts.get(one.incident)
+            if not one.is_over and (known is None or known.version < one.version):
+                self._alerts[one.incident] = one
 
     def start(self, is_silenced: Callable[[Subject], bool]) -> None:
         """Begin to send. `is_silenced` returns whether alerts about a subject are silenced."""
@@ -123,28 +141,43 @@ class AlertNotifier:
         ident, job = event.incident.id, event.incident.job
         before = self._alerts.get(ident)
         if is_drill(job) or not self.senders or (before is None and not is_wanted(event)):
-            self._recalled.pop(ident, None)
+            self._held.pop(ident, None)
             return
-        self._recalled.pop(ident, None)
+        if before is None and self._is_silenced(subject_of(event.incident)):
+            self._hold_event(event)
+            return
+        self._held.pop(ident, None)
         alert = make_alert(event, self._public_url, before, is_drill=self._is_drill)
         if before is not None and alert.version == before.version:
             return
         self._put(alert)
+
+    def _hold_event(self, event: IncidentEvent) -> None:
+        """Store the event of a silenced incident without an alert, which joins no outage message.
+
+        An incident that ends while it is silenced has no alert.
+        """
+        incident = replace(event.incident, evidence=None)
+        if incident.closed_at is None:
+            self._held[incident.id] = replace(event, incident=incident)
 
     def _put(self, alert: Alert) -> None:
         if alert.is_over:
             self._alerts.pop(alert.incident, None)
         else:
             self._alerts[alert.incident] = alert
-        now = self._clock.now()
+        now, message = self._clock.now(), self._outages.put(alert)
+        gather_s = GATHER_S if alert.outage else 0.0
         for sender in self.senders.values():
-            dropped = sender.outbox.put(alert, now)
+            is_joined = sender.destination.joins_outages
+            shown = message if is_joined else alert
+            dropped = sender.outbox.put(shown, now, gather_s if is_joined else 0.0)
             if dropped is not None:
                 words = (sender.destination.name, dropped.incident)
                 log.error("no alert to %s for incident %s: too many alerts wait", *words)
                 self._remove(sender, dropped.incident)
-            if entry := sender.outbox.entries.get(alert.incident):
-                self._save(sender, entry)
+            if entry := sender.outbox.entries.get(shown.incident):
+                self._save_soon(sender, entry)
                 sender.wake.set()
 
     def outboxes(self) -> dict[str, Outbox]:
@@ -160,9 +193,16 @@ class AlertNotifier:
                 continue
             if entry is not None:
                 sender.outbox.begin(entry, now)
-                alert, receipt = entry.alert, entry.receipt
-                await self._wait_for_store(sender, alert.incident)
-                await self._deliver(sender, alert, receipt)
+                more = sender.outbox.find_more(now)
+                together = [entry, *(each for each in more if not self._must_hold(each))]
+                for other in together[1:]:
+                    sender.outbox.join(other)
+                for each in together:
+                    if each.alert.incident in sender.unsaved:
+                        self._save(sender, each)
+                alerts, receipt = [each.alert for each in together], entry.receipt
+                await self._wait_for_store(sender, alerts)
+                await self._deliver(sender, alerts, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
             # Not wait_for: before Python 3.12 it may swallow a cancellation.
@@ -171,74 +211,99 @@ class AlertNotifier:
                     await sender.wake.wait()
 
     def _hold(self, sender: _Sender, entry: Entry) -> bool:
-        """Return whether nothing is sent now, because the incident is silenced.
+        """Return whether nothing is sent now, because the alert was silenced after it was made.
 
         The end of an alert that was sent is sent, so that no alert stays open. An incident that
-        ends while it is silenced has no alert. All silenced incidents are held at once, so that
+        ends while it is silenced has no alert. All silenced alerts are held at once, so that
         thousands of them do not block the event loop one by one.
         """
-        if not entry.is_held and not self._is_silenced(entry.alert.subject):
+        if not self._must_hold(entry):
             return False
         for each in list(sender.outbox.entries.values()):
-            is_silenced = each.is_held or self._is_silenced(each.alert.subject)
-            if is_silenced and not sender.outbox.hold(each):
+            if self._must_hold(each) and not sender.outbox.hold(each):
                 self._remove(sender, each.alert.incident)
         is_removed = entry.alert.incident not in sender.outbox.entries
         return is_removed or not entry.is_due_ever
+
+    def _must_hold(self, entry: Entry) -> bool:
+        return entry.is_held or self._is_alert_silenced(entry.alert)
+
+    def _is_alert_silenced(self, alert: Alert) -> bool:
+        """Return whether all open incidents of an alert are silenced. If the alert is over: whether
+        all its incidents are."""
+        concerned = [one for one in alert.each if not one.is_over] or alert.each
+        return all(self._is_silenced(one.subject) for one in concerned)
 
     def _release(self) -> None:
         """Send what was held for silences that have ended."""
         now = self._clock.now()
         for sender in self.senders.values():
             for entry in sender.outbox.entries.values():
-                if entry.is_held and not self._is_silenced(entry.alert.subject):
+                if entry.is_held and not self._is_alert_silenced(entry.alert):
                     sender.outbox.release(entry, now)
                     sender.wake.set()
 
-    async def _wait_for_store(self, sender: _Sender, ident: str) -> None:
-        """Wait until the entry is written, its write has failed, or `STORE_S` seconds are over."""
-        saving = sender.saving.get(ident)
-        if saving is not None and not saving.done():
-            is_done = asyncio.Event()
-            wake = asyncio.get_running_loop().call_soon_threadsafe
-            saving.add_done_callback(lambda _: _wake(wake, is_done))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STORE_S):
-                    await is_done.wait()
+    async def _wait_for_store(self, sender: _Sender, alerts: Sequence[Alert]) -> None:
+        """Wait until the alerts are written, a write has failed, or `STORE_S` seconds are over."""
+        futures = [sender.saving.get(alert.incident) for alert in alerts]
+        wake = asyncio.get_running_loop().call_soon_threadsafe
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                for saving in futures:
+                    if saving is not None and not saving.done():
+                        is_done = asyncio.Event()
+                        saving.add_done_callback(partial(_wake, wake, is_done))
+                        await is_done.wait()
 
-    async def _deliver(self, sender: _Sender, alert: Alert, receipt: str) -> None:
+    async def _deliver(self, sender: _Sender, alerts: Sequence[Alert], receipt: str) -> None:
         name, outbox = sender.destination.name, sender.outbox
-        began = time.monotonic()
+        first, began = alerts[0].incident, time.monotonic()
+        which = first if len(alerts) == 1 else f"{first} and {len(alerts) - 1} more"
         try:
-            sending = sender.thread.submit(lambda: sender.destination.deliver(alert, receipt))
+            sending = sender.thread.submit(lambda: _send(sender.destination, alerts, receipt))
             async with asyncio.timeout(DELIVERY_S):
                 receipt = await asyncio.wrap_future(sending)
         except Exception as error:
+            wait_s = self._note_failed(outbox, alerts, error)
             reason = str(error) if isinstance(error, DeliveryError) else repr(error)
             if isinstance(error, TimeoutError):
                 reason = f"no result within {DELIVERY_S:g} s"
-            wait_s = outbox.note_failed(
-                alert.incident,
-                self._clock.now(),
-                is_permanent=getattr(error, "is_permanent", False),
-                retry_after_s=getattr(error, "retry_after_s", None),
-            )
-            words = (alert.incident, name, reason, wait_s)
+            words = (which, name, reason, wait_s)
             log.warning(
                 "the alert of incident %s was not sent to %s: %s; next attempt in %.0f s", *words
             )
             return
-        took_s = time.monotonic() - began
-        log.info("the alert of incident %s was sent to %s in %.1f s", alert.incident, name, took_s)
-        entry = outbox.note_delivered(alert.incident, alert.version, receipt, self._clock.now())
-        if entry is not None:
-            self._save(sender, entry)
+        took_s, now = time.monotonic() - began, self._clock.now()
+        log.info("the alert of incident %s was sent to %s in %.1f s", which, name, took_s)
+        for alert in alerts:
+            entry = outbox.entries.get(alert.incident)
+            before = (entry.delivered, entry.receipt) if entry else None
+            entry = outbox.note_delivered(alert.incident, alert.version, receipt, now)
+            if entry is not None and (entry.delivered, entry.receipt) != before:
+                self._save(sender, entry)
+
+    def _note_failed(self, outbox: Outbox, alerts: Sequence[Alert], error: Exception) -> float:
+        """Record a failed request. Returns the seconds until the next attempt."""
+        now, is_permanent = self._clock.now(), getattr(error, "is_permanent", False)
+        incidents = [alert.incident for alert in alerts]
+        if is_permanent and len(incidents) > 1:
+            outbox.split(incidents, now)
+            return 0.0
+        retry_after_s = getattr(error, "retry_after_s", None)
+        waits = [
+            outbox.note_failed(
+                incident, now, is_permanent=is_permanent, retry_after_s=retry_after_s
+            )
+            for incident in incidents
+        ]
+        return max(waits)
 
     async def _check_forever(self) -> None:
         while True:
             try:
-                for event in list(self._recalled.values()):
-                    self.note(event)
+                for event in list(self._held.values()):
+                    if not self._is_silenced(subject_of(event.incident)):
+                        self.note(event)
                 self._release()
                 self._check_writes()
                 await self._end_closed()
@@ -282,8 +347,18 @@ class AlertNotifier:
                 else:
                     self._remove(sender, ident)
 
+    def _save_soon(self, sender: _Sender, entry: Entry) -> None:
+        """Write a new version of an entry. Versions of an outage that follow each other faster than
+        they are written are written once: before the delivery, or with the next check."""
+        saving = sender.saving.get(entry.alert.incident)
+        if entry.alert.members and saving is not None and not saving.done():
+            sender.unsaved.add(entry.alert.incident)
+        else:
+            self._save(sender, entry)
+
     def _save(self, sender: _Sender, entry: Entry) -> None:
         """Write an entry to the store, or remove it if the destination has received its end."""
+        sender.unsaved.discard(entry.alert.incident)
         if entry.is_finished:
             self._remove(sender, entry.alert.incident)
             return
@@ -302,7 +377,14 @@ class AlertNotifier:
         sender.saving[ident] = self._store.remove_alert(sender.destination.name, ident)
 
 
-def _wake(call_soon: Callable[..., object], event: asyncio.Event) -> None:
+def _send(destination: Destination, alerts: Sequence[Alert], receipt: str) -> str:
+    if len(alerts) > 1 and isinstance(destination, ListDestination):
+        destination.deliver_all(alerts)
+        return ""
+    return destination.deliver(alerts[0], receipt)
+
+
+def _wake(call_soon: Callable[..., object], event: asyncio.Event, _: Future[None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended
         call_soon(event.set)
 

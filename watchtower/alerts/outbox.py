@@ -7,7 +7,9 @@ argument: seconds of a monotonic clock.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert
@@ -21,7 +23,7 @@ MAX_ALERTS = 8192
 alerts loses one."""
 
 BURST, PER_S = 30.0, 1.0
-"""Deliveries at once and per second. Slack accepts about one message per second and channel."""
+"""Requests at once and per second. Slack accepts about one message per second and channel."""
 
 
 @dataclass(slots=True)
@@ -65,19 +67,24 @@ class Outbox:
 
     repeat_s: float | None = None
     """Seconds after which an open alert is sent again; None: never."""
+    most: int = 1
+    """Alerts that one request may contain."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """By incident."""
     deliveries: int = 0
     failures: int = 0
     _turns: Counter[str] = field(default_factory=Counter)
     """Deliveries by sharer since the outbox was last empty."""
+    _splits: int = 0
+    """How often the number of alerts of a request was halved, because one of them was refused."""
     _paused_until: float = float("-inf")
     """The destination asked for no requests until then."""
     _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, PER_S))
 
-    def put(self, alert: Alert, now: float) -> Alert | None:
+    def put(self, alert: Alert, now: float, gather_s: float = 0.0) -> Alert | None:
         """Set the current alert of its incident. Return the alert that is dropped for it.
 
+        A change is sent after `gather_s` seconds, together with those that follow within that time.
         If there are too many alerts, that is this one or one of the sharer with the most alerts.
         """
         entry, dropped = self.entries.get(alert.incident), None
@@ -89,7 +96,7 @@ class Outbox:
             entry = self.entries[alert.incident] = Entry(alert, due_at=now)
         entry.alert = alert
         if not entry.is_delivered and entry.waiting_since is None:
-            entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
+            entry.waiting_since, entry.due_at, entry.attempts = now, now + gather_s, 0
         return dropped
 
     def _find_dispensable(self, alert: Alert) -> Alert:
@@ -115,11 +122,21 @@ class Outbox:
         self.entries[alert.incident] = entry
 
     def find_next(self, now: float) -> Entry | None:
-        """Return the entry to send now: the sharers take turns, the oldest alert first."""
-        due = [each for each in self.entries.values() if each.is_due_ever and each.due_at <= now]
-        if not due or now < self._paused_until or self._bucket.left(now) < 1:
+        """Return the entry to send now: news before repeats. The sharers take turns, the oldest
+        alert first."""
+        if now < self._paused_until or self._bucket.left(now) < 1:
             return None
-        return min(due, key=lambda each: (self._turns[each.alert.sharer], each.due_at))
+        return min(self._due(now), key=self._rank, default=None)
+
+    def find_more(self, now: float) -> list[Entry]:
+        """Return further entries for the same request, in the same order."""
+        return heapq.nsmallest((self.most >> self._splits) - 1, self._due(now), key=self._rank)
+
+    def _due(self, now: float) -> Iterator[Entry]:
+        return (each for each in self.entries.values() if each.is_due_ever and each.due_at <= now)
+
+    def _rank(self, entry: Entry) -> tuple[bool, int, float]:
+        return entry.is_delivered, self._turns[entry.alert.sharer], entry.due_at
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
@@ -145,10 +162,25 @@ class Outbox:
             entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
 
     def begin(self, entry: Entry, now: float) -> None:
-        """Count an attempt. The entry is not due until its result is known."""
+        """Count a request. The entry is not due until its result is known."""
         self._bucket.take(now)
+        self.join(entry)
+
+    def join(self, entry: Entry) -> None:
+        """Add an entry of `find_more` to the request that `begin` has counted."""
         self._turns[entry.alert.sharer] += 1
         entry.due_at, entry.is_begun = float("inf"), True
+
+    def split(self, incidents: Sequence[str], now: float) -> None:
+        """Record that a request of several alerts was refused: one of them may be the reason.
+
+        They are sent again in requests of half the size, until the reason is alone.
+        """
+        self.failures += 1
+        self._splits += 1
+        for incident in incidents:
+            if entry := self.entries.get(incident):
+                entry.due_at, entry.is_begun = now, False
 
     def note_delivered(self, incident: str, version: int, receipt: str, now: float) -> Entry | None:
         """Record a delivery. Returns the entry; None if it was removed meanwhile."""
@@ -169,6 +201,7 @@ class Outbox:
             del self.entries[incident]
         if all(each.is_delivered for each in self.entries.values()):
             self._turns.clear()
+            self._splits = 0
         return entry
 
     def note_failed(
@@ -181,9 +214,12 @@ class Outbox:
         entry = self.entries.get(incident)
         if entry is None:
             return 0.0
-        wait_s = LAST_RETRY_S
+        if is_permanent:
+            self._splits = 0  # the reason for the splits is alone
+        # An alert that must be repeated would end during a longer wait.
+        last_s = wait_s = min(LAST_RETRY_S, self.repeat_s or LAST_RETRY_S)
         if not is_permanent:
-            wait_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(entry.attempts, 16))
+            wait_s = min(last_s, FIRST_RETRY_S * 2 ** min(entry.attempts, 16))
         wait_s = min(LAST_RETRY_S, max(wait_s, retry_after_s or 0.0))
         entry.attempts += 1
         entry.due_at, entry.is_begun = now + wait_s, False

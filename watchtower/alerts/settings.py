@@ -45,6 +45,8 @@ class AlertSettings:
     """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
     alertmanager_url: str = ""
     """Address of an Alertmanager, such as http://alertmanager:9093."""
+    alertmanager_url_file: str = ""
+    """File with this address, if it contains a password."""
     slack_webhook_file: str = ""
     """File with the URL of an incoming webhook of Slack."""
     slack_token_file: str = ""
@@ -85,12 +87,22 @@ ALERT_SECRETS = tuple(
 
 
 def check_url(key: str, url: str) -> str:
-    """Return the URL of a destination. Raises ConfigError, whose text does not contain the URL."""
+    """Return the URL of a destination. Raises ConfigError, whose text does not contain the URL.
+
+    Only a URL from a file or the environment may have a password: `key` ends in `_file`.
+    """
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_valid = False
+    if is_valid and parts.username is not None and not key.endswith("_file"):
+        hint = ""
+        if f"{key}_file" in AlertSettings.__slots__:
+            hint = (
+                f": write the URL to a file and set `{key}_file`, or set WATCHTOWER_{key.upper()}"
+            )
+        raise ConfigError(f"`{key}` must not contain a user or a password{hint}")
     if not is_valid or any(not "!" <= character <= "~" for character in url):
         raise ConfigError(f"`{key}` does not contain a URL such as https://chat.example/hook")
     return url

@@ -6,8 +6,7 @@ also has only one address.
 
 from __future__ import annotations
 
-from collections import Counter
-
+from watchtower.core.fleet.quotas import Quota
 from watchtower.token_bucket import TokenBuckets
 
 WASTE_SHARE = 0.1
@@ -27,9 +26,6 @@ MAX_HELD_REPORTS_BYTES = 64 * 1024 * 1024
 """Bytes of reports in memory at once. The limit is separate, so that dumps that wait for a slow
 store never block reports. Reports of 2,000 nodes of 8 ranks at one moment need 10 MB."""
 
-ONE_ADDRESS = 0.5
-"""Share of these bytes that one address may use."""
-
 
 class WasteAllowance:
     """A token bucket for each address, in seconds of the event loop."""
@@ -48,25 +44,18 @@ class WasteAllowance:
 
 
 class HeldBytes:
-    """Counts the bytes of bodies that are being received or stored."""
+    """Counts the bytes of bodies that are being received or stored. Addresses share the limit."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
-        self._by_address: Counter[str] = Counter()
+        self._limit, self._held = limit, Quota()
 
     def take(self, address: str, count: int) -> bool:
-        """Count bytes. Return False, and count nothing, if they exceed a limit."""
-        most_of_one = self._limit * ONE_ADDRESS
-        if self._held + count > self._limit or self._by_address[address] + count > most_of_one:
+        """Count bytes. Return False, and count nothing, if an address uses more than its share."""
+        if not self._held.has_room(address, self._limit, count):
             return False
-        self._held += count
-        self._by_address[address] += count
+        self._held.add(address, count)
         return True
 
     def give_back(self, address: str, count: int) -> None:
         """Subtract bytes that were counted."""
-        self._held -= count
-        self._by_address[address] -= count
-        if self._by_address[address] <= 0:
-            del self._by_address[address]
+        self._held.add(address, -count)

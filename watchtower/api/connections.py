@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from watchtower.core.fleet.quotas import Quota
 
 HEAD_S = 10.0
 """Seconds from the connection, or from the first byte of a request, to the end of its headers."""
@@ -44,36 +45,28 @@ LEAST_DESCRIPTORS = 512
 """File descriptors that a tower needs to start: enough for 190 agents with two connections each.
 With fewer, the tower would start and refuse agents later."""
 
-ONE_ADDRESS = 0.5
-"""Share of all connections that one address may use. A proxy or a test has many on one address."""
-
 
 class ConnectionLimit:
-    """Counts the connections of one server, by address."""
+    """Counts the connections of one server. Addresses share the limit: one address has at most
+    half of all connections, because a proxy or a test has many on one address."""
 
     def __init__(self, limit: int, on_refusal: Callable[[str], None]) -> None:
         self.limit = limit
         self._on_refusal = on_refusal
-        self._count = 0
-        self._by_address: Counter[str] = Counter()
+        self._open = Quota()
 
     def enter(self, address: str) -> bool:
-        """Count a connection. Return False if there are too many."""
-        most_of_one = self.limit * ONE_ADDRESS
-        is_allowed = self._count < self.limit and self._by_address[address] < most_of_one
+        """Count a connection. Return False if an address has more than its share."""
+        is_allowed = self._open.has_room(address, self.limit)
         if is_allowed:
-            self._count += 1
-            self._by_address[address] += 1
+            self._open.add(address, 1)
         else:
             self._on_refusal(address)
         return is_allowed
 
     def leave(self, address: str) -> None:
         """Subtract a connection that was counted."""
-        self._count -= 1
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
+        self._open.add(address, -1)
 
 
 def raise_descriptor_limit() -> int:

@@ -9,6 +9,7 @@ import msgspec
 from watchtower.tower.acks import AckView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.views import (
     AgentList,
@@ -181,6 +182,40 @@ INCIDENTS = {
                 shared_cause=_MOUNT,
                 shadow=False,
                 silence=None,
+                outage=INCIDENT,
+            )
+        )
+    ]
+}
+OUTAGES = {
+    "items": [
+        _plain(
+            OutageView(
+                id=INCIDENT,
+                shared_cause=_MOUNT,
+                domain=Domain.STORAGE,
+                opened_at=OPENED_AT,
+                closed_at=None,
+                open_count=2,
+                rank_count=576,
+                incidents=[
+                    OutageIncident(
+                        id=INCIDENT,
+                        job=JOB,
+                        status=Status.HUNG,
+                        rank_count=512,
+                        opened_at=OPENED_AT,
+                        closed_at=None,
+                    ),
+                    OutageIncident(
+                        id="01KAPY3VZK5N8R1T4W7Y0B3D6F",
+                        job="slurm-48219.0",
+                        status=Status.HUNG,
+                        rank_count=64,
+                        opened_at="2026-11-22T02:16:27.031Z",
+                        closed_at=None,
+                    ),
+                ],
             )
         )
     ]
@@ -196,6 +231,7 @@ INCIDENT_DETAIL = _plain(
         ack=_ACK,
         shadow=False,
         silence=None,
+        outage=INCIDENT,
         verdict=view_verdict(_VERDICT),
         verdicts=[
             VerdictEntryView(

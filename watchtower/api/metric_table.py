@@ -86,6 +86,14 @@ JOB_INFO = gauge(
     "Always 1, for jobs with known labels. The labels come from the environment of the ranks. For "
     "example, `name` is the name that the job has in Slurm.",
 )
+JOB_EVIDENCE = gauge(
+    "watchtower_job_evidence_ratio",
+    "training_job source",
+    "Share of the ranks from which this source of evidence comes, 0 to 1. `process`: agents report "
+    "the rank, of all ranks of the job. `heartbeat`: it has heartbeats, of the reported ranks. "
+    "`stacks`, only while the job makes no steps: its stacks are in, of the reported ranks. Not "
+    "for a job that has ended.",
+)
 
 JOB_METRICS: tuple[MetricSpec, ...] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
@@ -100,6 +108,11 @@ SHADOW_INCIDENT_OPEN = gauge(
     "watchtower_shadow_incident_open",
     "incident training_job shared_cause kind domain user",
     "The same for incidents in shadow mode, which `watchtower_incident_open` does not contain.",
+)
+INCIDENT_ENDED = gauge(
+    "watchtower_incident_ended",
+    "incident training_job shared_cause kind domain user",
+    "1 for ten minutes after a job has ended because of a node or a GPU (`domain`).",
 )
 INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",
@@ -119,7 +132,8 @@ INCIDENT_OPENED = gauge(
 INCIDENT_INFO = gauge(
     "watchtower_incident_info",
     "incident training_job cause rank node suspects url",
-    "Always 1. The labels describe the current verdict of an open incident.",
+    "Always 1. The labels describe the current verdict of an incident that is open, or of one that "
+    "`watchtower_incident_ended` contains.",
 )
 
 INCIDENT_SUSPECT = gauge(
@@ -136,6 +150,12 @@ INCIDENTS_HIDDEN = gauge(
     "watchtower_incidents_hidden",
     "",
     "Open incidents without series, except those in shadow mode. Alerts do not fire for them.",
+)
+OUTAGES = gauge(
+    "watchtower_outages",
+    "",
+    "Outages with an open incident: two or more incidents with one shared cause that opened within "
+    "two minutes.",
 )
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")

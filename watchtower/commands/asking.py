@@ -14,6 +14,7 @@ from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
 from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
 from watchtower.core.times import say_time
 from watchtower.core.verdict_text import SHOWN_AFTERMATH
@@ -152,6 +153,16 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
     return DONE
 
 
+def show_outages(client: TowerClient, args: argparse.Namespace) -> int:
+    """List outages: incidents of several jobs with one shared cause."""
+
+    def text(answer: dict[str, Any]) -> str:
+        return write_outages(answer["items"], time.time())
+
+    _show(args, client.list_outages, text, paint_table)
+    return DONE
+
+
 def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     """Show one incident: its verdict, then the distinct stacks, the rarest first."""
 
@@ -239,13 +250,17 @@ def _urgency(job: dict[str, Any]) -> int:
 
 
 def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
-    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")]
+    shared = find_shared(incidents)
+    last = ("OUTAGE",) if shared else ()
+    first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
+    rows: list[tuple[str, ...]] = [(*first, *last)]
     for one in incidents:
         opened = say_time(one["opened_at"], now)
         cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
         ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
-        alert = _say_alert(one)
-        rows.append((one["id"], opened, one["job"], one["status"], cause, alert, ack, ranks))
+        outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
+        known = (one["id"], opened, one["job"], one["status"], cause, _say_alert(one), ack, ranks)
+        rows.append((*known, *outage))
     return table(rows)
 
 

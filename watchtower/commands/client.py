@@ -40,6 +40,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
+_OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 _SILENCE = ("id", "job", "node", "user", "until", "reason")
 """Fields by which a list of a tower differs from the JSON of another service."""
@@ -121,6 +122,10 @@ class TowerClient:
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
         return _items(self.list_incidents(job, limit))
+
+    def list_outages(self) -> dict[str, Any]:
+        """The API's answer about outages, newest first."""
+        return self._list("/api/v1/outages", *_OUTAGE)
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""

@@ -40,6 +40,11 @@ class PatientClient:
         """Return one incident with its verdict and stacks."""
         return _answer(lambda: self._client.incident(incident))
 
+    def outages(self) -> list[Json] | None:
+        """Return every outage, newest first."""
+        answer = _answer(self._client.list_outages)
+        return None if answer is None else json_list(answer["items"])
+
     def metrics(self) -> str | None:
         """Return the tower's metrics."""
         return _answer(self._client.metrics)

@@ -73,11 +73,14 @@ class DrillRun:
             self.job.network = Network(**self.set_up("network.py", str(self.job.layout.ranks)))
         self.job.launch({**self._plan(), **changes}, missing, restart_counts)
 
-    def launch_beside(self) -> TrainingJob:
-        """Start a second job on the same nodes, as the same launcher would do."""
-        job = self.job.make_twin()
+    def launch_beside(self, suffix: str = "beside", **changes: object) -> TrainingJob:
+        """Start another job on the same nodes, as the same launcher would do.
+
+        `changes` apply to its plan.
+        """
+        job = self.job.make_twin(suffix)
         self._beside.append(job)
-        job.launch(self._plan())
+        job.launch({**self._plan(), **changes})
         return job
 
     def see_beside(self) -> Observed:
@@ -229,6 +232,23 @@ class DrillRun:
         allowed_s = (usual_s or 0.0) + self.settings.neighbour_delay_s
         if taken_s is not None and taken_s > allowed_s:
             self.complain(f"the verdict took {taken_s} s, allowed are {allowed_s:.1f} s")
+
+    def check_outage(self, count: int, domain: str, deadline_s: float) -> None:
+        """Record a complaint if this job is not in one outage with `count` incidents and this
+        domain.
+        """
+        until = time.monotonic() + deadline_s
+        found = self._watch.find_outage()
+        while (found is None or found.jobs < count) and time.monotonic() < until:
+            self._poll()
+            found = self._watch.find_outage()
+        if found is None or found.jobs != count:
+            jobs = found.jobs if found else 0
+            self.complain(f"the outage has {jobs} incidents, expected {count}")
+            return
+        self.note(f"one outage: {count} jobs hang on {found.cause}")
+        if found.domain != domain:
+            self.complain(f"the outage has the domain {found.domain}, expected {domain}")
 
     def incidents(self) -> list[dict[str, object]]:
         """Return the full incidents of the job from the tower, newest first."""

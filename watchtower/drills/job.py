@@ -84,10 +84,10 @@ class TrainingJob:
         for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
             self._children.append(child)
 
-    def make_twin(self) -> TrainingJob:
+    def make_twin(self, suffix: str = "beside") -> TrainingJob:
         """Return another job of the same size on the same nodes."""
         twin = TrainingJob(
-            f"{self.name}-beside",
+            f"{self.name}-{suffix}",
             self.backend,
             self.layout,
             self.folder,

@@ -44,6 +44,16 @@ class Observed:
         return _between(self.fault_at, self.hung_at)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """An outage as the tower lists it."""
+
+    jobs: int
+    cause: str
+    """"mount nfs1:/data"."""
+    domain: str
+
+
 class Watch:
     """Polls the tower and records changes."""
 
@@ -102,6 +112,18 @@ class Watch:
         lines = (self._client.metrics() or "").splitlines()
         values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{series} ")]
         return float(values[0]) if values else None
+
+    def find_outage(self) -> Outage | None:
+        """Return the outage that contains an incident of the job; None without one."""
+        for outage in self._client.outages() or []:
+            incidents = json_list(outage.get("incidents"))
+            if self.observed.job in {one.get("job") for one in incidents}:
+                cause = outage.get("shared_cause")
+                shown = (
+                    f"{cause.get('kind')} {cause.get('name')}" if isinstance(cause, dict) else ""
+                )
+                return Outage(jobs=len(incidents), cause=shown, domain=str(outage.get("domain")))
+        return None
 
     def find_job(self, pids: set[int]) -> str | None:
         """Return the tower's name for the job of exactly these processes; None if it has none

@@ -139,15 +139,25 @@ def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> 
 
 
 def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    (number,) = db.execute("SELECT COUNT(*) FROM generations").fetchone()
-    excess = max(0, int(number - keep.jobs))
-    rows = db.execute("SELECT job, seen_at FROM generations ORDER BY seen_at LIMIT ?", (BITE,))
-    before = wall - keep.job_days * DAY_S
-    old = [
-        job for n, (job, seen_at) in enumerate(rows.fetchall()) if n < excess or seen_at < before
-    ]
-    db.executemany("DELETE FROM pauses WHERE job = ?", [(job,) for job in old])
-    return _remove(db, "generations", "job", old)
+    oldest = "SELECT job FROM generations WHERE seen_at < ? ORDER BY seen_at LIMIT ?"
+    return _remove_jobs(db, oldest, (wall - keep.job_days * DAY_S, BITE))
+
+
+def _too_many_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    """Delete the oldest jobs of the owner with the most jobs."""
+    numbers = "SELECT owner, COUNT(*) AS number FROM generations GROUP BY owner ORDER BY number"
+    by_owner = db.execute(numbers).fetchall()
+    excess = int(sum(number for _, number in by_owner) - keep.jobs)
+    if excess <= 0:
+        return False
+    oldest = "SELECT job FROM generations WHERE owner = ? ORDER BY seen_at LIMIT ?"
+    return _remove_jobs(db, oldest, (by_owner[-1][0], min(excess, BITE)))
+
+
+def _remove_jobs(db: sqlite3.Connection, query: str, values: tuple[object, ...]) -> bool:
+    jobs = [job for (job,) in db.execute(query, values).fetchall()]
+    db.executemany("DELETE FROM pauses WHERE job = ?", [(job,) for job in jobs])
+    return _remove(db, "generations", "job", jobs)
 
 
 def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -198,6 +208,7 @@ _STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
     _too_many_incidents,
     _too_much_evidence,
     _old_jobs,
+    _too_many_jobs,
     _too_many_pauses,
     _past_silences,
 )

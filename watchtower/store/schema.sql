@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS generations (
     seen_at DOUBLE PRECISION NOT NULL DEFAULT 0,
     owner TEXT NOT NULL DEFAULT ''
 );
+CREATE INDEX IF NOT EXISTS generations_by_owner ON generations (owner, seen_at);
 CREATE TABLE IF NOT EXISTS silences (
     id TEXT NOT NULL,
     kind TEXT NOT NULL,

@@ -46,6 +46,8 @@ class Identity:
     """Whom to call, by the first verdict. The current verdict may know better."""
     user: str = ""
     """User of the job by its scheduler; empty if it is not known."""
+    outage: str = ""
+    """Id of the first incident of its outage; empty without a shared cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

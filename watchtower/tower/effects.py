@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Mapping
 from functools import partial
 
@@ -23,6 +24,7 @@ from watchtower.core.detection.effects import (
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
+from watchtower.core.outages import Outages
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
@@ -35,6 +37,11 @@ from watchtower.tower.order_book import OrderBook
 from watchtower.tower.store_writer import StoreWriter
 
 log = logging.getLogger("watchtower.tower")
+
+REST = 2.0
+"""After a diagnosis, the next one of the job begins at the earliest after this multiple of its
+duration. A large diagnosis delays the messages of all jobs: with one right after the other, the
+dumps of 16,384 ranks were confirmed up to 30 s late."""
 
 
 class Effects:
@@ -56,6 +63,7 @@ class Effects:
         self._store_writer, self._feed, self._runner = store_writer, feed, runner
         self._live, self._counters = live, counters
         self.orders = OrderBook()
+        self.outages = Outages()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[None, None, None]) -> None:
@@ -103,7 +111,7 @@ class Effects:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(now, wall, user)
+                incident = live.open_incident(now, wall, self.outages, user)
                 self._counters.count_incident(incident)
                 return Change.OPENED, incident
             case IncidentUpdated():
@@ -139,30 +147,35 @@ class Effects:
         if live.may_be_over(gen, now):
             return
         live.is_diagnosing, live.is_asked_again = True, False
+        live.collected_at = time.monotonic()
         self.start(self._diagnose(live, gen, self._fleet.jobs[live.name]))
 
     def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
         live.is_asked_again = False  # dumps that arrived during the wait are included
+        live.collected_at = time.monotonic()
         return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
+        try:
+            await self._diagnose_once(live, gen, job)
+            await asyncio.sleep(REST * (time.monotonic() - live.collected_at))
+        finally:
+            live.is_diagnosing = False
+        if live.is_asked_again and self._live.get(live.name) is live:
+            self._start_diagnosis(live, gen, self._clock.now())
+
+    async def _diagnose_once(self, live: LiveJob, gen: Generation, job: Job) -> None:
         asked, again = live.question(), live.watch.diagnosis is not None
         take = partial(self._collect_inputs, live, gen)
         earlier = live.diagnoses.earlier
-        try:
-            result = await run_diagnosis(
-                self._runner, job.name, job.sharer, job.founder, take, earlier, again=again
-            )
-        finally:
-            live.is_diagnosing = False
+        result = await run_diagnosis(
+            self._runner, job.name, job.sharer, job.founder, take, earlier, again=again
+        )
         now = self._clock.now()
         self._counters.diagnoses += 1
         if self._live.get(live.name) is not live:
             return  # another attempt has begun
         is_better = not result.diagnosis.why_not or live.watch.diagnosis is None
         if is_better and asked == live.question():  # else it is about a stall that is over
-            effects = live.take_diagnosis(result, now, self._clock.wall())
-            self.carry_out(live, gen, effects, now)
-        if live.is_asked_again:
-            self._start_diagnosis(live, gen, now)
+            self.carry_out(live, gen, live.take_diagnosis(result, now, self._clock.wall()), now)

@@ -40,6 +40,9 @@ class IncidentSummary:
     """Whether no alert is sent, because the tower or the cause is in shadow mode."""
     silence: SilenceView | None
     """The silence of its job, user or node; null if it is closed or not silenced."""
+    outage: str | None
+    """Id of the first incident of its outage; null without a shared cause. Incidents with the same
+    one belong together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class IncidentDetail:
     """As in `IncidentSummary`."""
     silence: SilenceView | None
     """As in `IncidentSummary`."""
+    outage: str | None
+    """As in `IncidentSummary`."""
     verdict: VerdictView
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
@@ -106,6 +111,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         ack=view_ack(incident.ack) if incident.ack else None,
         shadow=incident.shadow,
         silence=_view_silence(tower, incident),
+        outage=incident.identity.outage or None,
         verdict=view_verdict(_verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
@@ -194,6 +200,7 @@ def _summarize(tower: Tower, incident: Incident) -> IncidentSummary:
         shared_cause=incident.verdict.shared_cause,
         shadow=incident.shadow,
         silence=_view_silence(tower, incident),
+        outage=incident.identity.outage or None,
     )
 
 

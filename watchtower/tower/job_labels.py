@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from watchtower.core.fleet.fleet import Fleet
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import Report
 
 
 def note_labels(tower: Tower, report: Report) -> None:
-    """Store the labels of the jobs in a report. The first labels of a live job do not change."""
+    """Store the labels of the jobs in a report. The first labels of a live job do not change.
+
+    Only an agent that reports a rank of a job may label it. Alerts go to the user in the labels.
+    """
     fleet = tower.fleet
+    reported = find_reported_jobs(fleet, report) if report.jobs else frozenset()
     for each in report.jobs:
-        job = fleet.jobs.get(fleet.labels.find(each.job, each.owner))
-        if job is not None and job.labels is None:
+        label = fleet.labels.find(each.job, each.owner)
+        job = fleet.jobs.get(label)
+        if job is not None and job.labels is None and label in reported:
             job.labels = each
+
+
+def find_reported_jobs(fleet: Fleet, report: Report) -> frozenset[str]:
+    """Return the labels of the jobs of which the agent of a report holds a rank."""
+    found = set()
+    for label, rank in fleet.nodes[report.node].ranks:
+        job = fleet.jobs.get(label)
+        record = job.generation.ranks.get(rank) if job else None
+        if record is not None and record.reporter == report.agent_id:
+            found.add(label)
+    return frozenset(found)

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.core.detection.totals import JobTotals
+from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
-from watchtower.store.values import Incident
+from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
+
+STALLED = (Status.SUSPECT, Status.HUNG)
+"""Statuses in which ranks are dumped because of a stall."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,16 @@ class JobMeasure:
     counts: RankCounts | None
     """None for a job that has ended."""
     incident: Incident | None
-    """The open incident."""
+    """The open incident, or the end of the job if `has_died`."""
+    has_died: bool
+    """The incident is the end of the job, and it ended less than `DIED_SHOWN_S` seconds ago."""
+    evidence: Mapping[str, float]
+    """Share of the ranks that each source of evidence covers, 0 to 1. Empty for a job that has
+    ended."""
+
+
+DIED_SHOWN_S = 600.0
+"""Seconds for which the end of a job is exported: two times what the alert rules remember."""
 
 
 def is_open(live: LiveJob) -> bool:
@@ -45,11 +58,34 @@ def is_open(live: LiveJob) -> bool:
     return live.incident is not None and live.incident.closed_at is None
 
 
+def has_died(incident: Incident | None, wall: float) -> bool:
+    """Return whether an incident is the end of a job, just now."""
+    if incident is None or incident.closed_at is None:
+        return False
+    is_end = incident.identity.kind is IncidentKind.ENDED
+    return is_end and abs(wall - incident.closed_at) < DIED_SHOWN_S
+
+
+def find_evidence(tower: Tower, live: LiveJob, gen: Generation) -> dict[str, float]:
+    """Return the share of the ranks that each source of evidence covers."""
+    alive = list(gen.live())
+    now = tower.clock.now()
+    reporting = tower.detector.find_reporting(alive, tower.fleet.nodes, now)
+    missing = len(alive) - len(reporting) + max(0, gen.world_size - len(gen.ranks))
+    covered = {"process": (len(reporting), len(reporting) + missing)}
+    beats = sum(record.vitals.beat is not None for record in reporting)
+    covered["heartbeat"] = (beats, len(reporting))
+    if live.watch.stall is not None:
+        covered["stacks"] = (live.context.dumps_have, live.context.dumps_want)
+    return {source: part / whole for source, (part, whole) in covered.items() if whole}
+
+
 def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeasure:
     """Return the values of a job. `phases` are those that have series already."""
     job, watch = tower.fleet.jobs[live.name], live.watch
     gen, has_ended = job.generation, watch.status is Status.ENDED
-    incident = live.incident if is_open(live) else None
+    died = has_died(live.incident, tower.clock.wall())
+    incident = live.incident if is_open(live) or died else None
     totals, pace = tower.totals.get(live.name, JobTotals()), gen.pace("")
     return JobMeasure(
         name=live.name,
@@ -67,4 +103,6 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         totals=(totals.steps, totals.watched_s, totals.lost_s),
         counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
         incident=incident,
+        has_died=died,
+        evidence={} if has_ended else find_evidence(tower, live, gen),
     )

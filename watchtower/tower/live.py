@@ -13,6 +13,7 @@ from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
+from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
 from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.clock import make_id, rfc3339
@@ -26,6 +27,7 @@ from watchtower.tower.verdicts import (
     plain_verdict,
     read_aftermath,
 )
+from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Verdict
 
 CASES, PAUSES = "cases of", "pauses of"
@@ -59,6 +61,9 @@ class LiveJob:
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
+    """Whether a diagnosis waits, runs, or has just run (see `effects.REST`)."""
+    collected_at: float = 0.0
+    """When the evidence of that diagnosis was collected (`time.monotonic()`)."""
     is_asked_again: bool = False
     """New evidence arrived during a diagnosis."""
     ended_at: float | None = None
@@ -190,12 +195,19 @@ class LiveJob:
             return verdict
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
-    def open_incident(self, now: float, wall: float, user: str = "") -> Incident:
-        """Open an incident with the current diagnosis. `user` is the user of the job."""
+    def open_incident(self, now: float, wall: float, outages: Outages, user: str = "") -> Incident:
+        """Open an incident with the current diagnosis. `user` is the user of the job.
+
+        The end of a job and a drill are in no outage: nobody can repair what is over, and no
+        person is notified of a drill.
+        """
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
+        identity = _identify(status, verdict, user)
+        if status is not Status.ENDED and not is_drill(self.name):
+            identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
             id=ident,
             job=self.name,
@@ -205,7 +217,7 @@ class LiveJob:
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
-            identity=_identify(status, verdict, user),
+            identity=identity,
             only_node=_find_only_node(verdict),
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,

@@ -115,9 +115,17 @@ class Tower:
             self.live,
             self.counters,
         )
+        self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
         self._judge_again_at = float("-inf")
+
+    def _restore_outages(self, startup: StartupState) -> None:
+        """Continue the outages of the last run."""
+        now, wall = self.clock.now(), self.clock.wall()
+        for one in startup.incidents:
+            outage, cause = one.identity.outage, one.verdict.shared_cause
+            self.effects.outages.restore(outage, cause, wall - one.opened_at, now)
 
     async def close(self) -> None:
         """Cancel running diagnoses, and write all unsaved data to the store."""
@@ -349,12 +357,14 @@ class Tower:
             self.store_writer.fade_pauses(FADE_A_DAY**days)
 
     def _retain_pauses(self, name: str) -> None:
-        """Make the pauses of a job that is over the newest. Drop those of the oldest job if there
-        are too many."""
-        pauses = self._pauses.pop(name, None)
+        """Keep the pauses of a job that is over. If there are too many, drop those of jobs that the
+        fleet does not know any more."""
+        pauses = self._pauses.get(name)
         if pauses:
-            self._pauses[name] = pauses
             self.fleet.count_kept(PAUSES, name, pauses)
-        if len(self._pauses) > MAX_PAST + MAX_JOBS:
-            self._pauses.pop(oldest := next(iter(self._pauses)))
-            self.fleet.account.remove((PAUSES, oldest))
+        else:
+            self._pauses.pop(name, None)
+        if len(self._pauses) > 2 * (MAX_PAST + MAX_JOBS):
+            for gone in self._pauses.keys() - self.fleet.past.keys() - self.fleet.jobs.keys():
+                del self._pauses[gone]
+                self.fleet.account.remove((PAUSES, gone))

@@ -89,18 +89,18 @@ class Domain(Enum):
         return cls.UNKNOWN
 
 
-MOUNT, NODE = "mount", "node"
+MOUNT, NODE, ADDRESS = "mount", "node", "address"
 """Kinds of shared causes that this release detects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCause:
-    """A mount or node that holds up this job and may hold up other jobs."""
+    """A mount, node or address that holds up this job and may hold up other jobs."""
 
     kind: str
-    """"mount" or "node". Later releases may add kinds."""
+    """"mount", "node" or "address". Later releases may add kinds."""
     name: str
-    """"nfs1:/data", "gpu-042:/dev/nvme0n1p1", "gpu-042"."""
+    """"nfs1:/data", "gpu-042:/dev/nvme0n1p1", "gpu-042", "10.0.0.9"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,6 +294,18 @@ def test_a_node_beyond_the_limit_is_refused():
         fleet.take_report(a_report("n1"), 1.0)
 
 
+def test_nodes_that_were_invented_do_not_keep_a_real_one_out():
+    fleet = Fleet(Policy(), max_nodes=100)
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 0.0)
+    for number in range(200):
+        fleet.take_report(a_report(f"invented-{number}"), 1.0 + number / 1000)
+        fleet.take_report(a_report("idle"), 1.0 + number / 1000)
+    fleet.take_report(a_report("n1", a_rank(1, 11)), 2.0)
+    assert set(fleet.jobs[JOB].generation.ranks) == {0, 1}
+    assert {"n0", "n1", "idle"} < fleet.nodes.keys()
+    assert len(fleet.nodes) == 100
+
+
 def test_a_job_beyond_the_limit_is_skipped_and_hides_no_other_job():
     fleet = Fleet(Policy(), max_jobs=1)
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)

@@ -96,6 +96,20 @@ def test_the_name_of_a_dropped_job_still_belongs_to_its_owner(fleet):
     assert fleet.jobs["llama"].generation.number == 2
 
 
+def test_many_ended_jobs_of_one_owner_do_not_free_the_name_of_another_one_s_job(fleet, monkeypatch):
+    monkeypatch.setattr(bounds, "MAX_PAST", 10)
+    fleet.take_report(report("n0", vitals(0, 10)), 0.0)
+    fleet.forget("llama")
+    for number in range(40):
+        fleet.take_report(report("n1", vitals(0, 20 + number, OTHER, job=f"j{number}")), 1.0)
+        fleet.forget(f"j{number}")
+    assert len(fleet.past) <= 11
+    fleet.take_report(report("n1", vitals(0, 99, OTHER)), 2.0)
+    assert list(fleet.jobs) == ["llama@uid:1001"]
+    fleet.take_report(report("n0", vitals(0, 11)), 3.0)
+    assert fleet.jobs["llama"].generation.number == 2
+
+
 def test_a_live_job_keeps_its_label_when_the_first_owner_is_no_longer_known(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_PAST", 1)
     fleet.take_report(report("n0", vitals(0, 10), vitals(0, 20, OTHER)), 0.0)

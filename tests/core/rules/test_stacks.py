@@ -46,10 +46,15 @@ class TestDataloaderStall:
         )
         assert all(value in finding.next_steps[0] for value in ("/mnt/shards/0042.tar", "gpu-00"))
 
-    def test_without_a_file_it_points_at_the_storage(self):
+    def test_without_a_file_it_points_at_the_code(self):
         finding = ask("dataloader_stall", job_with(a_rank(3, FETCHING, node="", step=None)))
-        assert finding.next_steps[0] == "check the storage that rank 3 reads from on its node"
+        assert "read the code around data.py:31" in finding.next_steps[0]
         assert len(finding.next_steps) == 2
+
+    def test_in_a_file_system_it_points_at_the_storage(self):
+        stuck = a_rank(3, FETCHING, syscall="read", kernel={"wchan": "request_wait_answer"})
+        finding = ask("dataloader_stall", job_with(stuck))
+        assert finding.next_steps[0] == "check the storage that rank 3 reads from on gpu-00"
 
     def test_names_the_worker_that_is_stopped(self):
         children = (a_child(4801, "S", IDLE_WORKER), a_child(4802, "T", IN_WORKER))

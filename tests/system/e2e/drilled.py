@@ -43,6 +43,7 @@ LEFT_OUT = {
 }
 NEED_MORE = {
     "d_state_fuse",
+    "dead_storage",
     "frozen",
     "clock_step",
     "sigkill",
@@ -57,6 +58,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
+    "dead_storage",
     # They run on stdlib, and take long here.
     "hung_then_cancelled_sigkill",
     "hung_then_cancelled_restarted",

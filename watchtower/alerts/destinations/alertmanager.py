@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert, is_news
 from watchtower.alerts.destinations.webhook import annotate
 from watchtower.alerts.http_post import post
-from watchtower.alerts.settings import AlertSettings, check_url
+from watchtower.alerts.settings import AlertSettings, check_url, read_secret
+from watchtower.settings_file import ConfigError
 from watchtower.tower.clock import rfc3339
 
 REPEAT_S = 60.0
@@ -24,27 +26,43 @@ VALID_S = 240.0
 sent the alert again before; the alerts of a dead tower end."""
 
 
+MOST = 500
+"""Alerts of one request: about 1 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alertmanager:
-    """Sends the current state of an alert, again and again until its end."""
+    """Sends the current state of alerts, again and again until their ends."""
 
     url: str = field(repr=False)
     """With the path of the API."""
     name: str = "alertmanager"
     repeat_s: float | None = REPEAT_S
+    most: int = MOST
+    joins_outages: bool = False
+    """Its own route groups alerts by their label `shared_cause`."""
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the alert. Alertmanager recognizes it by its labels, so a duplicate is harmless."""
-        post(self.url, json.dumps([make_alert_body(alert, time.time())]).encode(), {})
+        self.deliver_all([alert])
         return ""
+
+    def deliver_all(self, alerts: Sequence[Alert]) -> None:
+        """Send all these alerts in one request. Alertmanager accepts the valid ones."""
+        now = time.time()
+        bodies = [make_alert_body(alert, now) for alert in alerts]
+        post(self.url, json.dumps(bodies).encode(), {})
 
 
 def make_alertmanager(settings: AlertSettings) -> Alertmanager | None:
     """Return the Alertmanager if it is configured. Raises ConfigError."""
-    if not settings.alertmanager_url:
-        return None
-    url = check_url("alertmanager_url", settings.alertmanager_url).rstrip("/")
-    return Alertmanager(f"{url}/api/v2/alerts")
+    key, url = "alertmanager_url", settings.alertmanager_url
+    secret = read_secret(f"{key}_file", settings.alertmanager_url_file)
+    if url and settings.alertmanager_url_file:
+        raise ConfigError(f"`{key}` and `{key}_file` exclude each other")
+    if secret and not url:
+        key, url = f"{key}_file", secret
+    return Alertmanager(f"{check_url(key, url).rstrip('/')}/api/v2/alerts") if url else None
 
 
 def make_alert_body(alert: Alert, now: float) -> dict[str, object]:

@@ -30,6 +30,7 @@ class PagerDuty:
     key: str = field(repr=False)
     name: str = "pagerduty"
     repeat_s: float | None = None
+    joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the event. PagerDuty recognizes a duplicate by its key."""

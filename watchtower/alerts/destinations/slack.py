@@ -60,6 +60,7 @@ class SlackWebhook:
     url: str = field(repr=False)
     name: str = "slack"
     repeat_s: float | None = None
+    joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send a message if the change matters. Slack has no key against duplicates."""
@@ -78,6 +79,7 @@ class SlackBot:
     api: str = API
     name: str = "slack"
     repeat_s: float | None = None
+    joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Bring the message to the state of the alert."""
@@ -126,8 +128,10 @@ def make_slack(settings: AlertSettings) -> Destination | None:
 def summarize(alert: Alert) -> str:
     """Return a short text that changes with the verdict and with the end."""
     facts = alert.facts
-    parts = (alert.is_over, facts.rank, facts.node, alert.cause, facts.domain)
-    return hashlib.sha256(repr(parts).encode("utf-8", "replace")).hexdigest()[:16]
+    parts = [alert.is_over, facts.rank, facts.node, alert.cause, facts.domain]
+    if alert.members:
+        parts.append(len(alert.members))
+    return hashlib.sha256(repr(tuple(parts)).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def make_message(alert: Alert) -> dict[str, object]:

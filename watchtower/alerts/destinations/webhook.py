@@ -25,6 +25,7 @@ class Webhook:
     url: str = field(repr=False)
     name: str = "webhook"
     repeat_s: float | None = None
+    joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Send the alert. The receiver can drop a duplicate by the header `Idempotency-Key`."""
@@ -40,31 +41,36 @@ def make_webhook(settings: AlertSettings) -> Webhook | None:
 
 
 def make_payload(alert: Alert) -> dict[str, object]:
-    """Return the payload with its only alert."""
-    status = "resolved" if alert.is_over else "firing"
-    notes = annotate(alert)
+    """Return the payload with its alerts: one, or those of all incidents of an outage."""
+    shared = {"shared_cause": alert.labels.get("shared_cause", "")}
     return {
         "version": "4",
         "groupKey": f"watchtower:{alert.incident}",
         "truncatedAlerts": 0,
-        "status": status,
+        "status": _status(alert),
         "receiver": "watchtower",
-        "groupLabels": {"incident": alert.incident},
+        "groupLabels": shared if alert.members else {"incident": alert.incident},
         "commonLabels": alert.labels,
-        "commonAnnotations": notes,
+        "commonAnnotations": annotate(alert),
         "externalURL": alert.facts.url,
-        "alerts": [
-            {
-                "status": status,
-                "labels": alert.labels,
-                "annotations": notes,
-                "startsAt": rfc3339(alert.opened_at),
-                "endsAt": NOT_OVER if alert.closed_at is None else rfc3339(alert.closed_at),
-                "generatorURL": alert.facts.url,
-                "fingerprint": alert.incident,
-            }
-        ],
+        "alerts": [_make_alert(one) for one in alert.each],
     }
+
+
+def _make_alert(alert: Alert) -> dict[str, object]:
+    return {
+        "status": _status(alert),
+        "labels": alert.labels,
+        "annotations": annotate(alert),
+        "startsAt": rfc3339(alert.opened_at),
+        "endsAt": NOT_OVER if alert.closed_at is None else rfc3339(alert.closed_at),
+        "generatorURL": alert.facts.url,
+        "fingerprint": alert.incident,
+    }
+
+
+def _status(alert: Alert) -> str:
+    return "resolved" if alert.is_over else "firing"
 
 
 def annotate(alert: Alert) -> dict[str, str]:

@@ -128,16 +128,19 @@ class BlockedRank:
         by_path = kernel.target.startswith("/") or kernel.syscall.startswith("open")
         return self.wait_class == "pipe" and by_path
 
+    @cached_property
+    def outside_addresses(self) -> frozenset[str]:
+        """Addresses outside the job at whose sockets it waits."""
+        if self.position.frame_class in WAITING_CLASSES:
+            return frozenset()
+        ends = [read_ends(kernel.target) for kernel, name in self.waits if name == "network"]
+        remotes = {each.remote for each in ends if each and not each.is_on_one_node}
+        return frozenset(remotes - self.job.addresses)
+
     @property
     def on_outside_socket(self) -> bool:
         """Return whether it waits at a socket to an address outside the job."""
-        if self.position.frame_class in WAITING_CLASSES:
-            return False
-        ends = [read_ends(kernel.target) for kernel, name in self.waits if name == "network"]
-        return any(
-            each and not each.is_on_one_node and each.remote not in self.job.addresses
-            for each in ends
-        )
+        return bool(self.outside_addresses)
 
     @property
     def in_client_call(self) -> bool:

@@ -18,6 +18,7 @@ from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
+from watchtower.core.diagnosis.shared_address import find_shared_address
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
@@ -179,7 +180,8 @@ def _conclude(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
-        shared_cause=find_shared_cause(written.suspects, accused or picture.live),
+        shared_cause=find_shared_cause(written.suspects, accused or picture.live)
+        or find_shared_address(picture, cause, accused),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import islice
 
 from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim, precedence
@@ -23,6 +24,7 @@ from watchtower.core.fleet.generation import (
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.quotas import Quota
+from watchtower.core.fleet.shares import keep_fairly
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import transfers
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -50,10 +52,14 @@ NEARLY_FULL = 0.5
 """Above this share of `MAX_JOBS` or `MAX_RANKS`, ended and lost jobs are no longer shown."""
 
 MAX_NODES = 65_536
-"""Most nodes in memory. Reports of further nodes are refused."""
+"""Most nodes in memory. A further one replaces a silent node without ranks, or is refused."""
+
+MAX_NODES_CHECKED = 256
+"""Nodes that are checked for ranks to find such a node, so that a refusal costs little."""
 
 MAX_PAST = 20_000
-"""Most ended jobs whose number of generations is stored. Beyond it, the oldest ones are dropped."""
+"""Most ended jobs whose number of generations is stored. If there are an eighth more, the owners
+with the most of them lose their oldest ones."""
 
 NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
@@ -73,6 +79,7 @@ class Fleet:
         self._max_jobs = max_jobs
         self._max_nodes = max_nodes
         self.nodes: dict[str, NodeRecord] = {}
+        """By name. The one that was silent for longest is the first."""
         self.jobs: dict[str, Job] = {}
         self.past: dict[str, PastGeneration] = {}
         """The last generation of each job that is not in `jobs`."""
@@ -92,10 +99,8 @@ class Fleet:
         Returns errors by job: an error in one job does not affect the rest of the report.
         """
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
-            raise FleetFullError(
-                f"{report.node} is refused: the tower already has {self._max_nodes} nodes"
-            )
-        previous = self.nodes.get(report.node)
+            self._drop_silent_node(report.node)
+        previous = self.nodes.pop(report.node, None)
         node = NodeRecord.of(report, now, self._policy.silence_s)
         if previous is not None:
             node.compare_agents(previous, now)
@@ -170,6 +175,19 @@ class Fleet:
             or self.rank_count > NEARLY_FULL * MAX_RANKS
         )
 
+    def _drop_silent_node(self, wanted: str) -> None:
+        """Drop the node without ranks that was silent for longest, for a node that reports.
+
+        A holder of an agent's token can invent nodes. They must not keep a real one out. Raises
+        FleetFullError if the longest silent nodes have ranks.
+        """
+        for name, node in islice(self.nodes.items(), MAX_NODES_CHECKED):
+            if not node.ranks:
+                del self.nodes[name]
+                self.account.remove(("node", name))
+                return
+        raise FleetFullError(f"{wanted} is refused: the tower already has {self._max_nodes} nodes")
+
     def drop_old(self, now: float) -> None:
         """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
         for job in self.jobs.values():
@@ -190,8 +208,10 @@ class Fleet:
         self.labels.drop(name)
         self.account.remove(("job", name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
-        while len(self.past) > MAX_PAST:
-            self.past.pop(next(iter(self.past)))
+        if len(self.past) > MAX_PAST + MAX_PAST // 8:  # not each time: it checks every entry
+            newest_first = ((past.owner, each) for each, past in reversed(self.past.items()))
+            kept = keep_fairly(newest_first, MAX_PAST)
+            self.past = {each: past for each, past in self.past.items() if each in kept}
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]

@@ -18,10 +18,14 @@ class Quota:
         self.total = 0
         self._by_owner: Counter[str] = Counter()
 
-    def has_room(self, owner: str, limit: int) -> bool:
-        """Return whether an owner may use one more. For an unknown owner only `limit` counts."""
-        left = limit - self.total
-        return left > 0 and (not owner or self._by_owner[owner] < left)
+    def has_room(self, owner: str, limit: int, count: int = 1) -> bool:
+        """Return whether an owner may use `count` more, one after the other.
+
+        For an unknown owner only `limit` counts.
+        """
+        before = count - 1  # those that it has when it takes the last one
+        left = limit - self.total - before
+        return left > 0 and (not owner or self._by_owner[owner] + before < left)
 
     def is_nearly_full(self, owner: str, limit: int) -> bool:
         """Return whether an owner uses more than half of what it may use."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from watchtower.fair_order import by_turns
@@ -29,6 +30,15 @@ class Candidate(NamedTuple):
     since: float
     """When the incident opened. Among jobs of the same urgency, the lowest value is first."""
     name: str
+
+
+def keep_fairly(newest_first: Iterable[tuple[str, str]], limit: int) -> set[str]:
+    """Return the names that are kept of pairs of owner and name, at most `limit`.
+
+    The owner with the most names loses its oldest, so that one owner's many short jobs do not push
+    out what is known of the jobs of others.
+    """
+    return set(islice(by_turns((owner, name) for owner, name in newest_first), limit))
 
 
 def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:

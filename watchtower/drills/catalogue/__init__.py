@@ -50,6 +50,7 @@ DRILLS: tuple[Drill, ...] = (
     stalls.CHECKPOINT_FIFO,
     kernel.D_STATE,
     kernel.D_STATE_FUSE,
+    kernel.DEAD_STORAGE,
     kernel.FROZEN,
     workers.LOADER_WORKER,
     workers.LOADER_WORKER_LOCK,

@@ -7,6 +7,12 @@ from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import names
 
+JOBS = 3
+"""Jobs that read from the dead storage."""
+
+TOGETHER_S = 60.0
+"""Seconds for the other jobs to get as far as the first one."""
+
 
 def _spawn(run: DrillRun) -> None:
     pipe = run.set_up("pipe.py", str(run.job.folder))
@@ -24,6 +30,23 @@ def _wait(run: DrillRun) -> None:
     run.wait_for_fault()
     run.forbid_tracing(run.rank)
     run.wait_for_final()
+
+
+def _lose_storage(run: DrillRun) -> None:
+    """The jobs read different files: only one process at a time may wait for the same name."""
+    storage = run.set_up("fuse_mount.py", str(run.job.folder))
+    files = [f"{storage['path']}/{number:04}.tar" for number in range(JOBS)]
+    run.launch(outlet=files[0])
+    others = [run.launch_beside(f"job-{number}", outlet=files[number]) for number in range(1, JOBS)]
+    run.wait_for_fault()
+    run.forbid_tracing(run.rank)
+
+    def all_blocked() -> bool:
+        return all(job.log.fault_at is not None for job in others)
+
+    run.wait_until(all_blocked, TOGETHER_S, "fault of the other jobs")
+    run.wait_for_final()
+    run.check_outage(JOBS, "storage", TOGETHER_S)
 
 
 def _freeze(run: DrillRun) -> None:
@@ -48,6 +71,16 @@ D_STATE_FUSE = Drill(
     expected=names("uninterruptible_io", domain="storage"),
     plan=write("change_outlet"),
     act=_mount,
+)
+
+DEAD_STORAGE = Drill(
+    name="dead_storage",
+    shows="three jobs read from one file system that never answers (FUSE, needs root): one outage",
+    expected=names("uninterruptible_io", domain="storage"),
+    plan=event("move_index"),
+    # An incident that opens before the second round of dumps has no shared cause.
+    detection=lambda _: {"hung_floor_s": 10.0},
+    act=_lose_storage,
 )
 
 FROZEN = Drill(

@@ -17,6 +17,7 @@ class Storage:
         self.latency_s = latency_s
         self.truncated = False
         self.unit = 1.0  # factor of the values in a record
+        self.index = ""  # file that is read before each batch
 
     def stage(self):
         """Read the index of all shards before training starts."""
@@ -24,10 +25,16 @@ class Storage:
 
     def read(self, offset, size):
         time.sleep(self.latency_s)
+        if self.index:
+            self.read_index()
         source = random.Random(offset)
         values = [[source.random() * self.unit for _ in range(8)] for _ in range(size)]
         content = b"".join(RECORD.pack(*record) for record in values)
         return content[: len(content) // 2 + 3] if self.truncated else content
+
+    def read_index(self):
+        with open(self.index, "rb") as file:
+            return file.read()
 
 
 class Loader:

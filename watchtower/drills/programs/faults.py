@@ -64,6 +64,10 @@ def change_outlet(trainer):
     trainer.checkpointer.path = trainer.plan.outlet
 
 
+def move_index(trainer):
+    trainer.storage.index = trainer.plan.outlet
+
+
 def spawn_uploader(trainer):
     trainer.checkpointer.upload(trainer.plan.outlet)
 
@@ -96,6 +100,7 @@ ACTS = {
         keep_index_lock,
         undrained_pipe,
         change_outlet,
+        move_index,
         spawn_uploader,
         stop_early,
         die,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason
-from watchtower.core.diagnosis.bystanders import Worker, find_stuck_worker, takes_from_process
+from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
+from watchtower.core.diagnosis.bystanders import find_stuck_worker, takes_from_process
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.core.diagnosis.picture import Picture
@@ -92,15 +93,18 @@ def _show_workers(picture: Picture, loading: Sequence[Position]) -> Iterable[Rea
 
 
 def _advise_loading(picture: Picture, first: Position) -> tuple[str, ...]:
-    return _look_at_source(first, find_stuck_worker(picture.stacks, first)), "restart_before_step"
+    return _look_at_source(picture, first), "restart_before_step"
 
 
-def _look_at_source(first: Position, worker: Worker | None) -> str:
-    if worker:
+def _look_at_source(picture: Picture, first: Position) -> str:
+    if worker := find_stuck_worker(picture.stacks, first):
         return "find_why_worker_ended" if worker.is_dead else "look_at_worker"
     if first.kernel.target.startswith("/"):
         return "look_at_mount"
-    return "wait_place" if first.wait_place else "look_at_storage"
+    if first.wait_place:
+        return "wait_place"
+    blocked = BlockedRank(Job(picture), first)
+    return "look_at_storage" if blocked.on_storage or blocked.in_file_call else "read_code"
 
 
 def _is_saving(_: Picture, position: Position) -> bool:

@@ -1,0 +1,1 @@
+"""The Grafana dashboards of watchtower. `make dashboards` writes their JSON files."""

@@ -1,0 +1,180 @@
+"""The dashboard of one node: its agent, what the agent cannot do, and incidents on the node."""
+
+from __future__ import annotations
+
+from dashboards.board import Board, Variable, row
+from dashboards.panels import (
+    RED,
+    YELLOW,
+    Column,
+    Query,
+    Text,
+    dashboard_link,
+    series,
+    stat,
+    table,
+    timeline,
+)
+
+THIS = '{node="$node"}'
+OF_AGENT = f"and on (instance, job) watchtower_agent_build_info{THIS}"
+"""Only the processes of agents: other exporters have the same names."""
+
+NOT_SCRAPED = "The agent of this node is not scraped"
+
+REPORTING = stat(
+    Text(
+        "Agent",
+        "Whether the tower receives the reports of this agent.",
+        "none",
+        "The tower is not scraped",
+    ),
+    Query(
+        f"max(watchtower_agent_silent{THIS}) or 0 * max(watchtower_agents)",
+    ),
+    values={0: ("reports", "green"), 1: ("silent", RED)},
+)
+
+RANKS = stat(
+    Text("Ranks", "Living ranks that the agent watches.", "none", NOT_SCRAPED),
+    Query(f"max(watchtower_agent_ranks{THIS})"),
+    sparkline=True,
+)
+
+INCIDENTS = stat(
+    Text(
+        "Incidents",
+        "Incidents in the time range whose verdict named a rank on this node.",
+        "none",
+        "The tower is not scraped",
+    ),
+    Query(
+        f"count(count by (incident) (last_over_time(watchtower_incident_suspect{THIS}[$__range])))"
+        " or vector(0)",
+        instant=True,
+    ),
+    thresholds={1: YELLOW, 3: RED},
+)
+
+WAITING = stat(
+    Text(
+        "Dumps waiting",
+        "Batches of dumps that the tower has not received yet.",
+        "none",
+        NOT_SCRAPED,
+    ),
+    Query(f"max(watchtower_agent_dumps_waiting{THIS})"),
+    thresholds={10: YELLOW, 100: RED},
+)
+
+ABOUT = table(
+    Text("About the agent", "Versions of the agent, Python and the kernel.", "none", NOT_SCRAPED),
+    Query(f"max by (node, version, python_version, kernel) (watchtower_agent_info{THIS})"),
+    Column("node", "node"),
+    Column("version", "version"),
+    Column("python_version", "Python"),
+    Column("kernel", "kernel"),
+)
+
+NAMED = table(
+    Text(
+        "Incidents on this node",
+        "Incidents of the time range whose verdict named a rank on this node.",
+        "none",
+        "No incident named this node in this time range",
+    ),
+    Query(f"""
+max by (incident, rank) (last_over_time(watchtower_incident_suspect{THIS}[$__range]))
+  * on (incident) group_left (training_job, kind, domain)
+    (0 * max by (incident, training_job, kind, domain) (
+      last_over_time(watchtower_incident_open[$__range])
+    ) + 1)
+"""),
+    Column("training_job", "job", link=dashboard_link("job", training_job="training_job")),
+    Column("rank", "rank"),
+    Column("kind", "kind"),
+    Column("domain", "call"),
+    Column("incident", "incident", link=dashboard_link("incident", incident="incident")),
+)
+
+LIMITS = timeline(
+    Text(
+        "What the agent cannot do",
+        "Parts of its work that the agent cannot do in full; its log contains the reason.",
+        "none",
+        NOT_SCRAPED,
+    ),
+    Query(f"max by (source) (watchtower_agent_limited{THIS})", "{{source}}"),
+    values={0: ("works", "green"), 1: ("limited", RED)},
+)
+
+RANKS_OVER_TIME = series(
+    Text("Ranks over time", "Living ranks that the agent watches.", "none", NOT_SCRAPED),
+    Query(f"max(watchtower_agent_ranks{THIS})", "ranks"),
+    stepped=True,
+)
+
+DUMPS = series(
+    Text(
+        "Dumps by outcome",
+        "Dumped ranks per second, by outcome.",
+        "cps",
+        "The agent dumped no rank in this time range",
+    ),
+    Query(
+        f"sum by (outcome) (rate(watchtower_agent_dumps_total{THIS}[$__rate_interval]))",
+        "{{outcome}}",
+    ),
+)
+
+FAILURES = series(
+    Text(
+        "Lost on the way to the tower",
+        "Reports not accepted by the tower and batches of dumps dropped, per second.",
+        "cps",
+        NOT_SCRAPED,
+    ),
+    Query(f"sum(rate(watchtower_agent_report_failures_total{THIS}[$__rate_interval]))", "reports"),
+    Query(
+        f"sum by (reason) (rate(watchtower_agent_dumps_dropped_total{THIS}[$__rate_interval]))",
+        "dumps: {{reason}}",
+    ),
+)
+
+CHECKS = series(
+    Text(
+        "Duration of a check",
+        "99th percentile of the duration of one check of all ranks.",
+        "s",
+        NOT_SCRAPED,
+    ),
+    Query(
+        "histogram_quantile(0.99, sum by (le)"
+        f" (rate(watchtower_agent_tick_duration_seconds_bucket{THIS}[$__rate_interval])))",
+        "99 %",
+    ),
+)
+
+CPU = series(
+    Text("CPU of the agent", "Share of one core that the agent uses.", "percentunit", NOT_SCRAPED),
+    Query(f"max(rate(process_cpu_seconds_total[$__rate_interval]) {OF_AGENT})", "agent"),
+)
+
+MEMORY = series(
+    Text("Memory of the agent", "Resident memory of the agent.", "bytes", NOT_SCRAPED),
+    Query(f"max(process_resident_memory_bytes {OF_AGENT})", "agent"),
+)
+
+BOARD = Board(
+    name="node",
+    title="watchtower / node",
+    description="One node: its agent, what the agent cannot do, and incidents on the node.",
+    variables=(Variable("node", "Node", "label_values(watchtower_agent_info, node)"),),
+    rows=(
+        row(4, (6, REPORTING), (6, RANKS), (6, INCIDENTS), (6, WAITING)),
+        row(7, (14, NAMED), (10, ABOUT)),
+        row(7, (12, LIMITS), (12, RANKS_OVER_TIME)),
+        row(8, (12, DUMPS), (12, FAILURES)),
+        row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),
+    ),
+)

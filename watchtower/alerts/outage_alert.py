@@ -1,0 +1,145 @@
+"""One message for all incidents of an outage.
+
+A message contains the alert of each incident, with its own labels, state and end. The first
+incident is the key of the message at its destination. A message about a single incident is the
+alert of that incident, so an incident that joins later edits the message that was sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from watchtower.alerts.alert import Alert
+from watchtower.alerts.message import AlertFacts, AlertState
+from watchtower.alerts.outage_message import MAX_NAMED, OutageFacts
+from watchtower.fair_order import by_turns
+
+PATH = "/api/v1/outages"
+
+WORST_FIRST = ("critical", "warning", "info")
+"""Severities."""
+
+
+class OutageAlerts:
+    """The messages that are not over, for destinations that get one message for each outage."""
+
+    def __init__(self, public_url: str) -> None:
+        self._url = f"{public_url}{PATH}" if public_url else ""
+        self._messages: dict[str, Alert] = {}
+        """By key: the id of the first incident."""
+        self._key_of: dict[str, str] = {}
+        """The key of the message that contains an incident."""
+        self._latest: dict[str, str] = {}
+        """The key of the latest message of an outage."""
+
+    def put(self, alert: Alert) -> Alert:
+        """Return the message after a change of the alert of one incident.
+
+        An incident joins the latest message of its outage, but not one that is acknowledged or
+        over: a person would not be notified of an incident that was added to it.
+        """
+        if not alert.outage:
+            return alert
+        before = self._messages.get(self._key_of.get(alert.incident, ""))
+        if before is None:
+            latest = self._messages.get(self._latest.get(alert.outage, ""))
+            before = latest if latest and latest.facts.state is AlertState.OPEN else None
+        message = join_alert(before, alert, self._url)
+        self._forget(message) if message.is_over else self.restore(message)
+        return message
+
+    def restore(self, message: Alert) -> None:
+        """Continue with a message. A newer version that is known already stays."""
+        known = self._messages.get(message.incident)
+        if not message.outage or (known is not None and known.version > message.version):
+            return
+        self._messages[message.incident] = message
+        self._latest[message.outage] = message.incident
+        self._key_of.update(dict.fromkeys((one.incident for one in message.each), message.incident))
+
+    def _forget(self, message: Alert) -> None:
+        self._messages.pop(message.incident, None)
+        for one in message.each:
+            self._key_of.pop(one.incident, None)
+        if self._latest.get(message.outage) == message.incident:
+            del self._latest[message.outage]
+
+
+def join_alert(before: Alert | None, alert: Alert, url: str) -> Alert:
+    """Return a message after a change of one alert in it. `before` is None for a new message."""
+    if before is None:
+        return alert
+    by_incident = {one.incident: one for one in before.each} | {alert.incident: alert}
+    if len(by_incident) == 1:
+        return alert
+    members = tuple(by_incident.values())
+    facts = _describe(members, url)
+    return Alert(
+        incident=before.incident,
+        version=before.version + 1,
+        facts=AlertFacts(
+            job=facts.cause, domain=facts.domain, state=facts.state, url=url, ranks=facts.ranks
+        ),
+        labels=_join_labels(members),
+        cause=_most_common([one.cause for one in members]),
+        opened_at=min(one.opened_at for one in members),
+        closed_at=_find_end(members),
+        sharer=before.sharer,
+        outage=before.outage,
+        members=members,
+        outage_facts=facts,
+    )
+
+
+def _describe(members: Sequence[Alert], url: str) -> OutageFacts:
+    still_open = [one for one in members if not one.is_over]
+    counted = still_open or members
+    sizes = [one.facts.ranks for one in counted]
+    gpus = [one.facts.gpus for one in counted]
+    names = by_turns((one.sharer, one.facts.job) for one in counted)
+    states = Counter(one.facts.state for one in members)
+    return OutageFacts(
+        cause=members[0].labels.get("shared_cause", ""),
+        jobs=tuple(names)[:MAX_NAMED],
+        job_count=len(members),
+        open_count=len(still_open),
+        recovered_count=states[AlertState.RECOVERED],
+        acked_count=states[AlertState.ACKED],
+        ranks=sum(size or 0 for size in sizes),
+        gpus=sum(each or 0 for each in gpus) if all(gpus) else None,
+        are_all_counted=all(sizes),
+        domain=_most_common([one.facts.domain for one in members]),
+        state=_find_state(members),
+        url=url,
+    )
+
+
+def _find_state(members: Sequence[Alert]) -> AlertState:
+    states = {one.facts.state for one in members if not one.is_over}
+    if states:
+        return AlertState.ACKED if states == {AlertState.ACKED} else AlertState.OPEN
+    ends = {one.facts.state for one in members}
+    return AlertState.RECOVERED if ends == {AlertState.RECOVERED} else AlertState.CLOSED
+
+
+def _find_end(members: Sequence[Alert]) -> float | None:
+    ends = [one.closed_at for one in members if one.closed_at is not None]
+    return max(ends) if len(ends) == len(members) else None
+
+
+def _join_labels(members: Sequence[Alert]) -> dict[str, str]:
+    """Return the labels that all members have, and the worst of their severities."""
+    first, *others = (one.labels for one in members)
+    common = {
+        name: value
+        for name, value in first.items()
+        if all(other.get(name) == value for other in others)
+    }
+    severities = [one.labels.get("severity", "") for one in members]
+    known = [each for each in WORST_FIRST if each in severities]
+    return common | {"severity": known[0] if known else WORST_FIRST[0]}
+
+
+def _most_common(values: Sequence[str]) -> str:
+    return Counter(values).most_common(1)[0][0]
