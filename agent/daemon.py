@@ -36,9 +36,10 @@ from agent.dumping.dump_triggers import (
     jobs_meant,
     refuse,
 )
-from agent.gaps import find_gaps
+from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
+from agent.watching.missing import find_gone
 from agent.watching.watchlist import Watchlist
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
@@ -46,13 +47,13 @@ from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.orders import Order, ReportReply
-from watchtower.wire.report import AgentGaps, Report
+from watchtower.wire.report import AgentGaps, ProcessId, Report
 
 MAX_OWN_DESCRIPTORS = 65536
 """The usual limit of 1024 is for programs with select(2). 8 ranks with 64 workers need more."""
 
 STOP_FLUSH_S = 1.0
-"""Seconds that a stopping agent waits for the spool."""
+"""Seconds that a stopping agent waits for the spool, and then for its last report."""
 
 STOP_DEADLINE_S = 4.0
 """The agent exits this long after SIGTERM, whatever hangs. The promise is 5 s."""
@@ -128,6 +129,8 @@ class Agent:
         self._replies: deque[ReportReply] = deque(maxlen=8)
         self._ended_dumps: deque[DumpRequest] = deque()
         self._notifier = Notifier()
+        self._missing: tuple[ProcessId, ...] = ()
+        """Processes that the tower missed in the latest report it answered."""
         self._stopping = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -151,6 +154,7 @@ class Agent:
         self._source_runner.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)
+        self._guard(self._report_last)
         log.info("stopped")
 
     def _enforce_end(self) -> None:
@@ -201,13 +205,27 @@ class Agent:
         if now - self._gaps_at >= GAPS_EVERY_S:
             self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
-        report = Report(
+        report = self._make_report()
+        self._reports.offer(report)
+        self._metrics.show_limits(report.limits)
+        self._metrics.ranks.set(len(self._watchlist.living()))
+        self._deadlines.keep_only(self._watchlist.keys())
+
+    def _report_last(self, now: float) -> None:
+        """Give up the ranks, so that an agent that starts now may report them at once."""
+        self._reports.offer(replace(self._make_report(), stopping=True))
+        self._reports.flush(STOP_FLUSH_S)
+
+    def _make_report(self) -> Report:
+        return Report(
             version=PROTOCOL_VERSION,
             node=self._settings.node,
             agent_id=self._agent_id,
             interval_s=self._interval_s,
             ranks=self._watchlist.vitals(time.monotonic()),
             jobs=self._discovery.job_labels(),
+            gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
+            contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
@@ -218,10 +236,6 @@ class Agent:
                 owners=self._discovery.owners.trouble(),
             ),
         )
-        self._reports.offer(report)
-        self._metrics.show_limits(report.limits)
-        self._metrics.ranks.set(len(self._watchlist.living()))
-        self._deadlines.keep_only(self._watchlist.keys())
 
     def _act(self, now: float) -> None:
         """Process replies and ended dumps of other threads, and start what is due."""
@@ -233,6 +247,7 @@ class Agent:
             asked_s = min(reply.report_interval_s, config.LONGEST_ASKED_INTERVAL_S)
             self._interval_s = max(self._settings.interval_s, asked_s)
             self._deadlines.replace(reply.deadlines)
+            self._missing = reply.missing
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many orders are waiting", order.id)
         slots = self._slots()

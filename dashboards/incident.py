@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Annotation, Board, Variable, row
 from dashboards.panels import (
+    GREEN,
     RED,
     STATES,
     YELLOW,
@@ -24,7 +25,7 @@ UNKNOWN = "The incident is not known in this time range"
 OPEN = stat(
     Text("State", "Whether the incident is open now.", "none", "Closed or not known"),
     Query(f"max(watchtower_incident_open{THIS})"),
-    values={0: ("closed", "green"), 1: ("open", RED)},
+    values={0: ("closed", GREEN), 1: ("open", RED)},
 )
 
 AGE = stat(
@@ -36,7 +37,7 @@ AGE = stat(
 ACKED = stat(
     Text("Acknowledged", "Whether an engineer acknowledged the open incident.", "none", "Not open"),
     Query(f"max(watchtower_incident_acked{THIS})"),
-    values={0: ("no", YELLOW), 1: ("yes", "green")},
+    values={0: ("no", YELLOW), 1: ("yes", GREEN)},
 )
 
 LOST = stat(
@@ -62,7 +63,7 @@ VERDICT = table(
         UNKNOWN,
     ),
     Query(f"""
-max by (incident, training_job, cause, rank, node, suspects, url) (
+max by (training_job, cause, rank, node, suspects, url) (
   watchtower_incident_info{THIS}
   or last_over_time(watchtower_incident_info{THIS}[$__range])
     unless on (incident) watchtower_incident_info{THIS}

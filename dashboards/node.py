@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Board, Variable, row
 from dashboards.panels import (
+    GREEN,
     RED,
     YELLOW,
     Column,
@@ -32,7 +33,7 @@ REPORTING = stat(
     Query(
         f"max(watchtower_agent_silent{THIS}) or 0 * max(watchtower_agents)",
     ),
-    values={0: ("reports", "green"), 1: ("silent", RED)},
+    values={0: ("reports", GREEN), 1: ("silent", RED)},
 )
 
 RANKS = stat(
@@ -105,7 +106,7 @@ LIMITS = timeline(
         NOT_SCRAPED,
     ),
     Query(f"max by (source) (watchtower_agent_limited{THIS})", "{{source}}"),
-    values={0: ("works", "green"), 1: ("limited", RED)},
+    values={0: ("works", GREEN), 1: ("limited", RED)},
 )
 
 RANKS_OVER_TIME = series(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Board, row
-from dashboards.panels import RED, YELLOW, Query, Text, bars, series, stat
+from dashboards.panels import GREEN, RED, YELLOW, Query, Text, bars, series, stat
 
 NOT_SCRAPED = "The tower is not scraped"
 AGENTS_NOT_SCRAPED = "No agent is scraped"
@@ -32,7 +32,7 @@ DECIDES = stat(
 STORES = stat(
     Text("Store", "Whether the tower can write incidents and dumps.", "none", NOT_SCRAPED),
     Query("max(watchtower_store_failing)"),
-    values={0: ("writes", "green"), 1: ("failing", RED)},
+    values={0: ("writes", GREEN), 1: ("failing", RED)},
 )
 
 SET_ASIDE = stat(
@@ -43,7 +43,7 @@ SET_ASIDE = stat(
         NOT_SCRAPED,
     ),
     Query("max(watchtower_store_set_aside)"),
-    values={0: ("kept", "green"), 1: ("set aside", RED)},
+    values={0: ("kept", GREEN), 1: ("set aside", RED)},
 )
 
 HIDDEN = stat(

@@ -11,7 +11,7 @@ from typing import Any
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-GREEN, YELLOW, ORANGE, RED, BLUE, GRAY = "green", "yellow", "orange", "red", "blue", "#808080"
+GREEN, YELLOW, ORANGE, RED, BLUE = "green", "yellow", "orange", "red", "blue"
 
 STATES = {
     0: ("healthy", GREEN),
@@ -33,6 +33,8 @@ class Query:
     legend: str = ""
     instant: bool = False
     """Whether only the end of the time range is asked for. Tables and bars always are instant."""
+    form: str = "time_series"
+    """How Grafana arranges the answer: "time_series" or "table"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ Thresholds = Mapping[float, str]
 """Colors from these values on. The color below the first one is green."""
 
 Panel = dict[str, Any]
+
+NO_LABEL = "-"
+"""What a cell shows if its series has no such label. Without it, the cell would show the text that
+the panel has for no data."""
 
 HIDE_FROM = {"legend": False, "tooltip": False, "viz": False}
 REDUCE = {"calcs": ["lastNotNull"], "fields": "", "values": False}
@@ -129,7 +135,7 @@ def bar_chart(text: Text, query: Query, label: str) -> Panel:
         "xTickLabelMaxLength": 30,
         "xTickLabelRotation": 0,
     }
-    panel["transformations"] = [_organize(["Time"], {}, [])]
+    panel["transformations"] = [_organize(["Time"], [])]
     return panel
 
 
@@ -142,11 +148,10 @@ class Column:
     link: str = ""
     """The address that a click opens; `dashboard_link` makes those of dashboards."""
     unit: str = ""
-    hidden: bool = False
 
 
 def table(text: Text, query: Query, *columns: Column) -> Panel:
-    """Return a table with a row for each series. Only these columns are shown, in this order."""
+    """Return a table with a row for each series. Every label of the series needs a column."""
     panel = _panel("table", text, [_at_end(query, "table")], {})
     panel["fieldConfig"]["defaults"]["custom"] = {
         "align": "auto",
@@ -169,7 +174,7 @@ def table(text: Text, query: Query, *columns: Column) -> Panel:
     }
     fields = [column.field for column in columns]
     unused = ["Time", *(() if "Value" in fields else ("Value",))]
-    panel["transformations"] = [_organize(unused, {}, fields)]
+    panel["transformations"] = [_organize(unused, fields)]
     return panel
 
 
@@ -179,7 +184,7 @@ def _properties(column: Column) -> list[dict[str, Any]]:
         "displayName": column.title,
         "unit": column.unit,
         "links": [link] if column.link else [],
-        "custom.hidden": column.hidden,
+        "noValue": NO_LABEL,
     }
     return [{"id": key, "value": value} for key, value in found.items() if value]
 
@@ -278,14 +283,12 @@ def _panel(kind: str, text: Text, queries: Sequence[Query], thresholds: Threshol
     }
 
 
-def _target(query: Query | dict[str, Any], name: str) -> dict[str, Any]:
-    if isinstance(query, dict):
-        return query | {"refId": name}
+def _target(query: Query, name: str) -> dict[str, Any]:
     return {
         "datasource": DATASOURCE,
         "editorMode": "code",
         "expr": query.expr.strip(),
-        "format": "time_series",
+        "format": query.form,
         "instant": query.instant,
         "legendFormat": query.legend or "__auto",
         "range": not query.instant,
@@ -293,8 +296,8 @@ def _target(query: Query | dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _at_end(query: Query, form: str = "time_series") -> Any:
-    return _target(replace(query, instant=True), "A") | {"format": form}
+def _at_end(query: Query, form: str = "time_series") -> Query:
+    return replace(query, instant=True, form=form)
 
 
 def _legend(*, shown: bool) -> dict[str, Any]:
@@ -311,15 +314,13 @@ def _mappings(values: Mapping[int, tuple[str, str]]) -> list[dict[str, Any]]:
     return [{"options": options, "type": "value"}]
 
 
-def _organize(
-    hidden: Sequence[str], names: Mapping[str, str], order: Sequence[str]
-) -> dict[str, Any]:
+def _organize(hidden: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
     return {
         "id": "organize",
         "options": {
             "excludeByName": dict.fromkeys(hidden, True),
             "includeByName": {},
             "indexByName": {name: index for index, name in enumerate(order)},
-            "renameByName": dict(names),
+            "renameByName": {},
         },
     }

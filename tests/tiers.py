@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 SYSTEM = Path(__file__).parent / "system"
-END_TO_END = SYSTEM / "e2e"
+IN_SYSTEM, END_TO_END = "tests/system/", "tests/system/e2e/"
+"""How the ids of tests begin: of the whole system tier, and of its longest tests."""
+
 DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_and_cause"
 QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
 """A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
@@ -82,13 +84,13 @@ STARTED = Starts()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the system tier, and begin with those that take longest."""
     for item in items:
-        if SYSTEM in item.path.parents:
+        if _is_system(item):
             item.add_marker("system")
         if item.nodeid in QUICK:
             item.add_marker("quick")
     items.sort(
         key=lambda item: (
-            END_TO_END not in item.path.parents,
+            not item.nodeid.startswith(END_TO_END),
             not _is_system(item),
             item.path.name not in LONG,
         )
@@ -115,4 +117,4 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _is_system(item: pytest.Item) -> bool:
-    return item.get_closest_marker("system") is not None
+    return item.nodeid.startswith(IN_SYSTEM)

@@ -83,6 +83,7 @@ class ReportSender:
         self._client, self._on_reply, self._on_failure = client, on_reply, on_failure
         self._failing = False
         self._report: Report | None = None
+        self._is_sending = False
         self._wake = threading.Condition()
         self._trouble = NOT_YET
 
@@ -108,7 +109,12 @@ class ReportSender:
         """
         with self._wake:
             self._report = report
-            self._wake.notify()
+            self._wake.notify_all()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until no report waits to be sent, at most `timeout_s` seconds."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._report is None and not self._is_sending, timeout_s)
 
     def _run(self) -> None:
         while True:
@@ -128,8 +134,17 @@ class ReportSender:
         """Send the waiting report, once."""
         with self._wake:
             report, self._report = self._report, None
+            self._is_sending = report is not None
         if report is None:
             return
+        try:
+            self._send(report)
+        finally:
+            with self._wake:
+                self._is_sending = False
+                self._wake.notify_all()
+
+    def _send(self, report: Report) -> None:
         self._failing = True
         try:
             reply = self._decode(self._client.post(REPORT_PATH, encode_report(report)))

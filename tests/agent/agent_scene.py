@@ -63,6 +63,7 @@ class RecordingTower:
         self.deadline_s: float | None = None
         self.report_interval_s = 0.0
         self.orders: list[dict[str, Any]] = []
+        self.missing: list[dict[str, Any]] = []
         self.dump_answers: list[tuple[int, bytes]] = []
         self.report_answers: list[tuple[int, bytes]] = []
         self.get_answer = b'{"version": 1, "tower_id": "t"}'
@@ -134,6 +135,7 @@ class RecordingTower:
             "deadlines": deadlines,
             "orders": orders,
             "report_interval_s": self.report_interval_s,
+            "missing": self.missing,
         }
 
     def ranks(self) -> dict[int, dict[str, Any]]:

@@ -21,6 +21,7 @@ from watchtower.alerts.destinations.webhook import Webhook, make_payload
 from watchtower.alerts.message import MAX_LINE, AlertState
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.outage_alert import OutageAlerts, join_alert
+from watchtower.alerts.outbox import Outbox
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Ack, Identity, Incident
 from watchtower.tower.clock import Clock
@@ -34,6 +35,7 @@ GATHER_S = 0.4
 @pytest.fixture(autouse=True)
 def short_gathering(monkeypatch):
     monkeypatch.setattr(module, "GATHER_S", GATHER_S)
+    monkeypatch.setattr(module, "REGATHER_S", GATHER_S)
 
 
 def on_mount(ident: str, job: str = "", outage: str = "01A", rank: int = 3) -> Incident:
@@ -187,6 +189,55 @@ def test_an_incident_joins_no_message_that_is_acknowledged_or_over(
     tell(story, tmp_path, receiver)
 
 
+def test_an_old_message_that_is_acknowledged_does_not_become_the_one_to_join():
+    outages = OutageAlerts("")
+    forged = on_mount("01A")
+    outages.put(alert_of(forged))
+    outages.put(alert_of(acked(forged).incident))
+    assert outages.put(alert_of(on_mount("01B"))).incident == "01B"
+    outages.put(replace(alert_of(acked(forged).incident), version=9))
+    assert outages.put(alert_of(on_mount("01C"))).incident == "01B"
+
+
+def test_a_flood_of_one_owner_does_not_delay_an_outage_with_an_incident_of_another():
+    outbox = Outbox()
+    for number in range(500):
+        alone = replace(alert_of(on_mount(f"02{number}"), "mallory"), outage="")
+        outbox.put(alone, 0.0)
+    forged, victim = alert_of(on_mount("01A"), "mallory"), alert_of(on_mount("01V"), "alice")
+    outbox.put(message_of(forged, victim), 1.0)
+    sent = []
+    for _ in range(3):
+        entry = outbox.find_next(1.0)
+        assert entry is not None
+        outbox.begin(entry, 1.0)
+        outbox.note_delivered(entry.alert.incident, entry.alert.version, "", 1.0)
+        sent.append(entry.alert.incident)
+    assert "01A" in sent
+
+
+def test_changes_after_the_first_message_are_gathered_longer(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "REGATHER_S", 3600.0)
+
+    async def story(run: Run) -> None:
+        run.notifier.note(opened(on_mount("01A")))
+        await run.wait_for(1)
+        (sender,) = run.notifier.senders.values()
+        while sender.outbox.count_waiting():
+            await asyncio.sleep(0.01)  # the receiver notes a request before it replies
+        run.notifier.note(opened(on_mount("01B")))
+        run.notifier.note(opened(an_incident("01C", "other")))
+        second = (await run.wait_for(2))[1]
+        assert second["groupKey"] == "watchtower:01C"
+        await run.restart()  # the wait is not longer than the life of the tower
+        third = (await run.wait_for(3))[2]
+        assert [ident for ident, _ in identities(third)] == ["01A", "01B"]
+
+    tell(story, tmp_path, receiver)
+
+
 def test_alertmanager_gets_one_alert_for_each_incident(tmp_path: Path, receiver: Receiver):
     async def story(url: str) -> None:
         store = SqliteStore(tmp_path / "watchtower.db")
@@ -248,6 +299,22 @@ def test_ranks_that_are_not_known_and_gpus_that_are():
     unknown = alert_of(on_mount("01B"))
     unknown = replace(unknown, facts=replace(unknown.facts, ranks=None))
     assert message_of(known, unknown).lines[0].endswith("2 jobs are hung, at least 8 ranks")
+
+
+def test_a_message_has_the_labels_that_all_have_and_the_worst_severity():
+    alerts = [alert_of(on_mount(ident)) for ident in ("01A", "01B")]
+    for given, worst in ((("critical", "warning"), "critical"), (("info", "info"), "info")):
+        labelled = [
+            replace(one, labels=one.labels | {"severity": severity})
+            for one, severity in zip(alerts, given, strict=True)
+        ]
+        assert message_of(*labelled).labels == {
+            "alertname": "WatchtowerJobHung",
+            "severity": worst,
+            "shared_cause": "mount nfs1:/data",
+            "kind": "hung",
+            "domain": "storage",
+        }
 
 
 def test_an_outage_is_acknowledged_if_all_its_open_incidents_are():

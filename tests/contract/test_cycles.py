@@ -32,6 +32,8 @@ def find_modules() -> dict[str, Path]:
 def find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield what a file imports: a module, and the name that is taken from it, if one is."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):  # no expression holds a statement
+            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         if isinstance(node, ast.Import):

@@ -11,7 +11,9 @@ import pytest
 from agent.metric_table import AGENT_METRICS
 from dashboards.__main__ import BOARDS, FOLDER, render
 from dashboards.board import WIDTH, Board
+from dashboards.panels import STATES
 from tests.dashboard_queries import BUILT_IN, VARIABLE, all_queries, load, names
+from watchtower.api import job_metrics
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.metric_spec import MetricKind, MetricSpec
 
@@ -70,6 +72,11 @@ def test_the_file_is_what_the_code_generates(board: Board):
     assert render(board) == text, "run `make dashboards`"
 
 
+def test_the_states_of_a_job_have_their_names():
+    names_in_code = [status.value for status in job_metrics.STATES]
+    assert {value: text for value, (text, _) in STATES.items()} == dict(enumerate(names_in_code))
+
+
 def test_every_file_has_its_source():
     assert names() == sorted(board.name for board in BOARDS)
 
@@ -116,6 +123,13 @@ def links_of(panel: dict[str, Any]) -> list[str]:
 
 def fields_of(panel: dict[str, Any]) -> set[str]:
     return {each["matcher"]["options"] for each in panel["fieldConfig"]["overrides"]}
+
+
+def test_a_cell_without_its_label_does_not_show_that_the_panel_has_no_data(dashboard):
+    for panel in dashboard["panels"]:
+        if panel["type"] == "table":
+            for override in panel["fieldConfig"]["overrides"]:
+                assert {"id": "noValue", "value": "-"} in override["properties"]
 
 
 def test_variables_are_read_again_when_the_time_range_changes(dashboard: dict[str, Any]):

@@ -65,7 +65,9 @@ def live_ranks(draw, rank):
         failure=draw(
             st.none() | st.builds(b.a_failure, st.sampled_from(list(FailureKind)), foreign_text)
         ),
-        presence=draw(st.sampled_from([Presence.LIVE, Presence.LIVE, Presence.SILENT])),
+        presence=draw(
+            st.sampled_from([Presence.LIVE, Presence.LIVE, Presence.SILENT, Presence.UNREPORTED])
+        ),
         node=draw(st.sampled_from(["a", "b", ""])),
         rivals=draw(st.sampled_from([(), ("c 7",)])),
     )

@@ -9,7 +9,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.case import NodeEvidence
+from watchtower.core.case import NodeEvidence, Presence
 from watchtower.core.diagnosis.writer.gaps import MAX_GAPS, find_gaps
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind
@@ -32,6 +32,13 @@ def test_a_silent_node_is_named_with_its_ranks():
     )
     (said,) = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
     assert all(value in said for value in ("gpu-00", "14 s", "0-1"))
+
+
+def test_ranks_that_an_agent_no_longer_reports_are_named_with_their_node():
+    ranks = [a_rank(r, presence=Presence.UNREPORTED, dumps=0) for r in (0, 1)]
+    nodes = (NodeEvidence(node=ranks[0].evidence.node, silent_for_s=0),)
+    (said,) = gaps(*ranks, nodes=nodes)
+    assert all(value in said for value in (f"agent on {nodes[0].node}", "0-1", "--match"))
 
 
 def limited(*names):

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
-from tests.dashboard_queries import PanelQuery, all_queries, load, names
+from tests.dashboard_queries import PanelQuery, all_queries, load, names, panel_queries
 from tests.system.monitoring import Prometheus, free_address, needs_prometheus, running
 from tests.system.promtool import promtool
 from tests.towers import wait_until
@@ -53,6 +53,11 @@ SLURM = {
 """What the environment of the ranks has about their job."""
 
 QUERIES = all_queries()
+ANNOTATIONS = [
+    PanelQuery(name, each["name"], "", each["expr"], each["titleFormat"], instant=False)
+    for name in names()
+    for each in load(name)["annotations"]["list"]
+]
 
 
 def test_every_expression_is_valid(tmp_path: Path):
@@ -60,16 +65,7 @@ def test_every_expression_is_valid(tmp_path: Path):
     values = VALUES | {"training_job": "llama", "incident": "20261122-1", "node": "gpu-1"}
     rules = [
         {"record": f"dashboard:query:{number}", "expr": query.fill(values)}
-        for number, query in enumerate(QUERIES)
-    ]
-    annotations = [
-        PanelQuery(name, "", "", each["expr"], "", False).fill(values)
-        for name in names()
-        for each in load(name)["annotations"]["list"]
-    ]
-    rules += [
-        {"record": f"dashboard:annotation:{number}", "expr": expr}
-        for number, expr in enumerate(annotations)
+        for number, query in enumerate((*QUERIES, *ANNOTATIONS))
     ]
     (tmp_path / "queries.yml").write_text(
         json.dumps({"groups": [{"name": "dashboards", "rules": rules}]})
@@ -148,6 +144,18 @@ class Answers:
         self._prometheus = prometheus
         self._began, self._now = began, time.time()
         self._values = values
+
+    def choices(self, variable: dict[str, Any]) -> list[str]:
+        """The values that a variable offers, as Grafana asks for them."""
+        metric, _, label = variable["query"]["query"].removeprefix("label_values(").rpartition(", ")
+        name = label.removesuffix(")")
+        match = PanelQuery("", "", "", metric, "", instant=False).fill(self._values)
+        words = {"match[]": match, "start": self._began, "end": self._now}
+        return self._prometheus.ask(f"label/{name}/values?{urllib.parse.urlencode(words)}")
+
+    def value(self, variable: str) -> str:
+        """The value of a variable in the queries."""
+        return self._values[variable]
 
     def series(self, query: PanelQuery) -> list[Series]:
         """The series of a query, in the order of their legends."""
@@ -228,6 +236,34 @@ def test_every_query_shows_what_happened(answers: Answers):
             wrong.append(query.place)
             wrong += [f"  {one.legend} | {one.peak:g}" for one in found]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_variables_offer_what_was_reported(answers: Answers, name: str):
+    for variable in load(name)["templating"]["list"][1:]:
+        assert answers.value(variable["name"]) in answers.choices(variable)
+
+
+def test_the_incident_is_marked_on_time_series_and_the_first_attempt_is_not(answers: Answers):
+    found = {query.place: answers.series(query) for query in ANNOTATIONS}
+    incident = [Series("Incident INCIDENT", 1.0)]
+    assert found == {
+        "incident / Open / ": incident,
+        "job / Incidents / ": incident,
+        "job / Attempts / ": [],
+    }
+
+
+def test_a_table_has_a_column_for_every_label(answers: Answers):
+    for name in names():
+        tables = {each["title"]: each for each in load(name)["panels"] if each["type"] == "table"}
+        for query in panel_queries(name):
+            if query.panel in tables:
+                overrides = tables[query.panel]["fieldConfig"]["overrides"]
+                columns = {each["matcher"]["options"] for each in overrides}
+                for one in answers.series(query):
+                    labels = {pair.partition("=")[0] for pair in one.legend.split(", ")}
+                    assert labels <= columns, query.place
 
 
 def read_golden() -> dict[str, list[tuple[str, float, float]]]:

@@ -16,7 +16,7 @@ from tests.system.imagined_agents import get
 from tests.system.test_alert_story import BUSY, DIRECT_S, configure
 from tests.system.test_dead_file_server import CONFIG
 from tests.towers import running_tower, wait_until
-from watchtower.alerts.notifier import GATHER_S
+from watchtower.alerts.notifier import GATHER_S, REGATHER_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -62,7 +62,7 @@ def test_an_outage_is_one_message_that_ends_once(tmp_path: Path):
 
             server.jobs.hung_at = 0.0  # the server is back
             wait_until(lambda: receiver.accepted[-1]["status"] == "resolved", "it ends", 60)
-            time.sleep(GATHER_S + 1)
+            time.sleep(REGATHER_S + 1)
             assert len({each["groupKey"] for each in receiver.accepted}) == 1
             assert [each["status"] for each in receiver.accepted].count("resolved") == 1
             assert len(receiver.keys) == len(set(receiver.keys))

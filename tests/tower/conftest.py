@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.core.detection.scenes import World
+from tests.shared_schemas import share_schemas
 from tests.tower.simulator import Simulation
 from watchtower.tower import tower
+
+share_schemas()
 
 Story = Callable[[Simulation], Awaitable[None]]
 

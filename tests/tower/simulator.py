@@ -23,7 +23,7 @@ from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, KernelWait, RankDump, ThreadDump
-from watchtower.wire.report import Report
+from watchtower.wire.report import ProcessId, Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict
 
@@ -46,6 +46,8 @@ class Simulation:
 
     def __init__(self, path: Path, world: World | None = None) -> None:
         self.world = world or World()
+        self.missing: dict[str, tuple[ProcessId, ...]] = {}
+        """Processes that the tower missed in the latest report, by node."""
         self.agents: dict[str, str] = {}
         """Ids of agents by node, if they differ from the node's name."""
         self.doubled: set[str] = set()
@@ -128,11 +130,9 @@ class Simulation:
         for _ in range(max(1, round(seconds))):
             self.world.now += 1.0 if seconds else 0.0
             for node in sorted({r.node for r in self.world.ranks.values()} - self.world.silent):
-                ranks = [r for r in self.world.ranks.values() if r.node == node]
-                vitals = tuple(r.vitals(self.world.size, self.world.now) for r in ranks)
-                agent = self.agents.get(node, node)
-                report = Report(version=1, node=node, agent_id=agent, interval_s=1.0, ranks=vitals)
-                self.tower.take_report(report)
+                agent, missing = self.agents.get(node, node), self.missing.get(node, ())
+                report = self.world.make_report(node, agent, missing)
+                self.missing[node] = self.tower.take_report(report).missing
             for node in sorted(self.doubled):
                 other = Report(version=1, node=node, agent_id="other", interval_s=1.0)
                 self.tower.take_report(other)

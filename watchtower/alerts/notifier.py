@@ -41,9 +41,9 @@ DELIVERY_S = 30.0
 STORE_S = 0.5
 """Seconds that a delivery waits for the store. On-call is notified even if the disk is full."""
 
-GATHER_S = 2.0
-"""Seconds from the first change of an outage to the message with all changes until then: the same
-as `group_wait` of the documented Alertmanager route for shared causes."""
+GATHER_S, REGATHER_S = 2.0, 10.0
+"""Seconds in which changes of an outage are gathered: before its first message, and before each
+later one. The documented Alertmanager route has the same `group_wait` and `group_interval`."""
 
 _ALERTS = msgspec.json.Decoder(Alert)
 
@@ -167,11 +167,9 @@ class AlertNotifier:
         else:
             self._alerts[alert.incident] = alert
         now, message = self._clock.now(), self._outages.put(alert)
-        gather_s = GATHER_S if alert.outage else 0.0
         for sender in self.senders.values():
-            is_joined = sender.destination.joins_outages
-            shown = message if is_joined else alert
-            dropped = sender.outbox.put(shown, now, gather_s if is_joined else 0.0)
+            shown = message if sender.destination.joins_outages else alert
+            dropped = sender.outbox.put(shown, now, _find_gather_s(sender, shown))
             if dropped is not None:
                 words = (sender.destination.name, dropped.incident)
                 log.error("no alert to %s for incident %s: too many alerts wait", *words)
@@ -382,6 +380,14 @@ def _send(destination: Destination, alerts: Sequence[Alert], receipt: str) -> st
         destination.deliver_all(alerts)
         return ""
     return destination.deliver(alerts[0], receipt)
+
+
+def _find_gather_s(sender: _Sender, alert: Alert) -> float:
+    """Return how long further changes of the outage of an alert are awaited."""
+    if not alert.outage or not sender.destination.joins_outages:
+        return 0.0
+    known = sender.outbox.entries.get(alert.incident)
+    return REGATHER_S if known is not None and known.delivered else GATHER_S
 
 
 def _wake(call_soon: Callable[..., object], event: asyncio.Event, _: Future[None]) -> None:

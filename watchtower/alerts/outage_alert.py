@@ -18,7 +18,7 @@ from watchtower.fair_order import by_turns
 PATH = "/api/v1/outages"
 
 WORST_FIRST = ("critical", "warning", "info")
-"""Severities."""
+"""Severities. Any other one counts as worse."""
 
 
 class OutageAlerts:
@@ -31,7 +31,7 @@ class OutageAlerts:
         self._key_of: dict[str, str] = {}
         """The key of the message that contains an incident."""
         self._latest: dict[str, str] = {}
-        """The key of the latest message of an outage."""
+        """The key of the message that incidents of an outage join, while it is open."""
 
     def put(self, alert: Alert) -> Alert:
         """Return the message after a change of the alert of one incident.
@@ -43,8 +43,7 @@ class OutageAlerts:
             return alert
         before = self._messages.get(self._key_of.get(alert.incident, ""))
         if before is None:
-            latest = self._messages.get(self._latest.get(alert.outage, ""))
-            before = latest if latest and latest.facts.state is AlertState.OPEN else None
+            before = self._find_open(alert.outage)
         message = join_alert(before, alert, self._url)
         self._forget(message) if message.is_over else self.restore(message)
         return message
@@ -55,8 +54,14 @@ class OutageAlerts:
         if not message.outage or (known is not None and known.version > message.version):
             return
         self._messages[message.incident] = message
-        self._latest[message.outage] = message.incident
+        if self._find_open(message.outage) is None:
+            self._latest[message.outage] = message.incident
         self._key_of.update(dict.fromkeys((one.incident for one in message.each), message.incident))
+
+    def _find_open(self, outage: str) -> Alert | None:
+        """Return the message that an incident of the outage joins."""
+        latest = self._messages.get(self._latest.get(outage, ""))
+        return latest if latest and latest.facts.state is AlertState.OPEN else None
 
     def _forget(self, message: Alert) -> None:
         self._messages.pop(message.incident, None)
@@ -71,9 +76,13 @@ def join_alert(before: Alert | None, alert: Alert, url: str) -> Alert:
     if before is None:
         return alert
     by_incident = {one.incident: one for one in before.each} | {alert.incident: alert}
-    if len(by_incident) == 1:
-        return alert
-    members = tuple(by_incident.values())
+    return make_message(before, tuple(by_incident.values()), url)
+
+
+def make_message(before: Alert, members: tuple[Alert, ...], url: str) -> Alert:
+    """Return the next version of a message, about these incidents. About one: its own alert."""
+    if len(members) == 1:
+        return members[0]
     facts = _describe(members, url)
     return Alert(
         incident=before.incident,
@@ -137,8 +146,11 @@ def _join_labels(members: Sequence[Alert]) -> dict[str, str]:
         if all(other.get(name) == value for other in others)
     }
     severities = [one.labels.get("severity", "") for one in members]
-    known = [each for each in WORST_FIRST if each in severities]
-    return common | {"severity": known[0] if known else WORST_FIRST[0]}
+    return common | {"severity": min(severities, key=_rank_severity)}
+
+
+def _rank_severity(severity: str) -> int:
+    return WORST_FIRST.index(severity) if severity in WORST_FIRST else -1
 
 
 def _most_common(values: Sequence[str]) -> str:

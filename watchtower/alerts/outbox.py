@@ -106,7 +106,8 @@ class Outbox:
         most = max(counts, key=lambda sharer: counts[sharer])
         if counts[alert.sharer] + 1 < counts[most]:
             for entry in reversed(self.entries.values()):
-                if entry.alert.sharer == most and not entry.delivered and not entry.is_begun:
+                is_of_one = {one.sharer for one in entry.alert.each} == {most}
+                if is_of_one and not entry.delivered and not entry.is_begun:
                     return entry.alert
         return alert
 
@@ -136,7 +137,12 @@ class Outbox:
         return (each for each in self.entries.values() if each.is_due_ever and each.due_at <= now)
 
     def _rank(self, entry: Entry) -> tuple[bool, int, float]:
-        return entry.is_delivered, self._turns[entry.alert.sharer], entry.due_at
+        return entry.is_delivered, self._turns[self._sharer_of(entry)], entry.due_at
+
+    def _sharer_of(self, entry: Entry) -> str:
+        """Return whose turn an entry uses. A message about incidents of several sharers uses that
+        of the sharer who had the fewest, so that a flood of one does not delay it for another."""
+        return min((one.sharer for one in entry.alert.each), key=self._turns.__getitem__)
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
@@ -168,7 +174,7 @@ class Outbox:
 
     def join(self, entry: Entry) -> None:
         """Add an entry of `find_more` to the request that `begin` has counted."""
-        self._turns[entry.alert.sharer] += 1
+        self._turns[self._sharer_of(entry)] += 1
         entry.due_at, entry.is_begun = float("inf"), True
 
     def split(self, incidents: Sequence[str], now: float) -> None:

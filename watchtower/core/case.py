@@ -27,6 +27,13 @@ class Presence(Enum):
     """Expected because of the world size, but no agent has reported it."""
     SILENT = "silent"
     """Its node's agent has stopped reporting, so its present state is not known."""
+    UNREPORTED = "unreported"
+    """Its node's agent reports without it, so its present state is not known."""
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        """Whether the process may be alive, but its present state is not known."""
+        return self in (Presence.SILENT, Presence.UNREPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ class Policy:
         10,
         0.5,
         3600,
-        "A rank that its agent no longer reports counts as ended after this many seconds.",
+        "A rank that its agent no longer reports counts as not watched after this many seconds.",
     )
     moving_cpu_cores: float = setting(
         0.05,

@@ -150,6 +150,7 @@ class Tower:
             deadlines=tuple(deadlines),
             orders=self.effects.orders.collect((report.node, report.agent_id), now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
+            missing=self.fleet.nodes[report.node].missing,
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from watchtower.core.detection.progress import ProgressView, view_progress
-from watchtower.core.fleet.generation import Generation, NodeRecord
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.ranksets import format_ranks
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob

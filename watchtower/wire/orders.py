@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.wire.bounds import check_age, check_count, check_rank, check_text
+from watchtower.wire.report import ProcessId
 
 MAX_ORDERS = 64
 """Orders in one reply. A node runs a few jobs at most."""
@@ -78,6 +79,9 @@ class ReportReply:
     orders: tuple[Order, ...] = ()
     report_interval_s: float = 0.0
     """Least number of seconds between two reports of the agent. 0: the agent's own setting."""
+    missing: tuple[ProcessId, ...] = ()
+    """Live ranks of this node, as far as the tower knows, that the report does not contain. The
+    next report says which of them do not exist any more."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

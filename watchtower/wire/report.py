@@ -206,6 +206,19 @@ class RankVitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """Identifies a process of one node, even if its pid is used again."""
+
+    pid: int
+    start_time: int
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_integer("pid", self.pid)
+        check_integer("start_time", self.start_time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobLabels:
     """Labels of a job from the environment of its ranks. The labels are untrusted: they are only
     displayed, and no decision depends on them. A label is empty if the environment has none."""
@@ -282,10 +295,18 @@ class Report:
     limits: AgentGaps = AgentGaps()
     jobs: tuple[JobLabels, ...] = ()
     """Jobs on this node whose labels are known."""
+    gone: tuple[ProcessId, ...] = ()
+    """The processes that the tower asked for (`ReportReply.missing`) and that do not exist. How
+    they ended is not known."""
+    contained: bool = False
+    """The agent sees only the processes of its own container (pid namespace)."""
+    stopping: bool = False
+    """This is the agent's last report: the next agent of the node may report its ranks at once."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("node", self.node)
+        check_count("gone", len(self.gone), MAX_RANKS_PER_NODE)
         check_text("agent_id", self.agent_id)
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)

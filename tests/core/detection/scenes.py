@@ -14,6 +14,7 @@ from watchtower.wire.report import (
     Ending,
     EndingKind,
     Movement,
+    ProcessId,
     ProcessState,
     RankVitals,
     Report,
@@ -47,14 +48,6 @@ class Rank:
     """Bytes per second, by the field of `Movement`."""
 
     def vitals(self, world_size: int, now: float) -> RankVitals:
-        beat = Beat(
-            step=self.step,
-            age_s=now - self.beat_at,
-            phase=self.phase,
-            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
-            advanced=self.advanced,
-            interval_s=self.interval_s,
-        )
         return RankVitals(
             job=JOB,
             rank=self.rank,
@@ -64,10 +57,20 @@ class Rank:
             launched=self.launched,
             world_size=world_size,
             found_age_s=now - self.started_at,
-            beat=beat if self.has_page else None,
+            beat=self._beat(now) if self.has_page else None,
             state=self.state,
             movement=Movement(cpu_cores=self.cpu_cores, **self.moves),
             ended=replace(self.ended, age_s=now - self.ended_at) if self.ended else None,
+        )
+
+    def _beat(self, now: float) -> Beat:
+        return Beat(
+            step=self.step,
+            age_s=now - self.beat_at,
+            phase=self.phase,
+            phase_age_s=0.0 if self.phase_at is None else now - self.phase_at,
+            advanced=self.advanced,
+            interval_s=self.interval_s,
         )
 
 
@@ -81,6 +84,8 @@ class World:
     now: float = 1000.0
     ranks: dict[int, Rank] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    hidden: set[int] = field(default_factory=set)
+    """Ranks that their agents do not report, whether they run or not."""
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.policy)
@@ -118,16 +123,26 @@ class World:
     def _report_once(self) -> Condition:
         nodes = {r.node for r in self.ranks.values()}
         for node in sorted(nodes - self.silent):
-            mine = [r.vitals(self.size, self.now) for r in self.ranks.values() if r.node == node]
-            report = Report(
-                version=1, node=node, agent_id=f"a-{node}", interval_s=1.0, ranks=tuple(mine)
-            )
-            self.fleet.take_report(report, self.now)
+            missing = self.fleet.nodes[node].missing if node in self.fleet.nodes else ()
+            self.fleet.take_report(self.make_report(node, f"a-{node}", missing), self.now)
         for rank in self.ranks.values():
             rank.advanced = 0
         for pace in self.gen.paces.values():
             pace.end_tick()
         return self.judge()
+
+    def make_report(self, node: str, agent_id: str, missing: tuple[ProcessId, ...]) -> Report:
+        """Return the report of a node, with an answer about the processes that the tower misses."""
+        mine = [(r, rank) for r, rank in self.ranks.items() if rank.node == node]
+        exist = {(rank.pid, rank.pid * 10) for _, rank in mine if not rank.ended}
+        return Report(
+            version=1,
+            node=node,
+            agent_id=agent_id,
+            interval_s=1.0,
+            ranks=tuple(k.vitals(self.size, self.now) for r, k in mine if r not in self.hidden),
+            gone=tuple(each for each in missing if (each.pid, each.start_time) not in exist),
+        )
 
     def judge(self) -> Condition:
         return self.detector.judge(self.gen, self.fleet.nodes, self.pauses, self.now)

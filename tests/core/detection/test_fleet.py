@@ -8,8 +8,9 @@ from tests.core.builders import as_sent
 from tests.core.detection.scenes import JOB, World
 from watchtower.core.fleet.fleet import Fleet, FleetFullError
 from watchtower.core.policy import Policy
+from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
-from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
+from watchtower.wire.report import Beat, Ending, EndingKind, ProcessId, RankVitals, Report
 
 
 def a_report(node="n0", *ranks: RankVitals) -> Report:
@@ -95,16 +96,53 @@ def test_a_second_process_with_a_taken_rank_is_a_rival_not_a_restart():
     assert [key.pid for key in gen.rivals] == [77]
 
 
-def test_a_rank_no_longer_reported_has_ended_in_an_unknown_way():
-    policy = Policy(vanish_s=5)
-    fleet = Fleet(policy)
+GONE = ProcessId(pid=10, start_time=10)
+
+
+def test_a_rank_no_longer_reported_ends_when_its_agent_sees_that_its_process_is_gone():
+    fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
-    fleet.take_report(a_report("n0", a_rank(1, 11)), 3.0)
+    assert fleet.nodes["n0"].missing == ()
+    for now in (3.0, 100.0):
+        fleet.take_report(a_report("n0", a_rank(1, 11)), now)
+        assert fleet.jobs[JOB].generation.ranks[0].is_live
+        assert fleet.nodes["n0"].missing == (GONE,)
+    fleet.take_report(replace(a_report("n0", a_rank(1, 11)), gone=(GONE,)), 101.0)
+    record = fleet.jobs[JOB].generation.ranks[0]
+    assert record.vitals.ended is not None
+    assert (record.vitals.ended.kind, record.ended_at) == (EndingKind.UNKNOWN, 101.0)
+    assert fleet.nodes["n0"].missing == ()
+
+
+def test_no_agent_ends_by_an_answer_a_process_that_another_one_has_just_reported():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
+    other = replace(a_report("n0"), agent_id="intruder", gone=(GONE,))
+    fleet.take_report(other, 2.0)
     assert fleet.jobs[JOB].generation.ranks[0].is_live
-    fleet.take_report(a_report("n0", a_rank(1, 11)), 9.0)
-    ended = fleet.jobs[JOB].generation.ranks[0].vitals.ended
-    assert ended is not None
-    assert ended.kind is EndingKind.UNKNOWN
+
+
+def test_if_too_many_ranks_are_missing_the_agent_is_asked_about_each_in_turn():
+    fleet = Fleet(Policy())
+    count = MAX_RANKS_PER_NODE
+    fleet.take_report(a_report("n0", *(a_rank(r, 10 + r) for r in range(count))), 1.0)
+    fleet.take_report(a_report("n0", *(a_rank(r, 10 + r) for r in range(count, count + 9))), 2.0)
+    asked = set[ProcessId]()
+    for now in (3.0, 4.0):
+        fleet.take_report(a_report("n0"), now)
+        assert len(fleet.nodes["n0"].missing) == count
+        asked |= {*fleet.nodes["n0"].missing}
+    assert len(asked) == count + 9
+
+
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)])
+def test_an_agent_that_sees_another_pid_namespace_is_not_asked(before, after):
+    fleet = Fleet(Policy())
+    fleet.take_report(replace(a_report("n0", a_rank(0, 10)), contained=before), 1.0)
+    fleet.take_report(replace(a_report("n0"), contained=after), 2.0)
+    assert fleet.nodes["n0"].missing == ()
+    fleet.take_report(replace(a_report("n0"), contained=before), 3.0)
+    assert fleet.nodes["n0"].missing == (GONE,)
 
 
 def test_a_rank_that_is_reported_again_was_only_out_of_reach():
@@ -114,13 +152,6 @@ def test_a_rank_that_is_reported_again_was_only_out_of_reach():
         fleet.take_report(a_report("n0", a_rank(1, 11)), now)
     fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 10.0)
     assert fleet.jobs[JOB].generation.number == 1
-    assert fleet.jobs[JOB].generation.ranks[0].is_live
-
-
-def test_an_agent_that_was_away_has_time_to_find_its_ranks():
-    fleet = Fleet(Policy(vanish_s=5))
-    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 1.0)
-    fleet.take_report(a_report("n0", a_rank(1, 11)), 100.0)
     assert fleet.jobs[JOB].generation.ranks[0].is_live
 
 
@@ -223,17 +254,19 @@ def test_a_node_that_goes_by_another_name_has_the_same_ranks():
 def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
     fleet = Fleet(Policy(vanish_s=5))
 
-    def report(agent: str, now: float) -> None:
+    def report(agent: str, now: float, *gone: ProcessId) -> None:
         job = f"job-of-{agent}"
         vitals = a_rank(0, ord(agent), job=job)
-        fleet.take_report(replace(a_report("n0", vitals), agent_id=agent), now)
+        fleet.take_report(replace(a_report("n0", vitals), agent_id=agent, gone=gone), now)
 
     for now in range(10):
         report("a", now)
         report("b", now + 0.5)
     assert fleet.nodes["n0"].shared_at > 0
+    gone = ProcessId(pid=ord("a"), start_time=ord("a"))
     for now in range(10, 60):
-        report("b", now)
+        report("b", now, gone)
+        assert fleet.nodes["n0"].missing == ()
     assert fleet.jobs["job-of-a"].generation.ranks[0].is_live
 
 

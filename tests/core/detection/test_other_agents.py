@@ -8,6 +8,8 @@ import pytest
 
 from tests.core.detection.scenes import JOB, World
 from tests.core.detection.test_fleet import a_rank, a_report
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.policy import Policy
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals
 
 STUCK = Beat(step=1, age_s=500.0)
@@ -52,6 +54,26 @@ def test_no_agent_ends_a_process_that_another_one_reports():
         assert world.gen.ranks[0].is_live
         assert world.gen.ranks[0].vitals.beat.step == rank.step
         world.step(1)
+
+
+def test_an_agent_that_stops_gives_up_its_ranks_to_the_next_one():
+    fleet = Fleet(Policy())
+    report = replace(a_report("n0", a_rank(0, 10)), interval_s=6.0)
+    fleet.take_report(report, 0.0)
+    fleet.take_report(replace(report, stopping=True), 2.0)
+    stuck = replace(a_report("n0", a_rank(0, 10, beat=STUCK)), agent_id="next", interval_s=6.0)
+    fleet.take_report(stuck, 3.0)
+    assert fleet.jobs[JOB].generation.ranks[0].vitals.beat == STUCK
+
+
+def test_no_agent_gives_up_the_ranks_of_another_one():
+    fleet = Fleet(Policy())
+    report = replace(a_report("n0", a_rank(0, 10)), interval_s=6.0)
+    fleet.take_report(report, 0.0)
+    other = replace(a_report("n0", a_rank(0, 10, beat=STUCK)), agent_id="intruder")
+    fleet.take_report(replace(other, stopping=True), 1.0)
+    fleet.take_report(other, 2.0)
+    assert fleet.jobs[JOB].generation.ranks[0].vitals.beat is None
 
 
 def test_an_agent_that_was_restarted_has_its_ranks_again():

@@ -43,6 +43,15 @@ def start(mark: str) -> Iterator[Callable[..., Victim]]:
 
 
 @pytest.fixture
+def ranks(start: Callable[..., Victim]) -> list[Victim]:
+    """Two ranks of one job, three steps in."""
+    both = [start(RANK=str(rank), WORLD_SIZE="2", WATCHTOWER_JOB="llama") for rank in range(2)]
+    for rank in both:
+        rank.do("for step in range(3): beat(step)")
+    return both
+
+
+@pytest.fixture
 def run_agent(tmp_path: Path, mark: str) -> Iterator[Callable[..., RunningAgent]]:
     """Start an agent that watches this test's ranks only."""
     running: list[RunningAgent] = []

@@ -30,15 +30,6 @@ Start = Callable[..., Victim]
 Run = Callable[..., RunningAgent]
 
 
-@pytest.fixture
-def ranks(start: Start) -> list[Victim]:
-    """Two ranks of one job, three steps in."""
-    both = [start(RANK=str(rank), WORLD_SIZE="2", WATCHTOWER_JOB="llama") for rank in range(2)]
-    for rank in both:
-        rank.do("for step in range(3): beat(step)")
-    return both
-
-
 def reported(tower: RecordingTower, count: int = 2) -> dict[int, dict[str, Any]]:
     wait_until(
         lambda: len(tower.ranks()) == count and all(r["beat"] for r in tower.ranks().values()),

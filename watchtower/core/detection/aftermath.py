@@ -14,7 +14,8 @@ from itertools import islice
 
 from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation, NodeRecord
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.reading.exits import (
     SAME_MOMENT_S,
     DeathKind,
@@ -52,12 +53,12 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A rank that ended, or whose node went silent, after the incident opened."""
+    """A rank that ended, or is no longer reported, after the incident opened."""
 
     rank: int
     at: float
     kind: DeathKind | None
-    """None if its node stopped reporting: the state of the rank is not known then."""
+    """None if it is no longer reported: the state of the rank is not known then."""
     text: str
     """A description such as "ended by SIGTERM"."""
 
@@ -77,8 +78,8 @@ def find_losses(
 ) -> dict[int, Loss]:
     """Return the ranks lost after `since`, by rank."""
     losses: dict[int, Loss] = {}
-    # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
-    silences: dict[str, tuple[float, str] | None] = {}
+    reporting = {r.vitals.rank for r in detector.find_reporting(gen.live(), nodes, now)}
+    texts: dict[str, str] = {}
     for rank, record in gen.ranks.items():
         if record.ended_at is not None:
             if record.ended_at > since:
@@ -87,24 +88,20 @@ def find_losses(
                 losses[rank] = Loss(
                     rank=rank, at=record.ended_at, kind=kind, text=describe_ending(ended)
                 )
-            continue
-        name = record.key.node
-        if name not in silences:
-            silences[name] = _find_silence(name, nodes.get(name), detector, since, now)
-        silence = silences[name]
-        if silence is not None:
-            at, text = silence
-            losses[rank] = Loss(rank=rank, at=at, kind=None, text=text)
+        elif rank not in reporting and record.seen_at > since:
+            name = record.key.node
+            # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
+            if name not in texts:
+                texts[name] = _describe_silence(name, detector.is_silent(nodes.get(name), now))
+            losses[rank] = Loss(rank=rank, at=record.seen_at, kind=None, text=texts[name])
     return losses
 
 
-def _find_silence(
-    name: str, node: NodeRecord | None, detector: Detector, since: float, now: float
-) -> tuple[float, str] | None:
-    """Return the time of a node's last report and a description, if it stopped reporting."""
-    if not detector.is_silent(node, now) or (node is not None and node.seen_at <= since):
-        return None
-    return (node.seen_at if node else now), f"node {clean(name, 64)} stopped reporting"
+def _describe_silence(name: str, is_silent: bool) -> str:
+    name = clean(name, 64)
+    if is_silent:
+        return f"node {name} stopped reporting"
+    return f"no longer reported by the agent on {name}"
 
 
 def may_replace_verdict(

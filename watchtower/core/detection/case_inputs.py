@@ -9,7 +9,8 @@ from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.case_parts import CaseParts, DumpPlace, age_beat
 from watchtower.core.detection.detector import Detector, Stall
 from watchtower.core.detection.wait_counts import WaitCounts
-from watchtower.core.fleet.generation import DumpBody, Generation, NodeRecord, RankRecord
+from watchtower.core.fleet.generation import DumpBody, Generation, RankRecord
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.wire.report import Ending
 
 
@@ -140,7 +141,7 @@ def _rank_evidence(
     vitals = record.vitals
     presence = Presence.ENDED
     if record.is_live:
-        presence = Presence.LIVE if id(record) in reporting else Presence.SILENT
+        presence = Presence.LIVE if id(record) in reporting else _lost_presence(record, inputs)
     return RankEvidence(
         rank=rank,
         presence=presence,
@@ -156,6 +157,12 @@ def _rank_evidence(
         waits=waits,
         rivals=rivals,
     )
+
+
+def _lost_presence(record: RankRecord, inputs: CaseInputs) -> Presence:
+    node = inputs.nodes.get(record.key.node)
+    is_silent = inputs.detector.is_silent(node, inputs.now)
+    return Presence.SILENT if is_silent else Presence.UNREPORTED
 
 
 def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> Ending | None:

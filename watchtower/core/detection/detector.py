@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.detection.job_end import explain_end, find_end
+from watchtower.core.detection.lost_ranks import explain_loss
 from watchtower.core.detection.no_heartbeat import (
     change_limit_s,
     has_changed,
@@ -19,7 +20,8 @@ from watchtower.core.detection.no_heartbeat import (
     works_without_heartbeats,
 )
 from watchtower.core.detection.samples import Samples
-from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, has_died
+from watchtower.core.fleet.generation import Generation, RankRecord, has_died
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -100,10 +102,8 @@ class Detector:
         if not live:
             return self._judge_end(gen, now)
         reporting = self.find_reporting(live, nodes, now)
-        if not reporting and self._did_reporting_ranks_die(gen, nodes, now):
-            return self._judge_end(gen, now)
         if not reporting:
-            return Condition(kind=Kind.LOST, reason="no agent of this job reports")
+            return self._judge_unreported(gen, live, nodes, now)
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
@@ -115,9 +115,10 @@ class Detector:
         if stall is not None:
             return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
         if len(reporting) < len(live):
-            lost = sorted({r.key.node for r in live} - {r.key.node for r in reporting})
-            shown = ", ".join(lost[:5])
-            return Condition(kind=Kind.LOST, reason=f"the agent on {shown} stopped reporting")
+            reported = {record.vitals.rank for record in reporting}
+            lost = [record for record in live if record.vitals.rank not in reported]
+            reason = explain_loss(lost, self._find_silent(lost, nodes, now))
+            return Condition(kind=Kind.LOST, reason=reason)
         return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, node: NodeRecord | None, now: float) -> bool:
@@ -125,14 +126,18 @@ class Detector:
         limit = self.policy.silence_s
         return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
 
-    def is_reporting(self, record: RankRecord, nodes: Mapping[str, NodeRecord], now: float) -> bool:
-        """Return whether the agent on a rank's node is reporting, and reports this rank."""
-        return record.seen_at >= self._reporting_from(nodes.get(record.key.node), now)
+    def _find_silent(
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> set[str]:
+        """Return the nodes of these ranks whose agent stopped reporting."""
+        names = {record.key.node for record in records}
+        return {name for name in names if self.is_silent(nodes.get(name), now)}
 
     def find_reporting(
         self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
     ) -> list[RankRecord]:
-        """Return the records for which `is_reporting` holds. Each node is checked only once."""
+        """Return the ranks that an agent reports: it is not silent, and reports this rank."""
+        # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
         reporting_from: dict[str, float] = {}
         reporting = []
         for record in records:
@@ -148,7 +153,8 @@ class Detector:
         """Return the time of the oldest report that still counts for a rank on this node."""
         if node is None or self.is_silent(node, now):
             return float("inf")
-        return now - 2 * max(self.policy.silence_s, 3 * node.interval_s)
+        # One interval more: a rank is missing only from the first report without it.
+        return node.seen_at - self.policy.vanish_s - node.interval_s
 
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
         """Return the seconds without a beat after which a rank in `phase` is suspect.
@@ -170,6 +176,17 @@ class Detector:
         """Return the seconds without a step after which a generation is not healthy."""
         typical_s = max((pace.typical_s for pace in gen.paces.values()), default=0.0)
         return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
+
+    def _judge_unreported(
+        self, gen: Generation, live: list[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> Condition:
+        """Return the condition of a job without a live rank that is reported."""
+        silent = self._find_silent(live, nodes, now)
+        if any(record.key.node not in silent for record in live):
+            return Condition(kind=Kind.LOST, reason=explain_loss(live, silent))
+        if self._did_reporting_ranks_die(gen, nodes, now):
+            return self._judge_end(gen, now)
+        return Condition(kind=Kind.LOST, reason="no agent of this job reports")
 
     def _did_reporting_ranks_die(
         self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float

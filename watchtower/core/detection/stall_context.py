@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.detector import Detector, Stall, Why
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation, NodeRecord, RankRecord, is_exiting
+from watchtower.core.fleet.generation import Generation, RankRecord, is_exiting
+from watchtower.core.fleet.node import NodeRecord
 
 STILL_AFTER_S = 3.0
 """Ranks count as still after this many seconds without movement: three reports in a row."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.core.case import Presence
 from watchtower.core.diagnosis.deaths import (
     JITTER_S,
     NO_CAUSE,
@@ -131,7 +130,7 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
 
 def _is_any_rank_out_of_sight(positions: Positions) -> bool:
     return any(
-        item.evidence.presence is Presence.SILENT and not item.evidence.dumps
+        item.evidence.presence.is_out_of_sight and not item.evidence.dumps
         for item in positions.by_rank.values()
     )
 

@@ -302,7 +302,7 @@ def _find_place(position: Position) -> Place:
     presence = position.evidence.presence
     if presence is Presence.MISSING:
         return Place.ABSENT
-    if presence is Presence.SILENT and not position.evidence.dumps:
+    if presence.is_out_of_sight and not position.evidence.dumps:
         return Place.UNSEEN  # else what was seen of it during this stall is still evidence
     if presence is Presence.ENDED or position.state in {ProcessState.ZOMBIE, ProcessState.GONE}:
         return Place.ABSENT

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import (
     Generation,
-    NodeRecord,
     ProcessKey,
     RankRecord,
     has_died,
 )
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.policy import Policy
 from watchtower.wire.report import RankVitals
 
@@ -94,12 +94,8 @@ class Claim:
         return comes_before and self._is_held(record)
 
     def is_of_another_agent(self, record: RankRecord) -> bool:
-        """Return whether a different agent than the one of this report has just reported the rank.
-
-        The name of a node proves nothing: every holder of an agent's token can report under it.
-        """
-        reporter = self.nodes[self.key.node].agent_id
-        return record.reporter not in ("", reporter) and self.now < record.held_until
+        """Return whether another agent than that of this report has just reported the rank."""
+        return self.nodes[self.key.node].is_held_by_another(record, self.now)
 
     def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
         """Return whether a launcher started the ranks in `before`, but not this process.

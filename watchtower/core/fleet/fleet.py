@@ -9,27 +9,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import islice
 
 from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
     Generation,
-    NodeRecord,
     PastGeneration,
     ProcessKey,
     RankRecord,
 )
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.fleet.shares import keep_fairly
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import transfers
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
-from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals, Report
+from watchtower.wire.report import ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
 """Most jobs in memory, including ended ones. Further ones are skipped."""
@@ -101,9 +100,7 @@ class Fleet:
         if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
             self._drop_silent_node(report.node)
         previous = self.nodes.pop(report.node, None)
-        node = NodeRecord.of(report, now, self._policy.silence_s)
-        if previous is not None:
-            node.compare_agents(previous, now)
+        node = NodeRecord.of(report, previous, now, self._policy.silence_s)
         self.nodes[report.node] = node
         reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
         labels, failed = set[str](), dict[str, Exception]()
@@ -116,12 +113,12 @@ class Fleet:
                 self._take_vitals(label, claim)
             except Exception as error:
                 failed[label] = error
-            if self._is_on(report.node, label, vitals.rank):
+            if self._record_on(report.node, label, vitals.rank) is not None:
                 node.ranks.add((label, vitals.rank))
         for name in labels:
             self._drop_rivals(name, report.node, reported)
-        gone = previous.ranks - node.ranks if previous else set()
-        node.ranks |= {item for item in gone if self._is_awaited(*item, report.node, now)}
+        if previous is not None:
+            self._end_missing(report, node, previous)
         # The sentences of all agents have one owner, so that many node names get no larger share.
         self.account.note(("node", report.node), node, AGENTS, report.node)
         self._count_bytes(*labels)
@@ -353,7 +350,7 @@ class Fleet:
         record.seen_at = now
         reporter = self.nodes[record.key.node]
         record.reporter, record.held_until = reporter.agent_id, now + reporter.hold_s
-        record.missing_since = None
+        record.contained = reporter.contained
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
         stores = movement.write_bytes_per_s + movement.read_bytes_per_s > 0
@@ -388,32 +385,16 @@ class Fleet:
         for key in [key for key in rivals if key.node == node and key not in reported]:
             del rivals[key]
 
-    def _is_on(self, node: str, name: str, rank: int) -> bool:
-        """Return whether a process on this node holds the rank, and does not only claim it."""
+    def _record_on(self, node: str, name: str, rank: int) -> RankRecord | None:
+        """Return the record of a rank if a process on this node holds the rank."""
         job = self.jobs.get(name)
         record = job.generation.ranks.get(rank) if job else None
-        return record is not None and record.key.node == node
+        return record if record is not None and record.key.node == node else None
 
-    def _is_awaited(self, name: str, rank: int, node: str, now: float) -> bool:
-        """Return whether a rank may be reported again, and record it as ended if not.
-
-        A restarted agent needs a moment to find its ranks.
-        """
-        job = self.jobs.get(name)
-        record = job.generation.ranks.get(rank) if job else None
-        if record is None or record.key.node != node or not record.is_live:
-            return False
-        holder = self.nodes[node]
-        if record.reporter != holder.agent_id and holder.shared_at > record.seen_at:
-            return True  # the rank belongs to another agent with the same node name
-        if record.missing_since is None:
-            record.missing_since = now
-        if now - record.missing_since < self._policy.vanish_s:
-            return True
-        record.ended_at = record.missing_since
-        record.vitals = _without_process(record.vitals, now - record.missing_since)
-        return False
-
-
-def _without_process(vitals: RankVitals, age_s: float) -> RankVitals:
-    return replace(vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=age_s))
+    def _end_missing(self, report: Report, node: NodeRecord, previous: NodeRecord) -> None:
+        """End the ranks that a node's report lacks and whose process is gone."""
+        missing = previous.ranks - node.ranks
+        records = {item: self._record_on(report.node, *item) for item in missing}
+        live = {item: record for item, record in records.items() if record and record.is_live}
+        for record in node.note_missing(live, previous, report):
+            record.vanish(node.seen_at)

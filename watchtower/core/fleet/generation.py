@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
 from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.checkpoints import Checkpoints
 from watchtower.core.fleet.pace import Pace
-from watchtower.core.fleet.sizes import count_gaps, count_text, share_names, shorten
+from watchtower.core.fleet.sizes import count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
     EXIT_PHASE,
-    AgentGaps,
+    Ending,
     EndingKind,
     RankVitals,
-    Report,
     lowest_step,
 )
 
@@ -37,10 +36,6 @@ RIVAL_MEMORY_S = 60.0
 MAX_PHASES = 32
 """Most phases with step times of their own. A program may number its phases, which must not fill
 the memory."""
-
-HOLD_S, HOLD_INTERVALS = 3.0, 1.5
-"""For this many seconds or report intervals after an agent's last report, its ranks belong to it.
-After that, another agent with the same node name may report them, such as a restarted agent."""
 
 
 class ProcessKey(NamedTuple):
@@ -86,8 +81,8 @@ class RankRecord:
     """Agent that reported it last."""
     held_until: float = float("-inf")
     """Until this time, no other agent with the same node name may report it."""
-    missing_since: float | None = None
-    """When its node first reported without it; None if the latest report contains it."""
+    contained: bool = False
+    """Whether the agent that reported it last sees only the processes of its own container."""
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
     text_bytes: int = 0
@@ -105,7 +100,7 @@ class RankRecord:
             self.ended_at,
             self.reporter,
             self.held_until,
-            self.missing_since,
+            self.contained,
             self.dumps,
             self.text_bytes,
         )
@@ -115,6 +110,11 @@ class RankRecord:
         """Whether the process had not ended when it was last reported."""
         return self.ended_at is None
 
+    def vanish(self, now: float) -> None:
+        """Record that the process has ended, in an unknown way."""
+        self.ended_at = now
+        self.vitals = replace(self.vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=0.0))
+
     def age_s(self, now: float, interval_s: float) -> float:
         """Return the seconds since the last beat; 0 without a beat.
 
@@ -123,49 +123,6 @@ class RankRecord:
         """
         beat = self.vitals.beat
         return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
-
-
-@dataclass(slots=True)
-class NodeRecord:
-    """One node's agent."""
-
-    agent_id: str
-    seen_at: float
-    interval_s: float
-    gaps: AgentGaps
-    hold_s: float = 0.0
-    """Seconds after its last report during which no other agent may report this agent's ranks."""
-    shared_at: float = float("-inf")
-    """When two agents last alternated in reporting under this name."""
-    previous_agent: str = ""
-    ranks: set[tuple[str, int]] = field(default_factory=set)
-    """(job, rank) of the ranks on this node that are reported, or were reported until just now."""
-
-    @classmethod
-    def of(cls, report: Report, now: float, silence_s: float) -> NodeRecord:
-        """Return the record of a node that has just reported."""
-        hold_s = min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), silence_s)
-        return cls(report.agent_id, now, report.interval_s, report.limits, hold_s)
-
-    def compare_agents(self, previous: NodeRecord, now: float) -> None:
-        """Record whether two agents report under one name.
-
-        They do if an earlier agent reports again. A restarted agent has a new id.
-        """
-        self.previous_agent, self.shared_at = previous.previous_agent, previous.shared_at
-        if self.agent_id != previous.agent_id:
-            if self.agent_id == previous.previous_agent:
-                self.shared_at = now
-            self.previous_agent = previous.agent_id
-
-    @property
-    def droppable_bytes(self) -> int:
-        """Bytes of the sentences that the agent reports about itself."""
-        return count_gaps(self.gaps)
-
-    def drop(self, excess: int) -> None:
-        """Drop the sentences that the agent reports about itself, until its next report."""
-        self.gaps = AgentGaps()
 
 
 @dataclass(slots=True)

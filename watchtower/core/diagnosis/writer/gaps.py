@@ -24,6 +24,7 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
     """List what is missing, the gravest first."""
     gaps = [
         *_silent_nodes(picture),
+        *_unreported_ranks(picture),
         *_agent_gaps(picture),
         *_failed_dumps(picture),
         *_no_dumps(picture),
@@ -48,6 +49,18 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
                 f"{say_duration(node.silent_for_s)}: the state of "
                 f"{name_ranks(silent[node.node])} is unknown"
             )
+
+
+def _unreported_ranks(picture: Picture) -> Iterable[str]:
+    ranks: dict[str, list[int]] = {}
+    for item in picture.case.ranks:
+        if item.presence is Presence.UNREPORTED:
+            ranks.setdefault(item.node, []).append(item.rank)
+    for node, unreported in sorted(ranks.items()):
+        yield (
+            f"the agent on {clean(node, 64)} no longer reports {name_ranks(unreported)}: whether "
+            "they run is unknown; check the agent's --match and rights (watchtower-agent check)"
+        )
 
 
 def _agent_gaps(picture: Picture) -> Iterable[str]:
