@@ -34,10 +34,10 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
-from watchtower.api.mutes import mute_routes
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
+from watchtower.api.silences import silence_routes
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -46,6 +46,7 @@ from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
+from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
 
 log = logging.getLogger("watchtower")
@@ -88,7 +89,7 @@ def make_app(
         notifier = Notifier()
         ticking = asyncio.create_task(tick_forever(tower, notifier))
         if alerts is not None:
-            alerts.start(lambda job: tower.silences.find(job) is not None)
+            alerts.start(lambda subject: tower.silences.find(subject) is not None)
         yield
         notifier.stopping()
         ticking.cancel()
@@ -115,7 +116,7 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
-    made = (job_routes, agent_routes, mute_routes, incident_routes, outage_routes, health_routes)
+    made = (job_routes, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
@@ -147,11 +148,16 @@ def serve(config: TowerConfig) -> None:
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     tower: Tower | None = None
     try:
-        startup, clock = store.recall(), Clock()
+        shadow = ShadowMode(
+            everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
+        )
+        startup, clock = shadow.settle_all(store.recall()), Clock()
         destinations = make_destinations(config.alerts)
-        alerts = AlertNotifier(destinations, store, clock, config.public_url)
+        alerts = AlertNotifier(
+            destinations, store, clock, config.public_url, is_drill=config.alerts.drill
+        )
         alerts.recall(startup.alerts, startup.incidents)
-        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,))
+        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,), shadow)
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -159,6 +165,8 @@ def serve(config: TowerConfig) -> None:
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
         if destinations:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
+        if said := shadow.describe():
+            log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
         server = _make_server(config, tower, book, certificate, connections, alerts)

@@ -28,7 +28,7 @@ from watchtower.access.tower_address import (
 )
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import asking, muting
+from watchtower.commands import asking, silencing
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.exit_codes import (
     DONE,
@@ -117,8 +117,10 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
     _add_replay(add("replay", "diagnose an exported incident again"))
-    _add_mute(add("mute", "silence the alerts of a job for a while"))
-    _add_unmute(add("unmute", "end the silence of a job"))
+    _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
+    _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
+    _add_mute(add("mute", "old name of `silence --job`"))
+    _add_unmute(add("unmute", "old name of `silence --remove`, with the name of the job"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_alert(add("alert", "send a test message to a destination of alerts"))
     _add_token(add("token", "make a random token"))
@@ -240,27 +242,38 @@ def _add_replay(parser: Parser) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_mute(parser: Parser) -> None:
-    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
-    parser.add_argument(
-        "--for",
-        dest="for_s",
-        type=muting.duration,
-        required=True,
-        metavar="DURATION",
-        help="how long, such as 30m, 2h or 1d",
-    )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the job")
+def _add_silence(parser: Parser) -> None:
+    silencing.add_names(parser)
+    silencing.add_length(parser)
     _add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: muting.mute(_client(args), args))
+
+    def run(args: argparse.Namespace) -> int:
+        silencing.check_arguments(parser, args)
+        return silencing.silence(_client(args), args)
+
+    parser.set_defaults(run=run)
+
+
+def _add_silences(parser: Parser) -> None:
+    _add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: silencing.show_silences(_client(args), args))
+
+
+def _add_mute(parser: Parser) -> None:
+    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
+    silencing.add_length(parser, is_required=True)
+    _add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: silencing.mute(_client(args), args))
 
 
 def _add_unmute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job")
     _add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: muting.unmute(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.unmute(_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
@@ -273,8 +286,8 @@ def _add_ack(parser: Parser) -> None:
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
-        args.by = muting.user_name() if args.by is None else args.by
-        return muting.ack(_client(args), args)
+        args.by = silencing.user_name() if args.by is None else args.by
+        return silencing.ack(_client(args), args)
 
     parser.set_defaults(run=run)
 
@@ -364,5 +377,12 @@ def _token(args: argparse.Namespace) -> int:
 def _add_drill(parser: Parser) -> None:
     from watchtower.drills import command
 
+    def run(args: argparse.Namespace) -> int:
+        from watchtower.commands.alerting import find_destination
+
+        if args.notify and not find_destination(args.notify, load_config(args.config, {}).alerts):
+            return UNUSABLE
+        return command.run(args)
+
     command.add_arguments(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=run)

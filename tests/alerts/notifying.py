@@ -84,7 +84,7 @@ class Run:
         startup = self.store.recall()
         self.notifier = AlertNotifier([Webhook(self.receiver.url)], self.store, Clock())
         self.notifier.recall(startup.alerts, startup.incidents)
-        self.notifier.start(self.silenced.__contains__)
+        self.notifier.start(lambda subject: subject.job in self.silenced)
 
     async def end(self) -> None:
         await self.notifier.close()

@@ -101,3 +101,14 @@ def test_the_message_has_at_most_three_lines_and_the_link():
     lines = after(opened(an_incident())).lines
     assert 1 <= len(lines) <= 3
     assert "https://tower/api/v1/incidents/01A?format=text" in lines[-1]
+
+
+def test_the_alert_of_a_drill_has_labels_that_no_rule_for_real_alerts_has():
+    incident = an_incident()
+    alert = make_alert(opened(incident), "", None, is_drill=True)
+    assert (alert.labels["alertname"], alert.labels["severity"]) == ("WatchtowerDrill", "info")
+    assert alert.labels["incident"] == incident.id
+    assert alert.lines[0].startswith("[DRILL] [HUNG")
+    end = make_alert(closed(incident), "", alert, is_drill=True)
+    assert end.labels == alert.labels
+    assert end.lines[0].startswith("[DRILL] [RECOVERED]")

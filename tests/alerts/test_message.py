@@ -366,3 +366,14 @@ def test_no_claim_is_made_without_its_fact(some):
 
 def test_underscores_of_a_status_leave_no_gaps():
     assert write_message(AlertFacts(status="never__started_"))[0].startswith("[NEVER STARTED] ")
+
+
+def test_the_message_of_a_drill_is_marked_and_asks_for_nothing():
+    first, second, last = write_message(replace(FACTS, is_drill=True))
+    assert first == f"[DRILL] {write_message(FACTS)[0]}"
+    assert second == write_message(FACTS)[1]
+    assert last == "This is a drill: do nothing. Its tower ends with it."
+    over = write_message(replace(FACTS, is_drill=True, state=AlertState.RECOVERED))
+    assert over[0].startswith("[DRILL] [RECOVERED] llama-70b")
+    long = write_message(replace(FACTS, is_drill=True, what="x " * 400))
+    assert all(len(line) <= MAX_LINE for line in long)

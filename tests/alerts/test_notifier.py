@@ -154,3 +154,23 @@ def test_an_acknowledgement_changes_the_text(tmp_path: Path, receiver: Receiver)
         assert "alice" in notes["summary"]  # known from the event before
 
     tell(story, tmp_path, receiver)
+
+
+def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        hidden, other = (replace(an_incident(ident), shadow=True) for ident in ("01S", "01T"))
+        await run.save(hidden)
+        await run.restart()  # a starting tower sends no alert of shadow mode either
+        run.notifier.note(opened(hidden))
+        run.notifier.note(updated(hidden))
+        run.notifier.note(opened(other))
+        run.notifier.note(closed(other))
+        run.notifier.note(opened(an_incident("01L")))
+        await run.wait_for(1)
+        run.notifier.note(updated(replace(hidden, shadow=False)))
+        await run.wait_for(2)
+        assert receiver.keys == ["01L:1", "01S:1"]
+
+    tell(story, tmp_path, receiver)

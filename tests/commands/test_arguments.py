@@ -30,7 +30,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["jobs", "more"], "unknown argument 'more'. See `watchtower jobs --help`."),
         (["help", "wyh"], "Did you mean 'why'?"),
         (["completion", "bsh"], "use bash or zsh or fish. Did you mean 'bash'?"),
-        (["mute", "x", "--for", "2"], "invalid duration '2': use 30m, 2h, 1h30m or 1d"),
+        (["silence", "--job", "x", "--for", "2"], "invalid duration '2': use 30m, 2h, 1h30m or 1d"),
+        (["silence", "--node", "x"], "--for DURATION is needed"),
+        (["silence", "--remove", "x", "--for", "1h"], "not allowed with --remove"),
+        (["silence", "--for", "1h"], "one of the arguments --job --node --user --remove"),
+        (["silence", "--job", "x", "--user", "y", "--for", "1h"], "not allowed with argument"),
         (["why", "--tower", "foo"], "invalid tower URL 'foo': must start with http:// or https://"),
         (["why", "--watch", "--exit-code"], "not allowed with argument --watch"),
     ],
@@ -62,7 +66,8 @@ def test_help_describes_each_command_and_the_exit_codes(capsys):
 
 def test_commands_that_ask_a_tower_take_the_same_options():
     commands = {each.name: each for each in list_commands(make_parser())}
-    asking = {"jobs", "why", "incidents", "outages", "incident", "export", "mute", "unmute", "ack"}
+    asking = {"jobs", "why", "incidents", "outages", "incident", "export", "silence", "silences"}
+    asking |= {"mute", "unmute", "ack"}
     for name, command in commands.items():
         names = {option for each in command.options for option in each.names}
         assert ({"--tower", "--token-file", "--ca-file", "--insecure"} <= names) == (name in asking)

@@ -22,6 +22,7 @@ from watchtower.drills.errors import DrillError
         ["why", ""],
         ["unmute", ""],
         ["mute", "", "--for", "1h"],
+        ["silence", "--node", "", "--for", "1h"],
         ["incidents", "--job", ""],
     ],
 )
@@ -31,7 +32,7 @@ def test_an_empty_name_is_a_usage_error(words, capsys):
 
 @pytest.mark.parametrize("text", ["99999999999d", "0s", "31d"])
 def test_a_duration_that_the_tower_refuses_is_a_usage_error(text, capsys):
-    said = refused(capsys, "mute", "x", "--for", text)
+    said = refused(capsys, "silence", "--job", "x", "--for", text)
     assert f"invalid duration '{text}': must be 1s to 30d" in said
 
 

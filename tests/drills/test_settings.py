@@ -2,7 +2,10 @@
 
 import pytest
 
+from watchtower.alerts.settings import ALERT_SECRETS
+from watchtower.drills.children import _without_tokens
 from watchtower.drills.errors import DrillError
+from watchtower.drills.notifying import make_notify
 from watchtower.drills.settings import (
     Config,
     DrillSettings,
@@ -78,3 +81,27 @@ def test_only_what_differs_from_the_defaults_is_listed():
         "detection.startup_grace_s": 5.0,
     }
     assert changed_settings(Config(), {}) == {}
+
+
+def test_only_the_destination_that_is_notified_gets_its_settings_and_secrets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = {
+        "slack_channel": "C0",
+        "slack_token_file": "token",
+        "pagerduty_url": "https://x.example",
+        "shadow": True,
+    }
+    environment = {"WATCHTOWER_SLACK_WEBHOOK": "a", "WATCHTOWER_PAGERDUTY_KEY": "b", "PATH": "/"}
+    slack = make_notify("slack", table, environment)
+    assert slack.table == {
+        "drill": True,
+        "slack_channel": "C0",
+        "slack_token_file": str(tmp_path / "token"),
+    }
+    assert slack.secrets == {"WATCHTOWER_SLACK_WEBHOOK": "a"}
+
+
+def test_no_process_of_a_drill_gets_a_secret_that_is_not_meant_for_it():
+    environment = dict.fromkeys(ALERT_SECRETS, "secret") | {"PATH": "/"}
+    assert "WATCHTOWER_SLACK_WEBHOOK" in ALERT_SECRETS
+    assert _without_tokens(environment) == {"PATH": "/"}

@@ -351,7 +351,9 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         incidents = staticmethod(
             lambda job: [{"id": evil, "ack": {"at": evil, "by": evil, "note": evil}}]
         )
-        mutes = staticmethod(lambda: [{"job": evil, "until": evil, "reason": evil}])
+        silences = staticmethod(
+            lambda: [{"job": evil, "node": None, "user": None, "until": evil, "reason": evil}]
+        )
 
     for show in (asking.show_jobs, asking.show_incident, asking.show_incidents):
         for args.json in (False, True):

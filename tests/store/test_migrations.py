@@ -13,6 +13,7 @@ from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import SilenceKind
 
 SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 
@@ -104,3 +105,42 @@ def test_a_copy_that_cannot_be_made_stops_the_start_and_changes_nothing(path):
 
 def test_every_older_version_has_a_step():
     assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION))
+
+
+def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    store.save_incident(an_incident()).result()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE incidents DROP COLUMN only_node")
+        db.execute("ALTER TABLE incidents DROP COLUMN shadow")
+        db.execute("DROP TABLE silences")
+        db.execute(
+            "CREATE TABLE mutes (job TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL,"
+            " until DOUBLE PRECISION NOT NULL, reason TEXT NOT NULL)"
+        )
+        db.execute(
+            "INSERT INTO mutes VALUES ('llama', 1.0, 2.0, 'new switch'), ('b', 1.0, 9.0, '')"
+        )
+        db.execute("PRAGMA user_version = 6")
+    store = SqliteStore(path)
+    first, second = store.recall().silences
+    (incident,) = store.recall().incidents
+    store.close()
+    assert (first.kind, first.name) == (SilenceKind.JOB, "llama")
+    assert (first.since, first.until, first.reason, first.by) == (1.0, 2.0, "new switch", "")
+    assert len({first.id, second.id}) == 2
+    assert len(first.id) == 26
+    assert (incident.only_node, incident.shadow) == ("", False)
+
+
+def test_the_node_and_the_shadow_mode_of_an_incident_are_stored(tmp_path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    incident = an_incident(only_node="n1", shadow=True)
+    store.save_incident(incident).result()
+    assert store.recall().incidents == (incident,)
+    changed = an_incident(only_node="", shadow=False)
+    store.save_incident(changed).result()
+    assert store.recall().incidents == (changed,)
+    store.close()

@@ -14,7 +14,7 @@ from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, PauseRow, Silence
+from watchtower.store.values import GenerationRow, PauseRow, Silence, SilenceKind
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S
@@ -156,12 +156,16 @@ def test_the_longest_pauses_of_a_job_stay(keep, path):
     assert (len(lengths), lengths[0]) == (MAX_PAUSES, 50.0)
 
 
-def test_past_mutes_go(keep):
+def test_past_silences_go(keep):
     store = keep()
-    store.save_silence(Silence(job="past", since=1.0, until=NOW - 1)).result()
-    store.save_silence(Silence(job="present", since=1.0, until=NOW + 1)).result()
+    store.save_silence(
+        Silence(id="1", kind=SilenceKind.NODE, name="past", since=1.0, until=NOW - 1)
+    ).result()
+    store.save_silence(
+        Silence(id="2", kind=SilenceKind.JOB, name="present", since=1.0, until=NOW + 1)
+    ).result()
     prune_all(store)
-    assert [mute.job for mute in store.recall().silences] == ["present"]
+    assert [silence.name for silence in store.recall().silences] == ["present"]
 
 
 def test_the_file_does_not_grow_without_bound(keep, path):

@@ -172,7 +172,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, but this release needs 6"):
+    with pytest.raises(StoreError, match="schema version 99, but this release needs 7"):
         SqliteStore(path)
 
 
@@ -227,7 +227,7 @@ def test_processes_that_cannot_be_read_are_nobody(store):
 
 
 def test_a_damaged_file_is_named_with_what_to_do(store):
-    change(store, "DROP TABLE mutes")
+    change(store, "DROP TABLE silences")
     with pytest.raises(StoreError, match=r"is damaged: .*; move it away"):
         store.recall()
 

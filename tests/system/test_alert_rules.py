@@ -28,12 +28,11 @@ def firing(moment: str, *jobs: str) -> dict[str, Any]:
 
 
 def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[str, str]:
-    """An incident that is open, not acknowledged, and whose job is not silenced."""
-    job = identity.split(",")[1]
+    """An incident that is open, neither acknowledged nor silenced."""
     return {
         f"watchtower_incident_open{{{identity},{scraped}}}": values,
         f"watchtower_incident_acked{{{identity},{scraped}}}": "0x400",
-        f"watchtower_job_muted{{{job},{scraped}}}": "0x400",
+        f"watchtower_incident_silenced{{{identity},{scraped}}}": "0x400",
     }
 
 
@@ -55,7 +54,7 @@ def test_each_open_incident_has_an_alert(tmp_path: Path):
 @pytest.mark.parametrize(
     "changed",
     [
-        f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}',
+        f"watchtower_incident_silenced{{{B},{SCRAPED}}}",
         f"watchtower_incident_acked{{{B},{SCRAPED}}}",
     ],
 )
@@ -67,15 +66,23 @@ def test_a_silence_or_an_ack_ends_one_alert_while_it_lasts(tmp_path: Path, chang
 
 
 def test_a_silence_lasts_while_the_tower_is_not_scraped(tmp_path: Path):
-    muted = f'watchtower_job_muted{{training_job="llama-b",{SCRAPED}}}'
+    silenced = f"watchtower_incident_silenced{{{B},{SCRAPED}}}"
     acked = f"watchtower_incident_acked{{{A},{SCRAPED}}}"
     values = "1x11 stale _x200"
-    series = hung(A, values) | hung(B, values) | {muted: values, acked: values}
+    series = hung(A, values) | hung(B, values) | {silenced: values, acked: values}
     check(
         tmp_path,
         series,
         promql_expr_test=[firing(moment) for moment in ("50s", "60s", "200s", "350s", "360s")],
     )
+
+
+def test_an_incident_of_shadow_mode_alerts_when_it_leaves_shadow_mode(tmp_path: Path):
+    """Its identity is the same: `watchtower_incident_open` begins when the other series ends."""
+    shadow = f"watchtower_shadow_incident_open{{{B},{SCRAPED}}}"
+    series = hung(A) | hung(B, "_x24 1x100") | {shadow: "1x23 stale _x100"}
+    moments = [firing("60s", "llama-a"), firing("115s", "llama-a")]
+    check(tmp_path, series, promql_expr_test=[*moments, firing("120s", "llama-a", "llama-b")])
 
 
 def test_an_alert_ends_with_its_incident(tmp_path: Path):

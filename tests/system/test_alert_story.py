@@ -251,24 +251,24 @@ def test_a_receiver_that_was_down_for_the_whole_incident_gets_its_end_only(fleet
 
 
 def test_a_silence_suppresses_the_alert_of_its_job_and_no_other(tmp_path: Path, receiver: Receiver):
-    fleet = Fleet(tmp_path, receiver, "llama", "other", "muted")
+    fleet = Fleet(tmp_path, receiver, "llama", "other", "silenced")
     with reporting(fleet.url, *fleet.jobs.values()):
         with fleet.tower():
             fleet.wait_for_steps()
-            fleet.call("/api/v1/jobs/muted/mute", {"for_s": 3600})
+            fleet.call("/api/v1/silences", {"job": "silenced", "for_s": 3600})
             fleet.jobs["llama"].stop()
-            fleet.jobs["muted"].stop()
+            fleet.jobs["silenced"].stop()
             wait_until(lambda: receiver.alerts, "the alert arrives")
-            fleet.call("/api/v1/jobs/other/mute", {"for_s": 3600})
-            fleet.wait_for_status("muted", "hung")
+            fleet.call("/api/v1/silences", {"job": "other", "for_s": 3600})
+            fleet.wait_for_status("silenced", "hung")
             time.sleep(2)
         with fleet.tower():  # the silence is known before the alerts of open incidents are sent
-            fleet.wait_for_status("muted", "hung")
+            fleet.wait_for_status("silenced", "hung")
             time.sleep(2)
             fleet.jobs["llama"].resume()
-            fleet.jobs["muted"].resume()
+            fleet.jobs["silenced"].resume()
             wait_until(lambda: ends(receiver), "the alert ends")
-            fleet.wait_for_status("muted", "healthy", "recovered")
+            fleet.wait_for_status("silenced", "healthy", "recovered")
             time.sleep(2)
     assert {alert["labels"]["training_job"] for alert in receiver.alerts} == {"llama"}
     assert_one_alert(receiver)

@@ -82,7 +82,7 @@ def test_a_silence_or_an_ack_ends_one_alert_and_no_other(tmp_path: Path):
         fired = prometheus.firing()
         assert_text_names_the_rank(tower, receiver, a, fired[a.name]["labels"]["incident"])
 
-        call(f"{tower.url}/api/v1/jobs/{b.name}/mute", {"for_s": 3600})
+        call(f"{tower.url}/api/v1/silences", {"job": b.name, "for_s": 3600})
         wait_until(lambda: b.name not in prometheus.firing(), "the alert of B is silenced")
         assert set(prometheus.firing()) == {a.name, c.name}
 
@@ -178,3 +178,52 @@ def test_a_tower_with_tokens_and_tls_is_scraped_as_the_security_page_shows(tmp_p
         watching(tmp_path, address_of(tower), receiver, lines) as prometheus,
     ):
         wait_until(prometheus.is_up, "Prometheus scrapes the tower")
+
+
+def test_shadow_mode_and_a_silenced_node_have_no_alert_and_two_routes_are_reported(tmp_path: Path):
+    hidden, quiet, loud = jobs = [SmallJob(name) for name in ("llama-a", "llama-b", "llama-c")]
+    (tmp_path / "hook").write_text("http://127.0.0.1:9/")
+    port = int(free_address().rpartition(":")[2])
+    hook = f'webhook_url_file = "{tmp_path / "hook"}"'
+    with (
+        receiving() as receiver,
+        reporting(f"http://127.0.0.1:{port}", *jobs),
+        watching(tmp_path, f"127.0.0.1:{port}", receiver) as prometheus,
+    ):
+        with tower_with(tmp_path, port, "[alerts]\nshadow = true") as tower:
+            wait_for_steps(tower, *jobs)
+            hidden.stop()
+            open_now = "query?query=watchtower_shadow_incident_open%20%3D%3D%201"
+            wait_until(lambda: prometheus.ask(open_now)["result"], "the incident is listed")
+            assert json.loads(call(f"{tower.url}/api/v1/incidents"))["items"][0]["shadow"]
+            (note,) = json.loads(call(f"{tower.url}/readyz"))["notes"]
+            assert note.startswith("shadow mode is on")
+            assert prometheus.firing() == {}
+        with tower_with(tmp_path, port, f"[alerts]\n{hook}") as tower:
+            call(f"{tower.url}/api/v1/silences", {"node": quiet.node, "for_s": 3600})
+            wait_until(lambda: hidden.name in prometheus.firing(), "the open incident alerts")
+            quiet.stop()
+            loud.stop()
+            wait_until(lambda: loud.name in prometheus.firing(), "another job alerts")
+            wait_until(lambda: len(open_incidents(tower)) == 3, "each job has an incident")
+            assert [
+                one["job"] for one in open_incidents(tower) if (one["silence"] or {}).get("node")
+            ] == [quiet.name]
+            assert set(prometheus.firing()) == {hidden.name, loud.name}
+            (note,) = json.loads(call(f"{tower.url}/readyz"))["notes"]
+            assert "the tower also sends alerts to webhook" in note
+        assert not receiver.sent("firing", quiet.name)
+
+
+def open_incidents(tower: RunningTower) -> list[dict[str, Any]]:
+    found = json.loads(call(f"{tower.url}/api/v1/incidents"))["items"]
+    return [one for one in found if one["closed_at"] is None]
+
+
+@contextlib.contextmanager
+def tower_with(folder: Path, port: int, settings: str) -> Iterator[RunningTower]:
+    (folder / "tower.toml").write_text(f"{FAST}\n{settings}\n")
+    with running_tower(
+        folder, "--config", str(folder / "tower.toml"), "--port", str(port)
+    ) as tower:
+        yield tower

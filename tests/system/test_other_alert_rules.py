@@ -27,6 +27,9 @@ def slow(job: str) -> str:
     return f'watchtower_job_status{{training_job="{job}",status="slow",{SCRAPED}}}'
 
 
+JOB_SILENCED = 'watchtower_job_silenced{training_job="%s",'
+
+
 def evidence(job: str, source: str) -> str:
     labels = f'training_job="{job}",source="{source}",{SCRAPED}'
     return f"watchtower_job_evidence_ratio{{{labels}}}"
@@ -100,19 +103,25 @@ def test_a_moment_of_trouble_fires_no_alert_that_waits(tmp_path: Path, alert: st
 
 
 @pytest.mark.parametrize(
-    ("alert", "make", "value"),
+    ("alert", "make", "value", "silence"),
     [
-        ("WatchtowerJobSlow", slow, "1"),
-        ("WatchtowerEvidenceDegraded", lambda job: evidence(job, "heartbeat"), "0.5"),
-        ("WatchtowerJobDied", lambda job: DIED.replace('"a"', f'"{job}"'), "1"),
+        ("WatchtowerJobSlow", slow, "1", JOB_SILENCED),
+        ("WatchtowerJobSlow", slow, "1", 'watchtower_job_shadow{training_job="%s",'),
+        ("WatchtowerEvidenceDegraded", lambda job: evidence(job, "heartbeat"), "0.5", JOB_SILENCED),
+        (
+            "WatchtowerJobDied",
+            lambda job: DIED.replace('"a"', f'"{job}"').replace("01A", f"01{job}"),
+            "1",
+            'watchtower_incident_silenced{incident="01%s",',
+        ),
     ],
 )
-def test_a_silence_ends_the_alert_of_one_job_only(
-    tmp_path: Path, alert: str, make: Callable[[str], str], value: str
+def test_a_silence_or_shadow_mode_ends_the_alert_of_one_job_only(
+    tmp_path: Path, alert: str, make: Callable[[str], str], value: str, silence: str
 ):
-    muted = 'watchtower_job_muted{training_job="%s",' + SCRAPED + "}"
-    series = {make("a"): f"{value}x400", make("b"): f"{value}x400", muted % "a": "0x400"}
-    series[muted % "b"] = "0x200 1x200"
+    silenced = silence + SCRAPED + "}"
+    series = {make("a"): f"{value}x400", make("b"): f"{value}x400", silenced % "a": "0x400"}
+    series[silenced % "b"] = "0x200 1x200"
     checks = [fires(alert, 960, 2), fires(alert, 1000, 2), fires(alert, 1010, 1)]
     check(tmp_path, series, promql_expr_test=checks)
 

@@ -19,6 +19,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser
 from watchtower.tower.incident_events import IncidentListener
 from watchtower.tower.live import LiveJob
+from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, KernelWait, RankDump, ThreadDump
@@ -54,6 +55,8 @@ class Simulation:
         self.start_diagnoser: Callable[[], Diagnoser] = InThread
         self.listeners: tuple[IncidentListener, ...] = ()
         """Listeners of the next tower: restart the tower after a change."""
+        self.shadow = NO_SHADOW
+        """Shadow mode of the next tower."""
         self._path = path
         self._batches = 0
         self._start()
@@ -61,9 +64,15 @@ class Simulation:
     def _start(self) -> None:
         self.store = SqliteStore(self._path)
         clock = WorldClock(world=self.world)
-        startup = self.store.recall()
+        startup = self.shadow.settle_all(self.store.recall())
         self.tower = Tower(
-            self.world.policy, self.store, startup, clock, self.start_diagnoser, self.listeners
+            self.world.policy,
+            self.store,
+            startup,
+            clock,
+            self.start_diagnoser,
+            self.listeners,
+            self.shadow,
         )
 
     async def restart_tower(self) -> None:

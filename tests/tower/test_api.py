@@ -66,7 +66,8 @@ def test_a_report_is_answered_and_makes_a_job(client):
 
 
 @pytest.mark.parametrize(
-    "job", ["x/verdict", "x/mute", "verdict", "a/b/c", "/", "x%2Fverdict", "100 %?#é", "a//b", "a/"]
+    "job",
+    ["x/verdict", "x/silence", "verdict", "a/b/c", "/", "x%2Fverdict", "100 %?#é", "a//b", "a/"],
 )
 def test_a_job_of_any_name_is_shown_and_silenced(client, job):
     vitals = json.loads(recorded("report.json"))["ranks"]
@@ -75,9 +76,8 @@ def test_a_job_of_any_name_is_shown_and_silenced(client, job):
     path = f"/api/v1/jobs/{quote(job, safe='')}"
     assert client.get(path).json()["job"] == job
     assert client.get(f"{path}/verdict").json()["job"] == job
-    assert client.post(f"{path}/mute", json={"for_s": 60}).json()["job"] == job
-    assert [mute["job"] for mute in client.get("/api/v1/mutes").json()["items"]] == [job]
-    assert client.delete(f"{path}/mute").json() == {"job": job}
+    assert client.post("/api/v1/silences", json={"job": job, "for_s": 60}).json()["job"] == job
+    assert client.get(path).json()["silence"]["job"] == job
 
 
 def test_a_tower_with_a_damaged_store_begins_an_empty_one_and_reports_it(tmp_path):

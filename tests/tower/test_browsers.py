@@ -123,15 +123,17 @@ def test_without_tokens_a_page_reads_and_changes_nothing(tower):
         known = {"host": "localhost"}
         assert client.get("/api/v1/jobs", headers=known).is_success
         assert_problem(client.get("/api/v1/jobs"), 421, "testserver", "allowed_hosts")
-        mute = "/api/v1/jobs/llama-70b/mute"
+        silences, body = "/api/v1/silences", {"job": "llama-70b", "for_s": 9}
         form = client.post(
-            mute, content='{"for_s": 9}', headers=known | {"content-type": "text/plain"}
+            silences,
+            content='{"job": "llama-70b", "for_s": 9}',
+            headers=known | {"content-type": "text/plain"},
         )
         assert_problem(form, 415, "application/json")
-        page = client.post(mute, json={"for_s": 9}, headers=known | {"origin": "http://evil"})
+        page = client.post(silences, json=body, headers=known | {"origin": "http://evil"})
         assert_problem(page, 403, "another site")
-        assert client.get("/api/v1/mutes", headers=known).json() == {"items": []}
-        assert client.post(mute, json={"for_s": 9}, headers=known).is_success
+        assert client.get(silences, headers=known).json() == {"items": []}
+        assert client.post(silences, json=body, headers=known).is_success
     assert refusals.counts == {"wrong_host": 1, "bad_message": 1, "cross_site": 1}
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from watchtower.config import load_config
 from watchtower.settings_file import ConfigError
+from watchtower.wire.verdict import Cause
 
 
 @pytest.fixture
@@ -53,6 +54,11 @@ def test_the_command_line_wins_over_the_file(config):
         ("[tower]\ndata_dir = ''", r"`data_dir` is '', allowed is the name of a folder"),
         ("[retention]\njobs = 1", r"in \[retention\]: `jobs` is 1, allowed is 5000 to 1e\+07"),
         ("[detection]\nsettle_s = nan", r"`settle_s` is nan, allowed is 0.1 to"),
+        ("[alerts]\nshadow = 1", r"`shadow` is 1, allowed is true or false"),
+        (
+            "[alerts]\nshadow_causes = ['slow']",
+            r"`shadow_causes` is \['slow'\], allowed is a list of causes \(docs/verdicts.md\)",
+        ),
         ("[towre]\nport = 1", r"unknown table `towre` in .*, allowed are \[detection\]"),
         ("[tower", r"is not valid TOML"),
     ],
@@ -60,6 +66,11 @@ def test_the_command_line_wins_over_the_file(config):
 def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
     with pytest.raises(ConfigError, match=said):
         config(text)
+
+
+def test_causes_in_shadow_mode_are_read_by_name(config):
+    read = config('[alerts]\nshadow_causes = ["straggler", "gil_held"]\n').alerts
+    assert (read.shadow, read.shadow_causes) == (False, (Cause.STRAGGLER, Cause.GIL_HELD))
 
 
 def test_a_setting_may_have_its_old_name_for_one_release(config, caplog):

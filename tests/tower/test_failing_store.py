@@ -16,6 +16,7 @@ from watchtower.core.fleet.pace import Pause
 from watchtower.store.rows import read_case
 from watchtower.tower.health import check_health
 from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.silences import Subject
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.verdict import Cause
 
@@ -104,8 +105,8 @@ def test_an_incident_that_came_and_went_meanwhile_is_written_as_closed(tell):
 def test_a_silence_that_cannot_be_stored_is_refused(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(3)
-        with no_room(), pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.silences.add(JOB, 60, "x" * 1000)
+        with no_room(), pytest.raises(StoreFailedError, match="the silence could not be stored"):
+            await sim.tower.silences.add(Subject(job=JOB), 60, "x" * 1000)
         assert sim.tower.silences.all() == []
 
     tell(story)
@@ -238,13 +239,13 @@ def test_a_file_that_was_removed_under_the_tower_is_noticed_and_nothing_is_ackno
         path = sim.store._path
         away = path.rename(path.with_name("away"))
         await until(sim, lambda: "was removed" in check_health(sim.tower).store)
-        with pytest.raises(StoreFailedError, match="the mute could not be stored"):
-            await sim.tower.silences.add(JOB, 60, "")
+        with pytest.raises(StoreFailedError, match="the silence could not be stored"):
+            await sim.tower.silences.add(Subject(job=JOB), 60, "")
         with pytest.raises(StoreFailedError, match="the dumps could not be stored"):
             await sim.take(sim.batch("n0", 1, behind=2))
         assert not path.exists()
         away.rename(path)
         await until(sim, lambda: check_health(sim.tower).store == "works")
-        await sim.tower.silences.add(JOB, 60, "")
+        await sim.tower.silences.add(Subject(job=JOB), 60, "")
 
     tell(story)

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread
+from tests.store.test_sqlite import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.api.metrics import MAX_SILENT_SHOWN, Scraper, TowerCollector
@@ -111,10 +112,10 @@ def test_an_incident_counts_for_its_cause_and_its_first_suspects_are_named(tell)
 
 def test_incidents_of_drills_are_not_counted():
     counters = Counters()
-    counters.count_incident("drill:x", Cause.UNKNOWN)
+    counters.count_incident(an_incident(job="drill:x"))
     assert counters.incidents.total() == 0
-    counters.count_incident("x", None)
-    assert counters.incidents == {Cause.UNKNOWN: 1}
+    counters.count_incident(an_incident())
+    assert counters.incidents.total() == 1
 
 
 def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell):

@@ -139,8 +139,8 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
         found = scrape(collector)
         shown = [labels["training_job"] for labels, _ in found["watchtower_incident_open"]]
         assert shown == ["zzz", "aaa"]
-        muted = [labels["training_job"] for labels, _ in found["watchtower_job_muted"]]
-        assert muted == shown
+        silenced = [labels["training_job"] for labels, _ in found["watchtower_job_silenced"]]
+        assert silenced == shown
         assert found["watchtower_jobs_hidden"] == [({}, 2.0)]
         assert found["watchtower_incidents_hidden"] == [({}, 1.0)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Silence
+from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.incident_events import Change
-from watchtower.tower.silences import MAX_SILENCES
+from watchtower.tower.silences import MAX_SILENCES, Subject
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import view_job
 
@@ -38,56 +39,88 @@ def client(store):
         yield client
 
 
+URL = "/api/v1/silences"
+
+
+def silence_job(client: TestClient, job: str = "llama-70b", **more: object):
+    return client.post(URL, json={"job": job, "for_s": 60, **more})
+
+
 def test_a_silenced_job_is_shown_as_silenced_everywhere_and_after_a_restart(client, store):
-    answer = client.post("/api/v1/jobs/llama-70b/mute", json={"for_s": 60, "reason": "drill"})
+    answer = silence_job(client, reason="drill", by="bob")
     assert answer.status_code == 200
-    assert answer.json()["reason"] == "drill"
-    assert client.get("/api/v1/jobs/llama-70b").json()["mute"] == answer.json()
-    assert client.get("/api/v1/jobs").json()["items"][0]["muted_until"] == answer.json()["until"]
-    assert 'watchtower_job_muted{training_job="llama-70b"} 1.0' in client.get("/metrics").text
+    assert (answer.json()["reason"], answer.json()["by"]) == ("drill", "bob")
+    assert client.get("/api/v1/jobs/llama-70b").json()["silence"] == answer.json()
+    assert client.get("/api/v1/jobs").json()["items"][0]["silenced_until"] == answer.json()["until"]
+    assert 'watchtower_job_silenced{training_job="llama-70b"} 1.0' in client.get("/metrics").text
     (kept,) = store.recall().silences
-    assert (kept.job, kept.reason) == ("llama-70b", "drill")
+    assert (kept.id, kept.kind, kept.name) == (answer.json()["id"], SilenceKind.JOB, "llama-70b")
+    assert (kept.reason, kept.by) == ("drill", "bob")
 
 
 def test_a_job_that_is_no_longer_silenced_alerts_again(client, store):
-    client.post("/api/v1/jobs/llama-70b/mute", json={"for_s": 60})
-    assert client.delete("/api/v1/jobs/llama-70b/mute").status_code == 200
-    assert client.get("/api/v1/jobs/llama-70b").json()["mute"] is None
-    assert 'watchtower_job_muted{training_job="llama-70b"} 0.0' in client.get("/metrics").text
+    ident = silence_job(client).json()["id"]
+    assert client.delete(f"{URL}/{ident}").json()["job"] == "llama-70b"
+    assert client.get("/api/v1/jobs/llama-70b").json()["silence"] is None
+    assert 'watchtower_job_silenced{training_job="llama-70b"} 0.0' in client.get("/metrics").text
     assert store.recall().silences == ()
-    assert_problem(client.delete("/api/v1/jobs/llama-70b/mute"), 404, "are not silenced")
+    assert_problem(client.delete(f"{URL}/{ident}"), 404, "there is no silence")
 
 
-def test_a_job_that_does_not_exist_yet_can_be_silenced(client):
-    assert client.post("/api/v1/jobs/to%2Fcome/mute", json={"for_s": 60}).status_code == 200
-    assert [one["job"] for one in client.get("/api/v1/mutes").json()["items"]] == ["to/come"]
+def test_what_is_not_known_yet_can_be_silenced(client):
+    assert silence_job(client, "to/come").status_code == 200
+    assert client.post(URL, json={"node": "gpu-042", "for_s": 60}).status_code == 200
+    assert client.post(URL, json={"user": "alice", "for_s": 60}).status_code == 200
+    items = client.get(URL).json()["items"]
+    assert [[one["job"], one["node"], one["user"]] for one in items] == [
+        ["to/come", None, None],
+        [None, "gpu-042", None],
+        [None, None, "alice"],
+    ]
+
+
+def test_a_second_silence_replaces_the_first_one_of_the_same_name_only(client, store):
+    first = silence_job(client, "x").json()
+    second = silence_job(client, "x", for_s=600).json()
+    assert second["id"] == first["id"]
+    assert second["until"] > first["until"]
+    client.post(URL, json={"user": "x", "for_s": 60})
+    assert [one["job"] for one in client.get(URL).json()["items"]] == ["x", None]
+    assert len(store.recall().silences) == 2
 
 
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        ({"for_s": 0}, "`for_s` is 0, allowed is 1 to"),
-        ({"for_s": -1}, "`for_s`"),
-        ({"for_s": 1e9}, "`for_s`"),
-        ({}, "`for_s`"),
-        ({"for_s": 5, "reason": "x" * 2000}, "`reason` has 2000 characters"),
+        ({"job": "a", "for_s": 0}, "`for_s` is 0, allowed is 1 to"),
+        ({"job": "a", "for_s": -1}, "`for_s`"),
+        ({"job": "a", "for_s": 1e9}, "`for_s`"),
+        ({"job": "a"}, "`for_s`"),
+        ({"job": "a", "for_s": 5, "reason": "x" * 2000}, "`reason` has 2000 characters"),
+        ({"node": "a" * 2000, "for_s": 5}, "`node` has 2000 characters"),
+        ({"for_s": 5}, "exactly one of `job`, `node` and `user`"),
+        ({"for_s": 5, "user": ""}, "exactly one of `job`, `node` and `user`"),
+        ({"for_s": 5, "job": "a", "user": "b"}, "exactly one of `job`, `node` and `user`"),
     ],
 )
 def test_a_silence_beyond_its_limits_is_refused(client, body, word):
-    assert_problem(client.post("/api/v1/jobs/llama-70b/mute", json=body), 422, word)
+    assert_problem(client.post(URL, json=body), 422, word)
 
 
 def test_silences_are_bounded_and_past_ones_are_dropped(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    startup = store.recall()
-    silences = tuple(Silence(job=f"j{n}", since=0.0, until=4e9) for n in range(MAX_SILENCES))
+    silences = tuple(a_silence(f"j{n}") for n in range(MAX_SILENCES))
+    startup = replace(store.recall(), silences=silences)
     full = Tower(Policy(), store, startup, Clock(), InThread)
-    full.silences._by_job = {silence.job: silence for silence in silences}
     with TestClient(make_app(full)) as client:
-        assert_problem(client.post("/api/v1/jobs/x/mute", json={"for_s": 9}), 422, "1000 jobs")
-        full.silences._by_job["j1"] = Silence(job="j1", since=0.0, until=1.0)
-        assert client.post("/api/v1/jobs/x/mute", json={"for_s": 9}).status_code == 200
+        assert_problem(silence_job(client, "x"), 422, "1000 silences")
+        full.silences._known[SilenceKind.JOB, "j1"] = a_silence("j1", until=1.0)
+        assert silence_job(client, "x").status_code == 200
     store.close()
+
+
+def a_silence(job: str, until: float = 4e9) -> Silence:
+    return Silence(id=job, kind=SilenceKind.JOB, name=job, since=0.0, until=until)
 
 
 def test_an_incident_that_is_not_there_cannot_be_acknowledged(client):
@@ -122,12 +155,12 @@ def test_a_silence_ends_by_itself_and_changes_nothing_else(tmp_path):
     async def story() -> None:
         sim = Simulation(tmp_path / "watchtower.db")
         await sim.step(1)
-        await sim.tower.silences.add(JOB, 60, "")
+        await sim.tower.silences.add(Subject(job=JOB), 60)
         await hang(sim)
-        assert view_job(sim.tower, JOB).mute is not None
+        assert view_job(sim.tower, JOB).silence is not None
         assert len(await sim.incidents()) == 1
         await sim.report(60)
-        assert view_job(sim.tower, JOB).mute is None
+        assert view_job(sim.tower, JOB).silence is None
         await sim.close()
 
     asyncio.run(story())

@@ -21,7 +21,7 @@ class Scope(StrEnum):
     READER = "reader"
     """Read jobs, verdicts, incidents, metrics."""
     OPERATOR = "operator"
-    """Read, acknowledge incidents and silence jobs."""
+    """Read, acknowledge incidents and silence alerts."""
 
 
 VARIABLES = {scope: f"WATCHTOWER_{scope.value.upper()}_TOKEN" for scope in Scope}

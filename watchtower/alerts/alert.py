@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import has_alert, label_alert
-from watchtower.alerts.message import AlertFacts, AlertState, write_message
+from watchtower.alerts.labels import DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
 from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.job_facts import JobFacts
+from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 
 
@@ -31,6 +32,8 @@ class Alert:
     closed_at: float | None = None
     sharer: str = ""
     """Owner of the job, or else its founding node."""
+    subject: Subject = field(default_factory=Subject)
+    """What a silence of this alert may name."""
     outage: str = ""
     """Id of the outage of the incident; empty without a shared cause."""
     members: tuple[Alert, ...] = ()
@@ -51,27 +54,35 @@ class Alert:
     @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
-        return write_outage(self.outage_facts) if self.outage_facts else write_message(self.facts)
+        if self.outage_facts is None:
+            return write_message(self.facts)
+        lines = write_outage(self.outage_facts)
+        return mark_drill(lines) if self.members[0].facts.is_drill else lines
 
 
-def make_alert(event: IncidentEvent, public_url: str, before: Alert | None) -> Alert:
+def make_alert(
+    event: IncidentEvent, public_url: str, before: Alert | None, *, is_drill: bool = False
+) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
+    `is_drill` marks it, so that nobody is woken: in its text, its name and its severity.
     The version is the same if nothing changed that a reader needs to know.
     """
     incident = event.incident
     known = before.facts if before else AlertFacts()
     facts = _describe(incident, event.job, known)
     url = f"{public_url}/api/v1/incidents/{incident.id}?format=text" if public_url else ""
+    labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
         version=before.version if before else 1,
-        facts=replace(facts, url=url),
-        labels=before.labels if before else label_alert(incident),
+        facts=replace(facts, url=url, is_drill=is_drill),
+        labels=before.labels if before else labels,
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
+        subject=subject_of(incident),
         outage=before.outage if before else incident.identity.outage,
     )
     if before is None or _is_same(before, alert):
@@ -92,7 +103,7 @@ def end_alert(alert: Alert, wall: float) -> Alert:
 def is_wanted(event: IncidentEvent) -> bool:
     """Return whether an event of an incident without an alert begins one.
 
-    It does not if the tower's last run has already closed the incident.
+    It does not if `has_alert` is false, or if the tower's last run has already closed the incident.
     """
     is_current = event.change is Change.OPENED or event.incident.closed_at is None
     return is_current and has_alert(event.incident)

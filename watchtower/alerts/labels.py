@@ -30,9 +30,16 @@ output."""
 
 
 def has_alert(incident: Incident) -> bool:
-    """Return whether an incident of this kind has an alert."""
+    """Return whether an incident has an alert: not in shadow mode, and not the end of each job."""
     identity = incident.identity
+    if incident.shadow:
+        return False
     return identity.kind is not IncidentKind.ENDED or identity.domain in DIED_DOMAINS
+
+
+DRILL_LABELS = {"alertname": "WatchtowerDrill", "severity": "info"}
+"""Labels of the alert of a drill. They are in no rule, and no rule or route for real alerts matches
+them."""
 
 
 def identify(incident: Incident) -> tuple[str, ...]:

@@ -45,6 +45,9 @@ NO_RANK = "no rank is blamed"
 """Instead of the rank. The Prometheus rules use the same words."""
 
 
+DRILL_TEXT = "This is a drill: do nothing. Its tower ends with it."
+
+
 class AlertState(Enum):
     """The state of the incident when the message is written."""
 
@@ -100,6 +103,7 @@ class AlertFacts:
     incident: str = ""
     state: AlertState = AlertState.OPEN
     acked_by: str = ""
+    is_drill: bool = False
     aftermath: str = ""
     """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
 
@@ -128,8 +132,13 @@ _URL = re.compile(r"https?://[!-~]{1,200}")
 def write_message(facts: AlertFacts) -> tuple[str, ...]:
     """Return one to three lines of at most `MAX_LINE` printable characters."""
     write_body = _write_over if _is_over(facts) else _write_open
-    lines = (*write_body(facts), _join_links(facts))
-    return tuple(line for line in lines if line)
+    lines = tuple(line for line in (*write_body(facts), _join_links(facts)) if line)
+    return mark_drill(lines) if facts.is_drill else lines
+
+
+def mark_drill(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the message of a drill. Its last line replaces the links: its tower will not exist."""
+    return (f"[DRILL] {lines[0]}"[:MAX_LINE].rstrip(), *lines[1:2], DRILL_TEXT)
 
 
 def say_loss(facts: AlertFacts) -> str:

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -26,12 +27,13 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.drills import is_drill
 
 log = logging.getLogger("watchtower.alerts")
 
 CHECK_S = 1.0
-"""Seconds between two checks of held alerts and failed writes."""
+"""Seconds between two checks of silences and failed writes."""
 
 DELIVERY_S = 30.0
 """Seconds after which a delivery counts as failed, although its thread may still be blocked."""
@@ -70,19 +72,23 @@ class AlertNotifier:
         store: SqliteStore,
         clock: Clock,
         public_url: str = "",
+        *,
+        is_drill: bool = False,
     ) -> None:
+        """`is_drill`: every alert is marked as a drill."""
         self.senders = {each.name: _Sender(each) for each in destinations}
         self._store, self._clock, self._public_url = store, clock, public_url
+        self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
         self._outages = OutageAlerts(public_url)
         self._held: dict[str, IncidentEvent] = {}
-        """The last event of each incident that has no alert yet, because its job is silenced or the
+        """The last event of each incident that has no alert yet, because it is silenced or the
         tower has just started."""
         self._to_check: set[str] = set()
         """Incidents with an alert that are not open in the store any more."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_silenced: Callable[[str], bool] = lambda _: False
+        self._is_silenced: Callable[[Subject], bool] = lambda _: False
 
     def recall(self, rows: Iterable[AlertRow], incidents: Iterable[Incident]) -> None:
         """Continue with the outbox of the tower's last run.
@@ -114,8 +120,8 @@ class AlertNotifier:
             if not one.is_over and (known is None or known.version < one.version):
                 self._alerts[one.incident] = one
 
-    def start(self, is_silenced: Callable[[str], bool]) -> None:
-        """Begin to send. `is_silenced` returns whether the alerts of a job are silenced."""
+    def start(self, is_silenced: Callable[[Subject], bool]) -> None:
+        """Begin to send. `is_silenced` returns whether alerts about a subject are silenced."""
         self._is_silenced = is_silenced
         works = [self._send_forever(sender) for sender in self.senders.values()]
         works.append(self._check_forever())
@@ -137,14 +143,23 @@ class AlertNotifier:
         if is_drill(job) or not self.senders or (before is None and not is_wanted(event)):
             self._held.pop(ident, None)
             return
-        if before is None and self._is_silenced(job):
-            self._held[ident] = event
+        if before is None and self._is_silenced(subject_of(event.incident)):
+            self._hold_event(event)
             return
         self._held.pop(ident, None)
-        alert = make_alert(event, self._public_url, before)
+        alert = make_alert(event, self._public_url, before, is_drill=self._is_drill)
         if before is not None and alert.version == before.version:
             return
         self._put(alert)
+
+    def _hold_event(self, event: IncidentEvent) -> None:
+        """Store the event of a silenced incident without an alert, which joins no outage message.
+
+        An incident that ends while it is silenced has no alert.
+        """
+        incident = replace(event.incident, evidence=None)
+        if incident.closed_at is None:
+            self._held[incident.id] = replace(event, incident=incident)
 
     def _put(self, alert: Alert) -> None:
         if alert.is_over:
@@ -172,9 +187,12 @@ class AlertNotifier:
             sender.wake.clear()
             now = self._clock.now()
             entry = sender.outbox.find_next(now)
+            if entry is not None and self._hold(sender, entry):
+                continue
             if entry is not None:
                 sender.outbox.begin(entry, now)
-                together = [entry, *sender.outbox.find_more(now)]
+                more = sender.outbox.find_more(now)
+                together = [entry, *(each for each in more if not self._must_hold(each))]
                 for other in together[1:]:
                     sender.outbox.join(other)
                 for each in together:
@@ -189,6 +207,39 @@ class AlertNotifier:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(wait_s, 0.01)):
                     await sender.wake.wait()
+
+    def _hold(self, sender: _Sender, entry: Entry) -> bool:
+        """Return whether nothing is sent now, because the alert was silenced after it was made.
+
+        The end of an alert that was sent is sent, so that no alert stays open. An incident that
+        ends while it is silenced has no alert. All silenced alerts are held at once, so that
+        thousands of them do not block the event loop one by one.
+        """
+        if not self._must_hold(entry):
+            return False
+        for each in list(sender.outbox.entries.values()):
+            if self._must_hold(each) and not sender.outbox.hold(each):
+                self._remove(sender, each.alert.incident)
+        is_removed = entry.alert.incident not in sender.outbox.entries
+        return is_removed or not entry.is_due_ever
+
+    def _must_hold(self, entry: Entry) -> bool:
+        return entry.is_held or self._is_alert_silenced(entry.alert)
+
+    def _is_alert_silenced(self, alert: Alert) -> bool:
+        """Return whether all open incidents of an alert are silenced. If the alert is over: whether
+        all its incidents are."""
+        concerned = [one for one in alert.each if not one.is_over] or alert.each
+        return all(self._is_silenced(one.subject) for one in concerned)
+
+    def _release(self) -> None:
+        """Send what was held for silences that have ended."""
+        now = self._clock.now()
+        for sender in self.senders.values():
+            for entry in sender.outbox.entries.values():
+                if entry.is_held and not self._is_alert_silenced(entry.alert):
+                    sender.outbox.release(entry, now)
+                    sender.wake.set()
 
     async def _wait_for_store(self, sender: _Sender, alerts: Sequence[Alert]) -> None:
         """Wait until the alerts are written, a write has failed, or `STORE_S` seconds are over."""
@@ -249,8 +300,9 @@ class AlertNotifier:
         while True:
             try:
                 for event in list(self._held.values()):
-                    if not self._is_silenced(event.incident.job):
+                    if not self._is_silenced(subject_of(event.incident)):
                         self.note(event)
+                self._release()
                 self._check_writes()
                 await self._end_closed()
             except Exception:  # the next check may work again

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert
@@ -42,6 +42,13 @@ class Entry:
     """Failed attempts since the last delivery."""
     is_begun: bool = False
     """Whether an attempt has begun whose result is not known."""
+    is_held: bool = False
+    """Whether nothing is sent, because the incident is silenced."""
+
+    @property
+    def is_due_ever(self) -> bool:
+        """Whether it will be sent at `due_at`: the end of an alert is not held."""
+        return self.alert.is_over or not self.is_held
 
     @property
     def is_delivered(self) -> bool:
@@ -120,13 +127,14 @@ class Outbox:
         alert first."""
         if now < self._paused_until or self._bucket.left(now) < 1:
             return None
-        due = (entry for entry in self.entries.values() if entry.due_at <= now)
-        return min(due, key=self._rank, default=None)
+        return min(self._due(now), key=self._rank, default=None)
 
     def find_more(self, now: float) -> list[Entry]:
         """Return further entries for the same request, in the same order."""
-        due = (entry for entry in self.entries.values() if entry.due_at <= now)
-        return heapq.nsmallest((self.most >> self._splits) - 1, due, key=self._rank)
+        return heapq.nsmallest((self.most >> self._splits) - 1, self._due(now), key=self._rank)
+
+    def _due(self, now: float) -> Iterator[Entry]:
+        return (each for each in self.entries.values() if each.is_due_ever and each.due_at <= now)
 
     def _rank(self, entry: Entry) -> tuple[bool, int, float]:
         return entry.is_delivered, self._turns[self._sharer_of(entry)], entry.due_at
@@ -138,9 +146,26 @@ class Outbox:
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
-        next_at = min((entry.due_at for entry in self.entries.values()), default=float("inf"))
+        sendable = (entry.due_at for entry in self.entries.values() if entry.is_due_ever)
+        next_at = min(sendable, default=float("inf"))
         missing = max(0.0, 1 - self._bucket.left(now)) / PER_S
         return max(0.0, next_at - now, missing, self._paused_until - now)
+
+    def hold(self, entry: Entry) -> bool:
+        """Send nothing about a silenced incident until `release`, except the end of an alert that
+        was sent. Return False if the alert is over and was never sent: the entry is removed.
+        """
+        if entry.alert.is_over and not entry.delivered:
+            del self.entries[entry.alert.incident]
+            return False
+        entry.is_held = True
+        return True
+
+    def release(self, entry: Entry, now: float) -> None:
+        """Send the current version of a held entry, if the destination does not have it."""
+        entry.is_held = False
+        if not entry.is_delivered:
+            entry.waiting_since, entry.due_at, entry.attempts = now, now, 0
 
     def begin(self, entry: Entry, now: float) -> None:
         """Count a request. The entry is not due until its result is known."""
@@ -208,9 +233,12 @@ class Outbox:
 
     def count_waiting(self) -> int:
         """Return the number of alerts whose current version was not delivered yet."""
-        return sum(entry.waiting_since is not None for entry in self.entries.values())
+        return len(self._waiting())
 
     def oldest_s(self, now: float) -> float:
         """Return how long the oldest of these has waited; 0 if nothing waits."""
-        waiting = (entry.waiting_since for entry in self.entries.values())
-        return max((now - since for since in waiting if since is not None), default=0.0)
+        return max((now - since for since in self._waiting()), default=0.0)
+
+    def _waiting(self) -> list[float]:
+        entries = (entry for entry in self.entries.values() if entry.is_due_ever)
+        return [entry.waiting_since for entry in entries if entry.waiting_since is not None]

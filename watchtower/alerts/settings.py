@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from msgspec import Meta
+
 from watchtower.settings_file import ConfigError
+from watchtower.wire.verdict import Cause
 
 NAMES = ("webhook", "alertmanager", "slack", "pagerduty")
 """The destinations, by their names in logs, metrics and commands."""
@@ -20,9 +24,22 @@ MAX_SECRET = 4096
 """Bytes of a file with a secret."""
 
 
+Causes = Annotated[
+    tuple[Cause, ...],
+    Meta(description='a list of causes (docs/verdicts.md), such as ["straggler"]'),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
-    """Where the tower itself sends alerts, in addition to Prometheus."""
+    """Which incidents have alerts, and where the tower itself sends them, in addition to
+    Prometheus."""
+
+    shadow: bool = False
+    """List and count incidents, and send no alert: neither to the destinations of this table nor by
+    the rules of Prometheus."""
+    shadow_causes: Causes = ()
+    """The same for incidents with these causes only."""
 
     webhook_url_file: str = ""
     """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
@@ -39,6 +56,8 @@ class AlertSettings:
     pagerduty_key_file: str = ""
     """File with the integration key (routing key) of a PagerDuty service."""
     pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    drill: bool = False
+    """Mark every alert as a drill. `watchtower drill --notify` sets it for the drill's tower."""
 
 
 def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -47,7 +66,7 @@ def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ
     Without a file, the secret is the variable WATCHTOWER_... without `_FILE`. Raises ConfigError.
     """
     if not path:
-        return environment.get(f"WATCHTOWER_{key.removesuffix('_file').upper()}", "").strip()
+        return environment.get(_variable(key), "").strip()
     try:
         text = Path(path).read_bytes()[: MAX_SECRET + 1].decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -55,6 +74,16 @@ def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ
     if not text or len(text) > MAX_SECRET or "\n" in text:
         raise ConfigError(f"`{key}`: {path} must contain one line")
     return text
+
+
+def _variable(key: str) -> str:
+    return f"WATCHTOWER_{key.removesuffix('_file').upper()}"
+
+
+ALERT_SECRETS = tuple(
+    _variable(each.name) for each in fields(AlertSettings) if each.name.endswith("_file")
+)
+"""Environment variables with secrets of destinations."""
 
 
 def check_url(key: str, url: str) -> str:

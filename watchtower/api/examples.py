@@ -49,8 +49,15 @@ _LABELS = {
 }
 _MOUNT = SharedCause(kind="mount", name="nfs1:/data")
 _ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
-_MUTE = SilenceView(
-    job=JOB, since="2026-11-22T02:00:00.000Z", until="2026-11-22T04:00:00.000Z", reason="new switch"
+_SILENCE = SilenceView(
+    id="01KAPXC4M2G5R8T1V3X6Z9B2D4",
+    job=None,
+    node=NODE,
+    user=None,
+    since="2026-11-22T02:00:00.000Z",
+    until="2026-11-22T04:00:00.000Z",
+    by="bob",
+    reason="new switch",
 )
 _VERDICT = Verdict(
     job=JOB,
@@ -132,7 +139,7 @@ JOBS = {
                 progress=Progress.NONE,
                 progress_text=_VERDICT.progress_text,
                 incident=INCIDENT,
-                muted_until=None,
+                silenced_until=None,
             )
         )
     ]
@@ -154,7 +161,7 @@ JOB_VIEW = _plain(
         rivals=[],
         nodes=[NodeView(node=NODE, silent_for_s=0.4, limits=[])],
         dumps=DumpsView(have=512, want=512),
-        mute=None,
+        silence=None,
         verdict=view_verdict(_VERDICT),
     )
 )
@@ -173,6 +180,8 @@ INCIDENTS = {
                 closed_at=None,
                 ack=_ACK,
                 shared_cause=_MOUNT,
+                shadow=False,
+                silence=None,
                 outage=INCIDENT,
             )
         )
@@ -220,6 +229,8 @@ INCIDENT_DETAIL = _plain(
         opened_at=OPENED_AT,
         closed_at=None,
         ack=_ACK,
+        shadow=False,
+        silence=None,
         outage=INCIDENT,
         verdict=view_verdict(_VERDICT),
         verdicts=[
@@ -238,12 +249,17 @@ INCIDENT_DETAIL = _plain(
 )
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
-MUTE = _plain(_MUTE)
-MUTES = {"items": [MUTE]}
-UNMUTED = {"job": JOB}
+SILENCE = _plain(_SILENCE)
+SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}
 HEALTH = _plain(
     Health(
-        ready=True, detail="able to decide", store="works", agents=64, agents_silent=0, limits=[]
+        ready=True,
+        detail="able to decide",
+        store="works",
+        agents=64,
+        agents_silent=0,
+        limits=[],
+        notes=[],
     )
 )

@@ -36,8 +36,9 @@ def health_routes(tower: Tower) -> APIRouter:
         health = check_health(tower)
         if not request.scope.get(MAY_READ):
             # Limits name nodes. Without a token only their existence is shown.
-            shown = ["a reader's token shows them"] if health.limits else []
-            health = replace(health, limits=shown)
+            hidden = ["a reader's token shows them"]
+            limits, notes = health.limits and hidden, health.notes and hidden
+            health = replace(health, limits=limits, notes=notes)
         response.status_code = 200 if health.ready else 503
         return health
 

@@ -49,30 +49,30 @@ class IncidentMetrics:
         opened, opened_at = family_of(table.INCIDENT_OPEN), family_of(table.INCIDENT_OPENED)
         acked, info = family_of(table.INCIDENT_ACKED), family_of(table.INCIDENT_INFO)
         suspects, ended = family_of(table.INCIDENT_SUSPECT), family_of(table.INCIDENT_ENDED)
+        silenced, shadow = family_of(table.INCIDENT_SILENCED), family_of(table.SHADOW_INCIDENT_OPEN)
         self._forget_old(open_ids, now)
-        for job in shown:
+        for job in filter(_has_series, shown):
             incident = job.incident
-            if incident is None:
-                continue
+            assert incident is not None
             labels = list(identify(incident))
             identity = labels[:2]
+            info.add_metric([*identity, *self._named(job)], 1)
+            silenced.add_metric(identity, float(job.is_incident_silenced))
             if job.has_died:
-                if has_alert(incident):
-                    ended.add_metric(labels, 1)
-                    info.add_metric([*identity, *self._named(job)], 1)
+                ended.add_metric(labels, 1)
                 continue
+            (shadow if incident.shadow else opened).add_metric(labels, 1)
             self._scraped.pop(incident.id, None)
-            self._scraped[incident.id] = (labels, now)
-            opened.add_metric(labels, 1)
+            if not incident.shadow:
+                self._scraped[incident.id] = (labels, now)
             opened_at.add_metric(identity, incident.opened_at)
             acked.add_metric(identity, float(incident.ack is not None))
-            info.add_metric([*identity, *self._named(job)], 1)
             for suspect in incident.verdict.suspects[:MAX_SUSPECTS]:
                 suspects.add_metric([incident.id, str(suspect.rank), label(suspect.node)], 1)
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)
-        yield from (opened, ended, opened_at, acked, info, suspects)
+        yield from (opened, shadow, ended, opened_at, acked, silenced, info, suspects)
 
     def _forget_old(self, open_ids: Collection[str], now: float) -> None:
         closed = [ident for ident in self._scraped if ident not in open_ids]
@@ -90,3 +90,8 @@ class IncidentMetrics:
         rank, node = (str(suspects[0].rank), label(suspects[0].node)) if suspects else ("", "")
         url = f"{self._public_url}/api/v1/incidents/{ident}?format=text" if self._public_url else ""
         return cause, rank, node, str(len(suspects)), url
+
+
+def _has_series(job: JobMeasure) -> bool:
+    """Return whether a job has an open incident, or an end that has an alert."""
+    return job.incident is not None and (has_alert(job.incident) or not job.has_died)

@@ -45,7 +45,8 @@ def _add_values(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         (table.JOB_WORLD_SIZE, job.world_size),
         (table.JOB_ATTEMPT, job.attempt),
         (table.JOB_SUSPECTS, job.suspects),
-        (table.JOB_MUTED, job.is_muted),
+        (table.JOB_SILENCED, job.is_silenced),
+        (table.JOB_SHADOW, job.is_shadow),
         (table.JOB_WATCHED, watched_s),
         (table.JOB_LOST, lost_s),
     ):

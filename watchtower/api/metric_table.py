@@ -69,10 +69,16 @@ JOB_LOST = counter(
 JOB_SUSPECTS = gauge(
     "watchtower_job_suspects", "training_job", "Number of ranks that the current verdict names."
 )
-JOB_MUTED = gauge(
-    "watchtower_job_muted",
+JOB_SILENCED = gauge(
+    "watchtower_job_silenced",
     "training_job",
-    "1 while the alerts of the job are silenced (`watchtower mute`).",
+    "1 while the job or its user is silenced (`watchtower silence`).",
+)
+JOB_SHADOW = gauge(
+    "watchtower_job_shadow",
+    "training_job",
+    "1 while no alert is sent about slow steps of the job, because its tower or the cause of the "
+    "slow steps is in shadow mode.",
 )
 JOB_INFO = gauge(
     "watchtower_job_info",
@@ -98,6 +104,11 @@ INCIDENT_OPEN = gauge(
     "incident training_job shared_cause kind domain user",
     "1 while the incident is open, 0 for ten minutes after it was closed.",
 )
+SHADOW_INCIDENT_OPEN = gauge(
+    "watchtower_shadow_incident_open",
+    "incident training_job shared_cause kind domain user",
+    "The same for incidents in shadow mode, which `watchtower_incident_open` does not contain.",
+)
 INCIDENT_ENDED = gauge(
     "watchtower_incident_ended",
     "incident training_job shared_cause kind domain user",
@@ -107,6 +118,11 @@ INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",
     "incident training_job",
     "1 while an open incident is acknowledged (`watchtower ack`).",
+)
+INCIDENT_SILENCED = gauge(
+    "watchtower_incident_silenced",
+    "incident training_job",
+    "1 while the job, the user or the blamed node of an open incident is silenced.",
 )
 INCIDENT_OPENED = gauge(
     "watchtower_incident_opened_timestamp_seconds",
@@ -133,7 +149,7 @@ JOBS_HIDDEN = gauge("watchtower_jobs_hidden", "", "Live jobs without series.")
 INCIDENTS_HIDDEN = gauge(
     "watchtower_incidents_hidden",
     "",
-    "Open incidents without series. Alerts do not fire for them.",
+    "Open incidents without series, except those in shadow mode. Alerts do not fire for them.",
 )
 OUTAGES = gauge(
     "watchtower_outages",
@@ -198,7 +214,13 @@ REPLY = histogram(
 INCIDENTS = counter(
     "watchtower_incidents_total",
     "cause",
-    "Incidents opened, by the cause that was known at the opening.",
+    "Incidents opened, by the cause that was known at the opening. An incident in shadow mode "
+    "counts when it leaves shadow mode.",
+)
+SHADOW_INCIDENTS = counter(
+    "watchtower_shadow_incidents_total",
+    "cause",
+    "Incidents opened in shadow mode, by the cause that was known at the opening.",
 )
 LOST_GPU = counter(
     "watchtower_lost_gpu_seconds_total",

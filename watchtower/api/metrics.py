@@ -30,6 +30,7 @@ from watchtower.api.incident_metrics import IncidentMetrics
 from watchtower.api.job_metrics import collect_jobs
 from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
+from watchtower.api.two_routes import TwoRoutes
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
     CALM,
@@ -49,7 +50,7 @@ from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status
 
 MAX_JOBS_SHOWN = 1000
-"""Jobs with their own series: at most 37 per job and 20 per incident, 57,000 series."""
+"""Jobs with their own series: at most 38 per job and 21 per incident, 59,000 series."""
 
 MAX_SILENT_SHOWN = 16
 """Silent agents with a series of their own."""
@@ -104,7 +105,7 @@ class TowerCollector(Collector):
             *collect_outboxes(self._outboxes, tower.clock.now()),
             _count_by_status(jobs),
             single(table.JOBS_HIDDEN, len(hidden)),
-            single(table.INCIDENTS_HIDDEN, sum(map(is_open, hidden))),
+            single(table.INCIDENTS_HIDDEN, sum(map(_has_alert, hidden))),
         ]
         open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
         measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
@@ -179,6 +180,10 @@ class TowerCollector(Collector):
             (table.BUILD_INFO, {__version__: 1}),
             (table.AGENT_SILENT, {label(name): 1 for name in latest}),
             (table.INCIDENTS, {cause.value: counters.incidents[cause] for cause in Cause}),
+            (
+                table.SHADOW_INCIDENTS,
+                {cause.value: counters.shadow_incidents[cause] for cause in Cause},
+            ),
             (table.REFUSED_REQUESTS, {why: self._refusals.counts[why] for why in REASONS}),
         ):
             family = family_of(spec)
@@ -200,6 +205,10 @@ def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
 def _key_of(job: Job) -> str:
     """Return the owner, or else the founding node, whose share of the places a job uses."""
     return job.owner or job.founder
+
+
+def _has_alert(live: LiveJob) -> bool:
+    return is_open(live) and live.incident is not None and not live.incident.shadow
 
 
 def _urgency(live: LiveJob) -> int:
@@ -256,7 +265,10 @@ def metrics_route(
     """Return the /metrics route. `public_url` is the tower's address in texts of alerts."""
     scraper = Scraper(TowerCollector(tower, refusals, public_url, replies, alerts))
 
-    async def get_metrics(_: Request) -> Response:
+    routes = TwoRoutes(tower, alerts.outboxes() if alerts else ())
+
+    async def get_metrics(request: Request) -> Response:
+        routes.note_scrape(request.headers)
         body = await scraper.scrape()
         return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -1,1 +1,1 @@
-"""What `watchtower` does at a terminal: asks a tower, mutes, acknowledges, replays an incident."""
+"""What `watchtower` does at a terminal: asks a tower, silences, acknowledges, replays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from watchtower.alerts.alert import Alert
-from watchtower.alerts.destination import DeliveryError
+from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.message import AlertFacts
 from watchtower.alerts.settings import AlertSettings
@@ -19,11 +19,8 @@ LEFT_OPEN = {
 
 def send_test(name: str, settings: AlertSettings) -> int:
     """Send a test message to one destination and print the result. Raises ConfigError."""
-    made = {each.name: each for each in make_destinations(settings)}
-    destination = made.get(name)
+    destination = find_destination(name, settings)
     if destination is None:
-        known = ", ".join(made) or "none"
-        print(f"{name} is not configured in [alerts] or the environment. Configured: {known}.")
         return UNUSABLE
     alert = make_test_alert(time.time())
     print("\n".join(alert.lines))
@@ -34,6 +31,15 @@ def send_test(name: str, settings: AlertSettings) -> int:
         return TROUBLE
     print(f"sent to {name}. {LEFT_OPEN.get(name, '')}".rstrip())
     return DONE
+
+
+def find_destination(name: str, settings: AlertSettings) -> Destination | None:
+    """Return a destination. Prints which ones are configured if it is not. Raises ConfigError."""
+    made = {each.name: each for each in make_destinations(settings)}
+    if name not in made:
+        known = ", ".join(made) or "none"
+        print(f"{name} is not configured in [alerts] or the environment. Configured: {known}.")
+    return made.get(name)
 
 
 def make_test_alert(now: float) -> Alert:

@@ -40,6 +40,11 @@ MAX_VERDICTS = 5
 
 MAX_NAMED = 20
 
+KINDS = ("job", "node", "user")
+"""What a silence may name."""
+
+SHADOW_TEXT = "in shadow mode: no alert is sent"
+
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -123,10 +128,13 @@ def _healthy_text(jobs: list[dict[str, Any]]) -> str:
 def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:
     job, now = str(verdict["job"]), time.time()
     lines = [client.verdict_text(job).rstrip()]
+    silences = [one for one in client.silences() if one["job"] == job]
     if verdict.get("incident"):
         known = [one for one in client.incidents(job) if one["id"] == verdict["incident"]]
         lines += [f"  {say_ack(one['ack'], now)}" for one in known if one.get("ack")]
-    lines += [f"  {_silence_text(mute, now)}" for mute in client.mutes() if mute["job"] == job]
+        lines += [f"  {SHADOW_TEXT}" for one in known if one.get("shadow")]
+        silences = [one["silence"] for one in known if one.get("silence")] or silences
+    lines += [f"  {say_silence(each, now)}" for each in silences]
     return "\n".join(lines)
 
 
@@ -162,6 +170,8 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         now = time.time()
         verdict = client.incident_text(incident["id"]).rstrip()
         said = [say_ack(incident["ack"], now)] if incident.get("ack") else []
+        said += [SHADOW_TEXT] if incident.get("shadow") else []
+        said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
@@ -218,7 +228,7 @@ def _jobs_text(jobs: list[dict[str, Any]]) -> str:
     rows = [("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
-        until = say_time(job["muted_until"], time.time()) if job["muted_until"] else "-"
+        until = say_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
         labels = job.get("labels") or {}
         called = (labels.get("name") or "-", labels.get("user") or "-")
         cells = (
@@ -242,14 +252,23 @@ def _urgency(job: dict[str, Any]) -> int:
 def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
     shared = find_shared(incidents)
     last = ("OUTAGE",) if shared else ()
-    rows = [("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ACKNOWLEDGED", "RANKS", *last)]
+    first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
+    rows: list[tuple[str, ...]] = [(*first, *last)]
     for one in incidents:
         opened = say_time(one["opened_at"], now)
         cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
         ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
         outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
-        rows.append((one["id"], opened, one["job"], one["status"], cause, ack, ranks, *outage))
+        known = (one["id"], opened, one["job"], one["status"], cause, _say_alert(one), ack, ranks)
+        rows.append((*known, *outage))
     return table(rows)
+
+
+def _say_alert(incident: dict[str, Any]) -> str:
+    """Return why an incident has no alert, in one word; "-" if it has one."""
+    if incident.get("shadow"):
+        return "shadow"
+    return "silenced" if incident.get("silence") else "-"
 
 
 def say_ack(ack: dict[str, Any], now: float) -> str:
@@ -258,9 +277,17 @@ def say_ack(ack: dict[str, Any], now: float) -> str:
     return clean(f"acknowledged {say_time(ack['at'], now)}{by}{note}")
 
 
-def _silence_text(mute: dict[str, Any], now: float) -> str:
-    reason = mute["reason"] and f": {mute['reason']}"
-    return clean(f"alerts are silenced until {say_time(mute['until'], now)}{reason}")
+def kind_of(silence: dict[str, Any]) -> str:
+    """Return whether a silence names a job, a node or a user."""
+    return next((kind for kind in KINDS if silence[kind] is not None), "job")
+
+
+def say_silence(silence: dict[str, Any], now: float) -> str:
+    """Return which alerts are silenced, until when, and why."""
+    kind = kind_of(silence)
+    reason = silence["reason"] and f": {silence['reason']}"
+    until = say_time(silence["until"], now)
+    return clean(f"alerts of {kind} {silence[kind]} are silenced until {until}{reason}")
 
 
 def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:

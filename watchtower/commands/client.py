@@ -39,9 +39,10 @@ MAX_BYTES = 64 * 1024 * 1024
 """Larger than the largest answer about a job. A server that sends more is not a tower."""
 
 
-_JOB = ("job", "status", "step", "world_size", "generation", "muted_until", "detail")
+_JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
 _OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
+_SILENCE = ("id", "job", "node", "user", "until", "reason")
 """Fields by which a list of a tower differs from the JSON of another service."""
 
 
@@ -142,18 +143,25 @@ class TowerClient:
         """The tower's metrics as Prometheus reads them."""
         return self._get("/metrics")
 
-    def mutes(self) -> list[dict[str, Any]]:
-        """Jobs whose alerts are silenced."""
-        return _items(self._list("/api/v1/mutes", "job", "until", "reason"))
+    def list_silences(self) -> dict[str, Any]:
+        """The API's answer about silences."""
+        return self._list("/api/v1/silences", *_SILENCE)
 
-    def mute(self, job: str, for_s: float, reason: str = "") -> dict[str, Any]:
-        """Silence the alerts of a job for a while."""
-        said = {"for_s": for_s, "reason": reason}
-        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", "until", method="POST", said=said)
+    def silences(self) -> list[dict[str, Any]]:
+        """Jobs, nodes and users whose alerts are silenced."""
+        return _items(self.list_silences())
 
-    def unmute(self, job: str) -> dict[str, Any]:
-        """End the silence of a job."""
-        return self._json(f"/api/v1/jobs/{_quoted(job)}/mute", method="DELETE")
+    def silence(
+        self, kind: str, name: str, for_s: float, reason: str = "", by: str = ""
+    ) -> dict[str, Any]:
+        """Silence the alerts of a job, node or user for a while. `kind` is one of these words."""
+        said = {kind: name, "for_s": for_s, "reason": reason, "by": by}
+        return self._json("/api/v1/silences", *_SILENCE, method="POST", said=said)
+
+    def remove_silence(self, ident: str) -> dict[str, Any]:
+        """End a silence."""
+        path = f"/api/v1/silences/{_quoted(ident)}"
+        return self._json(path, *_SILENCE, method="DELETE")
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
         """Acknowledge an incident."""

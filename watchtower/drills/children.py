@@ -16,6 +16,7 @@ from signal import Signals
 from typing import Any
 
 from watchtower.access.tokens import FILE_VARIABLE, SECRET_VARIABLES
+from watchtower.alerts.settings import ALERT_SECRETS
 from watchtower.drills.errors import DrillError
 
 ENDS_WITH_PARENT = Path(__file__).with_name("ends_with_parent.py")
@@ -23,7 +24,7 @@ FIXTURES = Path(__file__).with_name("fixtures")
 END_PATIENCE_S = 3.0
 """Seconds for a child to end after SIGTERM before it is killed."""
 TAIL_LINES = 15
-TOKEN_VARIABLES = (*SECRET_VARIABLES, FILE_VARIABLE)
+TOKEN_VARIABLES = (*SECRET_VARIABLES, FILE_VARIABLE, *ALERT_SECRETS)
 URL = re.compile(r"https?://[^\s/]+:\d+")
 
 
@@ -93,8 +94,8 @@ class Child:
 
 
 def _without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without tokens: a drill's tower needs none, and a job must not get
-    one.
+    """Return the environment without tokens and without secrets of destinations: a job must not
+    get one, and a drill's tower must not send alerts that are not asked for.
     """
     return {name: text for name, text in environment.items() if name not in TOKEN_VARIABLES}
 

@@ -9,10 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
+from watchtower.alerts.settings import NAMES
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.display import Display
 from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
+from watchtower.drills.notifying import make_notify
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
 from watchtower.drills.runner import Request, run_drill
@@ -42,7 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML file with the sections [drill] and [detection]",
+        help="TOML file with the sections [drill], [detection] and, for --notify, [alerts]",
+    )
+    parser.add_argument(
+        "--notify",
+        choices=NAMES,
+        metavar="DEST",
+        help="send the alert, marked as a drill, to a destination of [alerts] in --config or in "
+        "the environment",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the result as JSON in the last line of stdout"
@@ -80,13 +89,16 @@ def list_drills() -> str:
 def _run(args: argparse.Namespace) -> Result:
     if args.name is None:
         raise DrillError("missing NAME of a drill", "list all drills with: watchtower drill --list")
+    config = read_config(args.config)
+    notify = make_notify(args.notify, config.alerts) if args.notify else None
     request = Request(
         drill=find_drill(args.name),
         ranks=args.ranks,
         nodes=args.nodes,
         rank=args.rank,
         backend=args.backend,
-        config=read_config(args.config),
+        notify=notify,
+        config=config,
     )
     stream = sys.stderr if args.json else sys.stdout
     return run_drill(request, choose_display(stream, plain=args.json))

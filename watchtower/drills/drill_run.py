@@ -291,6 +291,25 @@ class DrillRun:
                 raise DrillError(f"no {what} within {deadline_s:g} s", self.job.tail())
             self._poll()
 
+    def wait_for(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        """Poll until the condition is true. Return False at the deadline."""
+        until = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            self.environment.check()
+            time.sleep(self.settings.poll_s)
+        return True
+
+    def are_incidents_closed(self) -> bool:
+        """Return whether every incident of the job is closed."""
+        self._watch.read_incidents()
+        return all(one.get("closed_at") for one in self.observed.incidents)
+
+    def read_metric(self, series: str) -> float | None:
+        """Return the value of one series of the tower; None if it has no such series."""
+        return self._watch.read_metric(series)
+
     def end(self) -> None:
         """End the job and everything that the drill started with it."""
         for fixture in self._fixtures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -42,6 +43,10 @@ class Environment:
         self._detection = detection
         self._forwarded = forwarded
         self._start_deadline_s = start_deadline_s
+        self.alerts: Mapping[str, object] = {}
+        """The table `[alerts]` of the tower."""
+        self.secrets: Mapping[str, str] = {}
+        """Environment variables for the tower only."""
         self._children: list[Child] = []
         self._tower: Child | None = None
         self._tower_starts = 0
@@ -112,14 +117,22 @@ class Environment:
 
     def _start_tower(self, port: int) -> None:
         command = ["serve", "--port", str(port), "--data-dir", str(self.folder / "data")]
-        if self._detection:
+        if self._detection or self.alerts:
             command += ["--config", str(self._write_config())]
         self._tower_starts += 1
-        self._tower = self._start_child(f"tower-{self._tower_starts}", "watchtower", command)
+        self._tower = self._start_child(
+            f"tower-{self._tower_starts}", "watchtower", command, self.secrets
+        )
         self.tower_url = wait_for_url(self._tower, self._start_deadline_s)
 
-    def _start_child(self, name: str, module: str, words: list[str]) -> Child:
-        environment = self.clock.environment if self.clock else None
+    def read_tower_log(self) -> str:
+        """Return the log of the tower since its last start."""
+        return self._tower.errors.read_text("utf-8", "replace") if self._tower else ""
+
+    def _start_child(
+        self, name: str, module: str, words: list[str], secrets: Mapping[str, str] | None = None
+    ) -> Child:
+        environment = {**(self.clock.environment if self.clock else {}), **(secrets or {})}
         command = [sys.executable, "-P", "-m", module, *words]
         child = Child(name, command, self.folder, environment=environment)
         self._children.append(child)
@@ -137,8 +150,11 @@ class Environment:
 
     def _write_config(self) -> Path:
         path = self.folder / "tower.toml"
-        lines = [f"{name} = {toml_value(value)}" for name, value in self._detection.items()]
-        path.write_text("\n".join(["[detection]", *lines, ""]), encoding="utf-8")
+        lines = []
+        for title, table in (("detection", self._detection), ("alerts", self.alerts)):
+            lines += [f"[{title}]"] if table else []
+            lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
         return path
 
     def _end(self) -> None:

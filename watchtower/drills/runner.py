@@ -26,6 +26,7 @@ from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.launching import Layout, choose_backend
+from watchtower.drills.notifying import Notify, wait_for_alert, wait_for_end
 from watchtower.drills.result import Result
 from watchtower.drills.settings import Config, changed_settings
 from watchtower.drills.setup import Variables
@@ -47,6 +48,8 @@ class Request:
     rank: int | None = None
     """The rank with the fault; None means a random one."""
     backend: str = "auto"
+    notify: Notify | None = None
+    """The destination that receives the alert of the drill."""
     config: Config
 
     def __post_init__(self) -> None:
@@ -59,6 +62,8 @@ class Request:
             raise DrillError(f"--nodes {self.nodes}: allowed is 1 to --ranks {self.ranks}")
         if self.rank is not None and not 0 <= self.rank < self.ranks:
             raise DrillError(f"--rank {self.rank}: allowed is 0 to {self.ranks - 1}")
+        if self.notify and not self.drill.expected.is_incident:
+            raise DrillError(f"--notify: {self.drill.name} opens no incident, so it has no alert")
 
 
 def run_drill(
@@ -84,7 +89,7 @@ def run_drill(
         borrowed = contextlib.nullcontext(environment) if environment else None
         with borrowed or make_environment(request, folder) as present:
             run, watch = _prepare_run(request, backend, present, folder, display)
-            _act(drill, run, before_end)
+            _act(request, run, before_end)
             watch.read_incidents()
         result = _judged(request, backend, run, changed)
         display.finish(result, closing(len(DRILLS), _name_program()))
@@ -95,13 +100,13 @@ def can_share(request: Request) -> bool:
     """Return whether other drills with these settings can use the same tower and agents."""
     drill, config = request.drill, request.config
     unchanged = drill.detection(config.drill).items() <= config.detection.items()
-    return unchanged and not drill.needs_own_environment(request.backend)
+    return unchanged and not request.notify and not drill.needs_own_environment(request.backend)
 
 
 def make_environment(request: Request, folder: Path, *, shared: bool = False) -> Environment:
     """Prepare tower and agents for a drill."""
     drill, config = request.drill, request.config
-    return Environment(
+    environment = Environment(
         folder,
         nodes=request.nodes,
         interval_s=config.drill.agent_interval_s,
@@ -111,6 +116,9 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
         clock=WallClock(folder) if drill.own_clock else None,
         shared=shared,
     )
+    if request.notify:
+        environment.alerts, environment.secrets = request.notify.table, request.notify.secrets
+    return environment
 
 
 def _name_program() -> str:
@@ -147,13 +155,18 @@ def _prepare_run(
     return DrillRun(drill, variables, environment, job, watch, display), watch
 
 
-def _act(drill: Drill, run: DrillRun, before_end: Callable[[DrillRun], None] | None) -> None:
+def _act(request: Request, run: DrillRun, before_end: Callable[[DrillRun], None] | None) -> None:
+    is_sent = False
     try:
-        drill.act(run)
+        request.drill.act(run)
+        if request.notify:
+            is_sent = wait_for_alert(run, request.notify)
         if before_end:
             before_end(run)
     finally:
         run.end()
+    if request.notify and is_sent:
+        wait_for_end(run, request.notify)
 
 
 def _judged(request: Request, backend: str, run: DrillRun, changed: dict[str, object]) -> Result:

@@ -95,6 +95,8 @@ class Config:
 
     drill: DrillSettings = field(default_factory=DrillSettings)
     detection: dict[str, object] = field(default_factory=dict)
+    alerts: dict[str, object] = field(default_factory=dict)
+    """Only used to notify a destination."""
 
 
 def read_config(path: Path | None) -> Config:
@@ -109,7 +111,9 @@ def read_config(path: Path | None) -> Config:
     except ConfigError as error:
         raise DrillError(str(error)) from None
     return Config(
-        drill=parse_settings(tables.get("drill", {})), detection=tables.get("detection", {})
+        drill=parse_settings(tables.get("drill", {})),
+        detection=tables.get("detection", {}),
+        alerts=tables.get("alerts", {}),
     )
 
 

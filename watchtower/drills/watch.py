@@ -107,6 +107,12 @@ class Watch:
         lines = (self._client.metrics() or "").splitlines()
         return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
 
+    def read_metric(self, series: str) -> float | None:
+        """Return the value of one series, as /metrics writes its name; None without it."""
+        lines = (self._client.metrics() or "").splitlines()
+        values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{series} ")]
+        return float(values[0]) if values else None
+
     def find_outage(self) -> Outage | None:
         """Return the outage that contains an incident of the job; None without one."""
         for outage in self._client.outages() or []:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
@@ -69,6 +69,30 @@ ALTER TABLE incidents_without_evidence RENAME TO incidents;
 """,
     5: """
 ALTER TABLE incidents ADD COLUMN identity TEXT NOT NULL DEFAULT '{}';
+""",
+    # Files of versions before 2 may have no table of mutes.
+    6: """
+CREATE TABLE IF NOT EXISTS mutes (
+    job TEXT PRIMARY KEY,
+    since DOUBLE PRECISION NOT NULL,
+    until DOUBLE PRECISION NOT NULL,
+    reason TEXT NOT NULL
+);
+CREATE TABLE silences (
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    since DOUBLE PRECISION NOT NULL,
+    until DOUBLE PRECISION NOT NULL,
+    reason TEXT NOT NULL,
+    silenced_by TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+INSERT INTO silences
+SELECT upper(hex(randomblob(13))), 'job', job, since, until, reason, '' FROM mutes;
+DROP TABLE mutes;
+ALTER TABLE incidents ADD COLUMN only_node TEXT NOT NULL DEFAULT '';
+ALTER TABLE incidents ADD COLUMN shadow INTEGER NOT NULL DEFAULT 0;
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

@@ -174,8 +174,8 @@ def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bo
 
 
 def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    past = db.execute("SELECT job FROM mutes WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
-    return _remove(db, "mutes", "job", [job for (job,) in past])
+    past = db.execute("SELECT id FROM silences WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
+    return _remove(db, "silences", "id", [ident for (ident,) in past])
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:

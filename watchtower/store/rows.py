@@ -13,7 +13,15 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
-from watchtower.store.values import AlertRow, GenerationRow, Identity, Incident, PauseRow
+from watchtower.store.values import (
+    AlertRow,
+    GenerationRow,
+    Identity,
+    Incident,
+    PauseRow,
+    Silence,
+    SilenceKind,
+)
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
@@ -33,7 +41,7 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity"
+    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -53,10 +61,13 @@ WHERE job = ? AND taken_at >= ? AND (taken_at < ? OR (taken_at = ? AND id < ?))
 ORDER BY taken_at DESC, id DESC LIMIT ?
 """
 
+SILENCES = "SELECT id, kind, name, since, until, reason, silenced_by FROM silences"
+
 SAVE_SILENCE = """
-INSERT INTO mutes (job, since, until, reason) VALUES (?, ?, ?, ?)
-ON CONFLICT (job) DO UPDATE SET since = excluded.since, until = excluded.until,
-    reason = excluded.reason
+INSERT INTO silences (id, kind, name, since, until, reason, silenced_by)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET id = excluded.id, since = excluded.since,
+    until = excluded.until, reason = excluded.reason, silenced_by = excluded.silenced_by
 """
 
 SAVE_PAUSE = """
@@ -73,10 +84,10 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 
 SAVE_INCIDENT = f"""
 INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
-    verdicts = excluded.verdicts,
+    verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -120,11 +131,34 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
         encode(incident.verdicts),
         encode(incident.identity),
+        incident.only_node,
+        int(incident.shadow),
         len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
     if evidence is not None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+
+
+def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
+    """Insert a silence, in place of an earlier one of the same job, node or user."""
+    at = (silence.since, silence.until)
+    row = (silence.id, silence.kind.value, silence.name, *at, silence.reason, silence.by)
+    db.execute(SAVE_SILENCE, row)
+
+
+def read_silence(row: tuple[str, str, str, float, float, str, str]) -> Silence:
+    """Return the silence of a row: the columns of `SILENCES`."""
+    ident, kind, name, since, until, reason, by = row
+    return Silence(
+        id=ident,
+        kind=SilenceKind(kind),
+        name=name,
+        since=since,
+        until=until,
+        reason=reason,
+        by=by,
+    )
 
 
 def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
@@ -184,7 +218,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, evidence = rest
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -213,6 +247,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 ident, "identity", lambda text: decode(text, _IDENTITIES), identity
             )
             or Identity(),
+            "only_node": only_node,
+            "shadow": bool(shadow),
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

@@ -1,4 +1,4 @@
--- Version 6. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 7. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -14,7 +14,9 @@ CREATE TABLE IF NOT EXISTS incidents (
     acked_by TEXT NOT NULL DEFAULT '',
     ack_note TEXT NOT NULL DEFAULT '',
     verdicts TEXT NOT NULL DEFAULT '[]',
-    identity TEXT NOT NULL DEFAULT '{}'
+    identity TEXT NOT NULL DEFAULT '{}',
+    only_node TEXT NOT NULL DEFAULT '',
+    shadow INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
@@ -50,11 +52,15 @@ CREATE TABLE IF NOT EXISTS generations (
     owner TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS generations_by_owner ON generations (owner, seen_at);
-CREATE TABLE IF NOT EXISTS mutes (
-    job TEXT PRIMARY KEY,
+CREATE TABLE IF NOT EXISTS silences (
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
     since DOUBLE PRECISION NOT NULL,
     until DOUBLE PRECISION NOT NULL,
-    reason TEXT NOT NULL
+    reason TEXT NOT NULL,
+    silenced_by TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
 );
 CREATE TABLE IF NOT EXISTS alerts (
     destination TEXT NOT NULL,

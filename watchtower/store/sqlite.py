@@ -228,13 +228,12 @@ class SqliteStore:
         return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
 
     def save_silence(self, silence: Silence) -> Future[None]:
-        """Store the silence of a job, in place of an earlier one."""
-        row = (silence.job, silence.since, silence.until, silence.reason)
-        return self._write(lambda db: db.execute(rows.SAVE_SILENCE, row))
+        """Store a silence, in place of an earlier one of the same job, node or user."""
+        return self._write(lambda db: rows.save_silence(db, silence))
 
-    def remove_silence(self, job: str) -> Future[None]:
-        """End the silence of a job."""
-        return self._write(lambda db: db.execute("DELETE FROM mutes WHERE job = ?", (job,)))
+    def remove_silence(self, ident: str) -> Future[None]:
+        """Remove a silence."""
+        return self._write(lambda db: db.execute("DELETE FROM silences WHERE id = ?", (ident,)))
 
     def prune(self, wall: float) -> Future[None]:
         """Delete one batch of data over the limits, and queue the next one behind other calls."""
@@ -344,12 +343,7 @@ class SqliteStore:
                 )
             },
             incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
-            silences=tuple(
-                Silence(job=job, since=since, until=until, reason=reason)
-                for job, since, until, reason in db.execute(
-                    "SELECT job, since, until, reason FROM mutes"
-                )
-            ),
+            silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
             alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
         )
 

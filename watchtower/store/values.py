@@ -68,16 +68,34 @@ class Incident:
     identity: Identity = Identity()
     verdicts: tuple[VerdictEntry, ...] = ()
     """All verdicts of this stall with their times, oldest first. `verdict` is the current one."""
+    only_node: str = ""
+    """The node of all ranks that the verdicts since the opening have named. Empty if they have
+    named several nodes, or if one of them has named no rank. Once empty, it stays empty."""
+    shadow: bool = False
+    """Whether no alert is sent, because the tower or the cause is in shadow mode. Once false, it
+    stays false."""
+
+
+class SilenceKind(Enum):
+    """What a silence names."""
+
+    JOB = "job"
+    NODE = "node"
+    USER = "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A job whose alerts do not fire until `until`. It is monitored as before."""
+    """A job, node or user whose alerts do not fire until `until`. Jobs are monitored as before."""
 
-    job: str
+    id: str
+    kind: SilenceKind
+    name: str
     since: float
     until: float
     reason: str = ""
+    by: str = ""
+    """The person who asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

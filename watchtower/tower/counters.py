@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from watchtower.store.values import Incident
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause
 
@@ -42,14 +43,18 @@ class Counters:
     dumps: int = 0
     diagnoses: int = 0
     incidents: Counter[Cause] = field(default_factory=Counter)
-    """Incidents opened, by the cause that was known at the opening. Drills do not count."""
+    """Incidents opened, by the cause that was known at the opening, and incidents that left shadow
+    mode, by the cause that was known then. Drills do not count."""
+    shadow_incidents: Counter[Cause] = field(default_factory=Counter)
+    """Incidents opened in shadow mode."""
     failed_ticks: int = 0
     lost_rank_seconds: float = 0.0
     """Sum over all jobs but drills: seconds lost in hangs, times the number of ranks."""
     last_tick_at: float = 0.0
     last_tick_s: float = 0.0
 
-    def count_incident(self, job: str, cause: Cause | None) -> None:
-        """Count an incident that has just opened."""
-        if not is_drill(job):
-            self.incidents[cause or Cause.UNKNOWN] += 1
+    def count_incident(self, incident: Incident) -> None:
+        """Count an incident that has just opened, or has just left shadow mode."""
+        if not is_drill(incident.job):
+            counts = self.shadow_incidents if incident.shadow else self.incidents
+            counts[incident.verdict.cause or Cause.UNKNOWN] += 1

@@ -112,10 +112,14 @@ class Effects:
         match effect:
             case IncidentOpened():
                 incident = live.open_incident(now, wall, self.outages, user)
-                self._counters.count_incident(live.name, incident.verdict.cause)
+                self._counters.count_incident(incident)
                 return Change.OPENED, incident
             case IncidentUpdated():
-                return Change.UPDATED, live.update_incident(now, wall)
+                was_shadow = live.incident is not None and live.incident.shadow
+                updated = live.update_incident(now, wall)
+                if updated is not None and was_shadow and not updated.shadow:
+                    self._counters.count_incident(updated)
+                return Change.UPDATED, updated
             case IncidentClosed():
                 return Change.CLOSED, live.close_incident(live.watch.status, wall)
 

@@ -34,6 +34,8 @@ class Health:
     agents_silent: int
     limits: list[str]
     """Limitations that agents report, with the names of their nodes."""
+    notes: list[str]
+    """What operators should know about alerts: shadow mode, two routes."""
 
 
 def check_health(tower: Tower) -> Health:
@@ -67,6 +69,7 @@ def check_health(tower: Tower) -> Health:
         agents=len(nodes),
         agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
         limits=limits,
+        notes=list(tower.notes),
     )
 
 

@@ -10,6 +10,7 @@ from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, live_verdict, view_verdict
@@ -35,6 +36,10 @@ class IncidentSummary:
     ack: AckView | None
     shared_cause: SharedCause | None
     """Cause that other incidents may share; null if none is known."""
+    shadow: bool
+    """Whether no alert is sent, because the tower or the cause is in shadow mode."""
+    silence: SilenceView | None
+    """The silence of its job, user or node; null if it is closed or not silenced."""
     outage: str | None
     """Id of the first incident of its outage; null without a shared cause. Incidents with the same
     one belong together."""
@@ -71,6 +76,10 @@ class IncidentDetail:
     opened_at: str
     closed_at: str | None
     ack: AckView | None
+    shadow: bool
+    """As in `IncidentSummary`."""
+    silence: SilenceView | None
+    """As in `IncidentSummary`."""
     outage: str | None
     """As in `IncidentSummary`."""
     verdict: VerdictView
@@ -84,7 +93,7 @@ async def list_incidents(
 ) -> list[IncidentSummary]:
     """Return the newest incidents, of one job or of all jobs."""
     incidents = await _read_incidents(tower, job, limit, with_drills)
-    return [_summarize(incident) for incident in incidents]
+    return [_summarize(tower, incident) for incident in incidents]
 
 
 async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
@@ -100,6 +109,8 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
+        shadow=incident.shadow,
+        silence=_view_silence(tower, incident),
         outage=incident.identity.outage or None,
         verdict=view_verdict(_verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
@@ -168,7 +179,13 @@ async def _read_incidents(
     return sorted(known.values(), key=lambda one: one.opened_at, reverse=True)[:limit]
 
 
-def _summarize(incident: Incident) -> IncidentSummary:
+def _view_silence(tower: Tower, incident: Incident) -> SilenceView | None:
+    is_open = incident.closed_at is None
+    silence = tower.silences.find(subject_of(incident)) if is_open else None
+    return view_silence(silence) if silence else None
+
+
+def _summarize(tower: Tower, incident: Incident) -> IncidentSummary:
     return IncidentSummary(
         id=incident.id,
         job=incident.job,
@@ -181,6 +198,8 @@ def _summarize(incident: Incident) -> IncidentSummary:
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
         shared_cause=incident.verdict.shared_cause,
+        shadow=incident.shadow,
+        silence=_view_silence(tower, incident),
         outage=incident.identity.outage or None,
     )
 

@@ -10,6 +10,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.live import LiveJob
+from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
@@ -31,7 +32,10 @@ class JobMeasure:
     typical_step_s: float
     step_quantiles: Mapping[float, float]
     suspects: int
-    is_muted: bool
+    is_silenced: bool
+    is_incident_silenced: bool
+    is_shadow: bool
+    """Whether the alert about slow steps is in shadow mode."""
     totals: tuple[int, float, float]
     """Steps, watched seconds, lost seconds."""
     counts: RankCounts | None
@@ -81,6 +85,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
     job, watch = tower.fleet.jobs[live.name], live.watch
     gen, has_ended = job.generation, watch.status is Status.ENDED
     died = has_died(live.incident, tower.clock.wall())
+    incident = live.incident if is_open(live) or died else None
     totals, pace = tower.totals.get(live.name, JobTotals()), gen.pace("")
     return JobMeasure(
         name=live.name,
@@ -92,10 +97,12 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         typical_step_s=pace.typical_s,
         step_quantiles={} if has_ended else step_quantiles(pace),
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
-        is_muted=tower.silences.find(live.name) is not None,
+        is_silenced=tower.silences.find(job_subject(job)) is not None,
+        is_incident_silenced=bool(incident and tower.silences.find(subject_of(incident))),
+        is_shadow=tower.shadow.covers(watch.diagnosis.cause if watch.diagnosis else None),
         totals=(totals.steps, totals.watched_s, totals.lost_s),
         counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
-        incident=live.incident if is_open(live) or died else None,
+        incident=incident,
         has_died=died,
         evidence={} if has_ended else find_evidence(tower, live, gen),
     )

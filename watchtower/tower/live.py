@@ -19,6 +19,7 @@ from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
+from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.verdicts import (
     add_aftermath,
     closed_verdict,
@@ -44,6 +45,7 @@ class LiveJob:
     generation: int
     watch: JobWatch
     pauses: Pauses
+    shadow_mode: ShadowMode = NO_SHADOW
     context: StallContext = StallContext()
     missing_dumps: int = 0
     """Ranks without a dump of this stall when it was last checked, minus the dumps since then."""
@@ -216,6 +218,8 @@ class LiveJob:
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             identity=identity,
+            only_node=_find_only_node(verdict),
+            shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
         )
@@ -244,8 +248,10 @@ class LiveJob:
             verdict=add_aftermath(verdict, group_losses(self.watch.losses.values()), wall - now),
             verdicts=self.diagnoses.verdicts,
             updated_at=wall,
+            only_node=incident.only_node if _find_only_node(verdict) == incident.only_node else "",
             evidence=None,
         )
+        self.incident = self.shadow_mode.settle(self.incident)
         return replace(self.incident, evidence=None if is_same else evidence)
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
@@ -277,6 +283,12 @@ def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
     elif verdict.cause is Cause.NEVER_STARTED:
         kind = IncidentKind.NEVER_STARTED
     return Identity(kind=kind, domain=domain, user=user)
+
+
+def _find_only_node(verdict: Verdict) -> str:
+    """Return the node of all suspects; empty if there are none, or on several nodes."""
+    nodes = {suspect.node for suspect in verdict.suspects}
+    return nodes.pop() if len(nodes) == 1 else ""
 
 
 def close(incident: Incident, status: Status, wall: float) -> Incident:

@@ -1,7 +1,7 @@
-"""Silences: jobs whose alerts do not fire for a while.
+"""Silences: jobs, nodes and users whose alerts do not fire for a while.
 
-A silenced job is monitored, diagnosed and stored as before. Metrics mark silenced jobs, and alert
-rules exclude them.
+A silenced incident is monitored, diagnosed and stored as before. Metrics mark it, alert rules
+exclude it, and direct destinations receive nothing about it.
 """
 
 from __future__ import annotations
@@ -9,25 +9,55 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from watchtower.core.fleet.job import Job
 from watchtower.core.text import say_duration
-from watchtower.store.values import Silence
-from watchtower.tower.clock import Clock, rfc3339
+from watchtower.store.values import Incident, Silence, SilenceKind
+from watchtower.tower.clock import Clock, make_id, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
 
 MAX_SILENCES = 1000
-"""Silenced jobs at one time. For more jobs, change the alert rules instead."""
+"""Silences at one time. For more, change the alert rules instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceView:
-    """A silenced job, as the API returns it."""
+    """A silence, as the API returns it. It names one job, one node or one user."""
 
-    job: str
+    id: str
+    job: str | None
+    node: str | None
+    user: str | None
     since: str
     until: str
+    by: str
+    """The person who asked for it; may be empty."""
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a silence may name. Empty values are not known, and no silence applies to them."""
+
+    job: str = ""
+    node: str = ""
+    user: str = ""
+
+
+def subject_of(incident: Incident) -> Subject:
+    """Return what a silence of this incident may name.
+
+    Its user is frozen at the opening. Its node is the one node that every verdict so far has
+    blamed: a corrected verdict may end a silence, but never begins one.
+    """
+    user = incident.identity.user
+    return Subject(job=incident.job, node=incident.only_node, user=user)
+
+
+def job_subject(job: Job) -> Subject:
+    """Return what a silence of this job may name. A silence of a node is about incidents only."""
+    return Subject(job=job.name, user=job.labels.user if job.labels else "")
 
 
 class Silences:
@@ -38,49 +68,83 @@ class Silences:
     ) -> None:
         self._store_writer = store_writer
         self._clock = clock
-        self._by_job = {silence.job: silence for silence in silences}
+        self._known = {(silence.kind, silence.name): silence for silence in silences}
 
-    def find(self, job: str) -> Silence | None:
-        """Return the current silence of a job; None if the job is not silenced."""
-        silence = self._by_job.get(job)
-        return silence if silence is not None and self._clock.wall() < silence.until else None
+    def find(self, subject: Subject) -> Silence | None:
+        """Return the silence of a subject that lasts longest; None if it is not silenced."""
+        now = self._clock.wall()
+        found = (self._known.get((kind, getattr(subject, kind.value))) for kind in SilenceKind)
+        current = [silence for silence in found if silence is not None and now < silence.until]
+        return max(current, key=lambda silence: silence.until, default=None)
 
     def all(self) -> list[Silence]:
-        """Return all current silences, by job."""
-        return [silence for job in sorted(self._by_job) if (silence := self.find(job)) is not None]
+        """Return all current silences, by kind and name."""
+        now = self._clock.wall()
+        current = (silence for silence in self._known.values() if now < silence.until)
+        return sorted(current, key=lambda silence: (silence.kind.value, silence.name))
 
-    async def add(self, job: str, for_s: float, reason: str) -> Silence:
-        """Silence a job. It need not run yet: a silence may be set before maintenance begins.
+    async def add(self, named: Subject, for_s: float, reason: str = "", by: str = "") -> Silence:
+        """Silence a job, node or user, in place of an earlier silence of it.
 
-        Raises RequestRefusedError, StoreFailedError.
+        It need not be known yet: a silence may be set before maintenance begins. Raises
+        RequestRefusedError, StoreFailedError.
         """
+        kind, name = _find_named(named)
         if not 1 <= for_s <= MAX_SILENCE_S:
             most = say_duration(MAX_SILENCE_S)
             raise RequestRefusedError(
                 f"`for_s` is {for_s:g}, allowed is 1 to {MAX_SILENCE_S:g} ({most})"
             )
-        check_texts(job=(job, MAX_NAME), reason=(reason, MAX_TEXT))
-        self._by_job = {silence.job: silence for silence in self.all()}
-        if job not in self._by_job and len(self._by_job) >= MAX_SILENCES:
+        check_texts(reason=(reason, MAX_TEXT), by=(by, MAX_NAME), **{kind.value: (name, MAX_NAME)})
+        self._known = {(silence.kind, silence.name): silence for silence in self.all()}
+        earlier = self._known.get((kind, name))
+        if earlier is None and len(self._known) >= MAX_SILENCES:
             raise RequestRefusedError(
-                f"{MAX_SILENCES} jobs are already muted: unmute one of them first"
+                f"there are {MAX_SILENCES} silences already: remove one of them first"
             )
         now = self._clock.wall()
-        silence = Silence(job=job, since=now, until=now + for_s, reason=reason.strip())
-        await self._store_writer.wait(self._store_writer.store.save_silence(silence), "the mute")
-        self._by_job[job] = silence
+        silence = Silence(
+            id=earlier.id if earlier else make_id(now),
+            kind=kind,
+            name=name,
+            since=now,
+            until=now + for_s,
+            reason=reason.strip(),
+            by=by.strip(),
+        )
+        await self._store_writer.wait(self._store_writer.store.save_silence(silence), "the silence")
+        self._known[kind, name] = silence
         return silence
 
-    async def remove(self, job: str) -> bool:
-        """End the silence of a job; False if the job is not silenced. Raises StoreFailedError."""
-        was_silenced = self.find(job) is not None
-        removing = self._store_writer.store.remove_silence(job)
-        await self._store_writer.wait(removing, "the end of the mute")
-        self._by_job.pop(job, None)
-        return was_silenced
+    async def remove(self, ident: str) -> Silence | None:
+        """End a silence and return it; None if the id is unknown. Raises StoreFailedError."""
+        found = next((silence for silence in self.all() if silence.id == ident), None)
+        if found is None:
+            return None
+        removing = self._store_writer.store.remove_silence(ident)
+        await self._store_writer.wait(removing, "the end of the silence")
+        self._known.pop((found.kind, found.name), None)
+        return found
+
+
+def _find_named(named: Subject) -> tuple[SilenceKind, str]:
+    """Return the one thing that is named. Raises RequestRefusedError."""
+    given = [(kind, name) for kind in SilenceKind if (name := getattr(named, kind.value))]
+    if len(given) != 1:
+        raise RequestRefusedError("exactly one of `job`, `node` and `user` is needed")
+    return given[0]
 
 
 def view_silence(silence: Silence) -> SilenceView:
     """Return a silence as the API returns it."""
-    since, until = rfc3339(silence.since), rfc3339(silence.until)
-    return SilenceView(job=silence.job, since=since, until=until, reason=silence.reason)
+    named = {kind.value: silence.name if kind is silence.kind else None for kind in SilenceKind}
+    return SilenceView(
+        id=silence.id,
+        job=named["job"],
+        node=named["node"],
+        user=named["user"],
+        since=rfc3339(silence.since),
+        until=rfc3339(silence.until),
+        by=silence.by,
+        reason=silence.reason,
+    )

@@ -38,6 +38,7 @@ from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListe
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
@@ -78,8 +79,12 @@ class Tower:
         clock: Clock,
         start_diagnoser: Callable[[], Diagnoser],
         listeners: Sequence[IncidentListener] = (),
+        shadow: ShadowMode = NO_SHADOW,
     ) -> None:
         """`listeners` receive the events of incidents after the writer of the store."""
+        self.shadow = shadow
+        self.notes: list[str] = list(filter(None, [shadow.describe()]))
+        """What operators should know about the alerts of this tower; `/readyz` shows it."""
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)
@@ -241,6 +246,7 @@ class Tower:
             self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
+        begun.shadow_mode = self.shadow
         left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())

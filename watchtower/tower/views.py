@@ -12,7 +12,7 @@ from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.ranksets import format_ranks
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
-from watchtower.tower.silences import SilenceView, view_silence
+from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
@@ -132,8 +132,8 @@ class JobSummary:
     progress_text: str
     incident: str | None
     """The open incident, or the one that the job ended in or has just recovered from."""
-    muted_until: str | None
-    """End of the silence of its alerts; null if they are not silenced."""
+    silenced_until: str | None
+    """End of the silence of the job or its user; null if they are not silenced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,8 @@ class JobView:
     """Second processes that claim a rank of this job."""
     nodes: list[NodeView]
     dumps: DumpsView
-    mute: SilenceView | None
+    silence: SilenceView | None
+    """The silence of the job or its user."""
     verdict: VerdictView
 
 
@@ -195,7 +196,8 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
         return None
-    gen, now, mute = job.generation, tower.clock.now(), tower.silences.find(name)
+    gen, now = job.generation, tower.clock.now()
+    silence = tower.silences.find(job_subject(job))
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
@@ -214,7 +216,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
-        mute=view_silence(mute) if mute else None,
+        silence=view_silence(silence) if silence else None,
         verdict=view_verdict(verdict),
     )
 
@@ -255,8 +257,8 @@ def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> 
 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
-    job, mute = tower.fleet.jobs[live.name], tower.silences.find(live.name)
-    gen = job.generation
+    job = tower.fleet.jobs[live.name]
+    gen, silence = job.generation, tower.silences.find(job_subject(job))
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,
@@ -270,7 +272,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         progress=progress.progress,
         progress_text=progress.text,
         incident=incident.id if incident else None,
-        muted_until=rfc3339(mute.until) if mute else None,
+        silenced_until=rfc3339(silence.until) if silence else None,
     )
 
 

@@ -107,20 +107,59 @@ def test_a_healthy_job_is_exit_code_0(ask):
     assert ask("why", "--exit-code")[0] in (0, 1)  # by then its agent may be silent
 
 
-def test_a_job_is_muted_and_unmuted(ask):
-    status, out, _ = ask("mute", "llama-70b", "--for", "1h30m", "--reason", "new switch")
-    assert status == 0
+def test_a_job_is_silenced_for_a_while(ask):
+    words = ("--for", "1h30m", "--reason", "new switch", "--by", "bob")
+    status, out, err = ask("silence", "--job", "llama-70b", *words)
+    assert (status, err) == (0, "")
     assert out.startswith("alerts of job llama-70b are silenced until 20")
     assert "UTC (in 89 min)" in out or "UTC (in 90 min)" in out
-    assert json.loads(ask("jobs", "--json")[1])["items"][0]["muted_until"]
-    assert ask("unmute", "llama-70b")[:2] == (
-        0,
-        "alerts of job llama-70b are not silenced any more\n",
+    assert json.loads(ask("jobs", "--json")[1])["items"][0]["silenced_until"]
+    listed = ask("silences")[1].splitlines()
+    assert listed[0].split() == ["ID", "SILENCED", "NAME", "UNTIL", "BY", "REASON"]
+    ident, kind, name, *_ = listed[1].split()
+    assert (kind, name) == ("job", "llama-70b")
+    assert listed[1].endswith("bob  new switch")
+    ended = (0, "alerts of job llama-70b are not silenced any more\n", "")
+    assert ask("silence", "--remove", ident[:20].lower()) == ended
+    assert ask("silence", "--remove", ident)[0] == 4
+    assert ask("silences")[1] == "No job, node or user is silenced.\n"
+
+
+def test_a_node_or_user_is_silenced_with_a_hint_if_it_is_unknown(ask):
+    node = ask("silence", "--node", "gpu-42", "--for", "1m")[1]
+    assert node.startswith("alerts of node gpu-42 are silenced until 20")
+    assert node.endswith(
+        "No agent reports this node now; connected agents are on gpu-042. Did you mean 'gpu-042'?\n"
     )
-    assert "are not silenced" in ask("unmute", "llama-70b")[2]
+    assert "No agent reports" not in ask("silence", "--node", "gpu-042", "--for", "1m")[1]
+    user = ask("silence", "--user", "alice", "--for", "1m")[1]
+    assert user.startswith("alerts of user alice are silenced until 20")
+    both = json.loads(ask("silences", "--json")[1])["items"]
+    assert [(one["node"], one["user"]) for one in both] == [
+        ("gpu-042", None),
+        ("gpu-42", None),
+        (None, "alice"),
+    ]
+    for one in both:
+        assert ask("silence", "--remove", one["id"])[0] == 0
+
+
+def test_the_old_commands_work_with_a_warning(ask):
+    status, out, err = ask("mute", "llama-70b", "--for", "1h30m")
+    assert (status, out[:38]) == (0, "alerts of job llama-70b are silenced u")
+    assert "`watchtower mute JOB` is now `watchtower silence --job JOB`" in err
+    status, out, err = ask("unmute", "llama-70b")
+    assert (status, out) == (0, "alerts of job llama-70b are not silenced any more\n")
+    assert "is now `watchtower silence --remove ID`" in err
+    status, _, err = ask("unmute", "llama-70b")
+    assert status == 4
+    assert "are not silenced" in err
     assert ask("mute", "to-come", "--for", "2h")[1].endswith(
         ". No agent reports this job now; agents report llama-70b\n"
     )
+
+
+def test_an_ack_of_an_unknown_incident_is_status_4(ask):
     assert ask("ack", "nothing")[0] == 4
 
 

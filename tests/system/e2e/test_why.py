@@ -80,10 +80,10 @@ def test_who_is_awake_already_is_told(tmp_path: Path, say: Ask):
         again = say(tower.url, "ack", ident, "--by", "bob")[1]
         assert "acknowledged by bob; before: acknowledged 20" in again
         assert "by ann: looking at it" in again
-        say(tower.url, "mute", "llama", "--for", "1h", "--reason", "new switch")
+        say(tower.url, "silence", "--job", "llama", "--for", "1h", "--reason", "new switch")
         said = say(tower.url, "why")[1]
         assert "by bob" in said
-        assert "alerts are silenced until 20" in said
+        assert "alerts of job llama are silenced until 20" in said
         assert said.endswith(": new switch\n")
 
 
@@ -117,7 +117,15 @@ def foreign_server() -> Iterator[tuple[str, list[bytes]]]:
 def test_what_is_no_tower_is_said_to_be_none(foreign_server, say: Ask, answer: bytes):
     url, answers = foreign_server
     answers[0] = answer
-    commands = ("why", "why x", "jobs", "incidents", "incident x", "ack x", "mute x --for 1h")
+    commands = (
+        "why",
+        "why x",
+        "jobs",
+        "incidents",
+        "incident x",
+        "ack x",
+        "silence --user x --for 1h",
+    )
     for words in commands:
         status, _, err = say(url, *words.split())
         assert status == 3, words
