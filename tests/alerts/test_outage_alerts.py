@@ -382,38 +382,3 @@ def test_three_hundred_incidents_at_once_are_a_few_writes_and_a_few_messages(
         assert run.stored == {"01000": (300, 300)}
 
     tell(story, tmp_path, receiver)
-
-
-def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(
-    tmp_path: Path, receiver: Receiver
-):
-    async def story(run: Run) -> None:
-        for ident, job in (("01A", "llama"), ("01B", "quiet")):
-            run.notifier.note(opened(on_mount(ident, job)))
-        await run.wait_for(1)
-        run.silenced.add("quiet")
-        run.notifier.note(updated(on_mount("01A", "llama", rank=5)))
-        second = (await run.wait_for(2))[1]
-        assert len(second["alerts"]) == 2
-        run.silenced.add("llama")
-        run.notifier.note(updated(on_mount("01A", "llama", rank=6)))
-        await run.settle()
-        assert len(receiver.accepted) == 2
-        for ident, job in (("01A", "llama"), ("01B", "quiet")):
-            run.notifier.note(closed(on_mount(ident, job)))
-        last = (await run.wait_for(3))[2]
-        assert last["status"] == "resolved"
-
-    tell(story, tmp_path, receiver)
-
-
-def test_the_outage_of_a_drill_is_marked_as_a_drill():
-    alerts = [
-        make_alert(opened(on_mount(ident, ident)), "", None, is_drill=True)
-        for ident in ("01A", "01B")
-    ]
-    message = message_of(*alerts)
-    assert message.labels["alertname"] == "WatchtowerDrill"
-    assert message.labels["severity"] == "info"
-    assert message.lines[0].startswith("[DRILL] [OUTAGE]")
-    assert message.lines[-1].startswith("This is a drill: do nothing.")

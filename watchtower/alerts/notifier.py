@@ -153,10 +153,7 @@ class AlertNotifier:
         self._put(alert)
 
     def _hold_event(self, event: IncidentEvent) -> None:
-        """Store the event of a silenced incident without an alert, which joins no outage message.
-
-        An incident that ends while it is silenced has no alert.
-        """
+        """Store the event of a silenced incident without an alert, until the silence or it ends."""
         incident = replace(event.incident, evidence=None)
         if incident.closed_at is None:
             self._held[incident.id] = replace(event, incident=incident)
@@ -211,9 +208,8 @@ class AlertNotifier:
     def _hold(self, sender: _Sender, entry: Entry) -> bool:
         """Return whether nothing is sent now, because the alert was silenced after it was made.
 
-        The end of an alert that was sent is sent, so that no alert stays open. An incident that
-        ends while it is silenced has no alert. All silenced alerts are held at once, so that
-        thousands of them do not block the event loop one by one.
+        The end of an alert that was sent is sent, so that no alert stays open. All silenced alerts
+        are held at once, so that thousands of them do not block the event loop one by one.
         """
         if not self._must_hold(entry):
             return False
