@@ -97,10 +97,11 @@ class Launch:
 
 
 def node_mark(environment_folder: Path, node: int) -> str:
-    """Return the mark of one node's ranks in this environment. Other environments may run in
-    parallel.
+    """Return the mark of one node's ranks in this environment.
+
+    Other environments may run in parallel, in folders of the same name.
     """
-    return f"{environment_folder.name}/{node_name(node)}"
+    return f"{environment_folder.resolve()}/{node_name(node)}"
 
 
 def node_name(node: int) -> str:
