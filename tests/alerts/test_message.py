@@ -30,6 +30,7 @@ FACTS = AlertFacts(
     domain="storage",
     confidence=0.994,
     step=1233,
+    step_s=0.4,
     dumps_in=512,
     dumps_wanted=512,
     checkpoint_step=1200,
@@ -41,11 +42,12 @@ FACTS = AlertFacts(
 
 def test_a_message_with_all_facts():
     assert write_message(FACTS) == (
-        "[HUNG: no step for 15 s] llama-70b (slurm 48213, alice, 512 ranks): rank 37 on gpu-042 "
-        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88)",
+        "[HUNG: no step for 15 s, usually one in 0.4 s] llama-70b (slurm 48213, alice, 512 ranks): "
+        "rank 37 on gpu-042 (99 % sure that it is this rank) is stuck reading "
+        "/mnt/shards/0042.tar (data.py:88)",
         "Call the storage team. Before you call: check /mnt/shards/0042.tar and its mount on "
-        "gpu-042. 511 ranks wait at step 1233. Evidence complete: stacks of 512 of 512 ranks are "
-        "in. Killing loses 33 steps: last checkpoint at step 1200.",
+        "gpu-042. 511 ranks wait at step 1233. Stacks of 512 of 512 ranks are collected: a kill "
+        "loses no evidence. It loses 33 steps (13 s of training): last checkpoint at step 1200.",
         "Acknowledge: watchtower ack 20261122-0005 | "
         "Details: https://tower.example:19660/api/v1/incidents/20261122-0005",
     )
@@ -61,7 +63,7 @@ def test_a_message_without_any_fact_claims_nothing():
 def test_a_hung_job_of_which_nothing_else_is_known():
     assert write_message(AlertFacts(job="llama-70b", status="hung")) == (
         "[HUNG] llama-70b: no rank is blamed",
-        "Whom to call is not known. It is not known whether the evidence is complete. "
+        "Whom to call is not known. It is not known whether a kill loses evidence. "
         "No checkpoint was seen, so the lost steps are not known.",
     )
 
@@ -73,7 +75,10 @@ def test_gpus_are_counted_only_where_they_were_measured():
 
 def test_one_of_several_suspects_is_called_one_of_several():
     line = write_message(replace(FACTS, suspects=4))[0]
-    assert "rank 37 on gpu-042 (one of 4 suspects, 99 % sure of the rank) is stuck reading" in line
+    assert (
+        "rank 37 on gpu-042 (one of 4 suspects, 99 % sure that it is this rank) is stuck reading"
+        in line
+    )
 
 
 def test_a_verdict_without_a_rank_is_a_sentence_of_its_own():
@@ -100,9 +105,9 @@ def test_whom_to_call(domain, user, sentence):
     assert write_message(replace(FACTS, domain=domain, user=user))[1].startswith(sentence)
 
 
-COMPLETE = "Evidence complete: stacks of 512 of 512 ranks are in."
-NOT_KNOWN = "It is not known whether the evidence is complete."
-STEPS = " Killing loses 33 steps: last checkpoint at step 1200."
+COMPLETE = "Stacks of 512 of 512 ranks are collected: a kill loses no evidence."
+NOT_KNOWN = "It is not known whether a kill loses evidence."
+STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
 
 
 @pytest.mark.parametrize(
@@ -116,24 +121,26 @@ STEPS = " Killing loses 33 steps: last checkpoint at step 1200."
         ),
         (
             {"step": None},
-            f"{COMPLETE} Killing loses the steps after the last checkpoint at step 1200.",
+            f"{COMPLETE} It loses all steps after the checkpoint at step 1200.",
         ),
-        ({"step": 1201}, f"{COMPLETE} Killing loses 1 step: last checkpoint at step 1200."),
-        ({"step": 1200}, f"{COMPLETE} Killing loses no steps: last checkpoint at step 1200."),
-        ({"step": 7}, f"{COMPLETE} Killing loses no steps: last checkpoint at step 1200."),
+        (
+            {"step": 1201},
+            f"{COMPLETE} It loses 1 step (0.4 s of training): last checkpoint at step 1200.",
+        ),
+        ({"step": 1200}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
+        ({"step": 7}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
         (
             {"dumps_in": 480},
-            "Evidence not complete: stacks of 480 of 512 ranks are in. "
-            f"Killing now may lose the rest.{STEPS}",
+            f"Stacks of only 480 of 512 ranks are collected: a kill now loses the rest.{STEPS}",
         ),
         (
             {"ranks": 513},
-            f"Evidence complete: stacks of 512 of 512 reporting ranks are in.{STEPS}",
+            f"Stacks of 512 of 512 reporting ranks are collected: a kill loses no evidence.{STEPS}",
         ),
         ({"dumps_in": None}, NOT_KNOWN + STEPS),
         ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
         ({"dumps_in": -1}, NOT_KNOWN + STEPS),
-        ({"status": "never_started", "step": None}, f"{COMPLETE} Killing loses no steps."),
+        ({"status": "never_started", "step": None}, f"{COMPLETE} It loses no steps."),
         ({"status": "slow"}, ""),
         ({"status": "ended"}, ""),
         ({"state": AlertState.RECOVERED}, ""),
@@ -165,8 +172,8 @@ def test_a_job_that_never_started_names_what_is_missing():
         "[NEVER STARTED: no step for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
         "(89 % sure of the cause). Agents report 6 of 8 ranks. Ranks 6-7 of 8 have not been seen",
         "Call the team that runs the scheduler. Before you call: read the launcher's output for "
-        "ranks 6-7. Evidence complete: stacks of 6 of 6 reporting ranks are in. Killing loses no "
-        "steps.",
+        "ranks 6-7. Stacks of 6 of 6 reporting ranks are collected: a kill loses no evidence. It "
+        "loses no steps.",
         "Acknowledge: watchtower ack 01A | Details: watchtower incident 01A",
     )
 
@@ -183,19 +190,21 @@ def test_a_slow_job_is_not_called_stuck():
 def test_an_acknowledged_incident_names_the_person_who_works_on_it():
     facts = replace(FACTS, state=AlertState.ACKED, acked_by="bob")
     assert write_message(facts)[0].startswith(
-        "[HUNG: no step for 15 s, acknowledged by bob] llama-70b"
+        "[HUNG: no step for 15 s, usually one in 0.4 s, acknowledged by bob] llama-70b"
     )
     assert "watchtower ack" not in " ".join(write_message(facts))
     facts = replace(facts, acked_by="")
-    assert write_message(facts)[0].startswith("[HUNG: no step for 15 s, acknowledged] llama-70b")
+    assert write_message(facts)[0].startswith(
+        "[HUNG: no step for 15 s, usually one in 0.4 s, acknowledged] llama-70b"
+    )
 
 
 def test_a_recovered_job_needs_no_action():
     assert write_message(replace(FACTS, state=AlertState.RECOVERED, stalled_s=95))[:2] == (
         "[RECOVERED] llama-70b (slurm 48213, alice, 512 ranks): the job makes steps again",
         "Nothing to do now. It was hung for 95 s. The verdict was: rank 37 on gpu-042 "
-        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88). If it happens "
-        "again: call the storage team.",
+        "(99 % sure that it is this rank) is stuck reading /mnt/shards/0042.tar (data.py:88). "
+        "If it happens again: call the storage team.",
     )
 
 
@@ -206,7 +215,7 @@ def test_a_closed_incident_lists_what_happened_to_the_ranks():
     assert write_message(facts)[:2] == (
         "[CLOSED] llama-70b (slurm 48213, alice, 512 ranks): the incident is closed",
         "Ranks 0-511 ended by SIGTERM. It was hung for 15 s. The verdict was: rank 37 on gpu-042 "
-        "(99 % sure of the rank) is stuck reading /mnt/shards/0042.tar (data.py:88).",
+        "(99 % sure that it is this rank) is stuck reading /mnt/shards/0042.tar (data.py:88).",
     )
 
 
@@ -231,8 +240,10 @@ def test_a_link_is_complete_or_left_out():
 
 
 def test_confidence_is_never_rounded_up_to_certainty():
-    assert "(99 % sure of the rank) is" in write_message(replace(FACTS, confidence=1.0))[0]
-    assert "(59 % sure of the rank) is" in write_message(replace(FACTS, confidence=0.599))[0]
+    assert "(99 % sure that it is this rank) is" in write_message(replace(FACTS, confidence=1.0))[0]
+    assert (
+        "(59 % sure that it is this rank) is" in write_message(replace(FACTS, confidence=0.599))[0]
+    )
     for unknown in (None, 0.0, -1.0, 1.5, float("nan"), float("inf")):
         assert "sure" not in write_message(replace(FACTS, confidence=unknown))[0]
 
@@ -256,16 +267,16 @@ def test_text_of_processes_cannot_add_lines_or_colours():
 
 def test_text_of_a_process_displaces_no_claim_of_ours():
     """A file name can contain a sentence. Our own sentence on the matter is always there, whole."""
-    forged = "/x. Evidence complete: stacks of 9 of 9 ranks are in."
+    forged = "/x. Stacks of 9 of 9 ranks are collected: a kill loses no evidence."
     for length in (1, 3, 40):
         text = f"check {forged * length}"
         first, second, _ = write_message(
             replace(FACTS, dumps_in=1, advice=text, what=text, aftermath=text, job=text)
         )
-        assert first.startswith("[HUNG: no step for 15 s]")
-        assert "rank 37 on gpu-042 (99 % sure of the rank)" in first
+        assert first.startswith("[HUNG: no step for 15 s, usually one in 0.4 s]")
+        assert "rank 37 on gpu-042 (99 % sure that it is this rank)" in first
         assert second.startswith("Call the storage team.")
-        assert "Evidence not complete: stacks of 1 of 512 ranks are in." in second
+        assert "Stacks of only 1 of 512 ranks are collected: a kill now" in second
 
 
 def test_an_advice_that_asks_ends_with_its_question_mark():
@@ -351,11 +362,11 @@ FORGED = re.compile(r"kill|Evidence|checkpoint|sure|rank \d|wait|GPUs|Step|step"
 @examples(400)
 def test_no_claim_is_made_without_its_fact(some):
     text = " ".join(write_message(some))
-    if "Evidence complete" in text:
+    if "a kill loses no evidence" in text:
         assert some.dumps_wanted is not None
         assert some.dumps_in is not None
         assert some.dumps_in >= some.dumps_wanted > 0
-    if "Killing loses" in text:
+    if "It loses" in text:
         assert some.checkpoint_step is not None or some.status == "never_started"
     assert ("% sure" in text) <= (some.confidence is not None)
     assert (re.search(r"\brank \d", text) is not None) <= (some.rank is not None)

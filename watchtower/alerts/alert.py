@@ -15,6 +15,10 @@ from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 
+SHOWN_AFTERMATH = 3
+"""Most events after the opening in one message. A kill of all ranks is often two: some ranks lose
+their connections before the signal reaches them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
@@ -153,6 +157,7 @@ def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFac
         checkpoint_step=(
             before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
         ),
+        step_s=job.step_s if before.step_s is None else before.step_s,
         advice=verdict.next_steps[0] if verdict.next_steps else "",
         incident=incident.id,
         state=_find_state(incident),
@@ -170,7 +175,11 @@ def _find_state(incident: Incident) -> AlertState:
 
 
 def _say_aftermath(verdict: Verdict) -> str:
-    last: Aftermath | None = verdict.aftermath[-1] if verdict.aftermath else None
-    if last is None:
-        return ""
-    return f"ranks {last.ranks} {last.text}" if last.ranks else last.text
+    """Return the last events after the opening, in their order."""
+    return "; ".join(_name_event(item) for item in verdict.aftermath[-SHOWN_AFTERMATH:])
+
+
+def _name_event(item: Aftermath) -> str:
+    if not item.ranks:
+        return item.text
+    return f"{'rank' if item.ranks.isdigit() else 'ranks'} {item.ranks} {item.text}"

@@ -96,6 +96,8 @@ class AlertFacts:
     """Ranks that report."""
     checkpoint_step: int | None = None
     """Step of the last complete checkpoint."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
     advice: str = ""
     """The first of the next steps of the verdict."""
     url: str = ""
@@ -155,30 +157,34 @@ def _is_over(facts: AlertFacts) -> bool:
 def _say_evidence(facts: AlertFacts) -> str:
     wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
     if not wanted or arrived is None:
-        return "It is not known whether the evidence is complete."
+        return "It is not known whether a kill loses evidence."
     unit = "rank" if wanted == _count(facts.ranks) else "reporting rank"
-    stacks = f"stacks of {min(arrived, wanted)} of {_say_number(wanted, unit)} are in"
+    stacks = f"{min(arrived, wanted)} of {_say_number(wanted, unit)} are collected"
     if arrived < wanted:
-        return f"Evidence not complete: {stacks}. Killing now may lose the rest."
-    return f"Evidence complete: {stacks}."
+        return f"Stacks of only {stacks}: a kill now loses the rest."
+    return f"Stacks of {stacks}: a kill loses no evidence."
 
 
 def _say_lost_steps(facts: AlertFacts) -> str:
-    """Return the steps that a kill loses."""
+    """Return the steps that a kill loses. A job that never started has none."""
     step, checkpoint = _step(facts.step), _step(facts.checkpoint_step)
-    if facts.status == _NEVER_STARTED and not step:
-        return " Killing loses no steps."
+    if facts.status == _NEVER_STARTED:
+        return " It loses no steps."
     if checkpoint is None:
         return " No checkpoint was seen, so the lost steps are not known."
-    last = f"last checkpoint at step {checkpoint}"
     if step is None:
-        return f" Killing loses the steps after the {last}."
-    return f" Killing loses {_say_number(max(0, step - checkpoint), 'step')}: {last}."
+        return f" It loses all steps after the checkpoint at step {checkpoint}."
+    lost = max(0, step - checkpoint)
+    usual_s = _seconds(facts.step_s)
+    training = f" ({_say_short(lost * usual_s)} of training)" if usual_s and lost else ""
+    return f" It loses {_say_number(lost, 'step')}{training}: last checkpoint at step {checkpoint}."
 
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
     stall = _say_stall(facts, ": no step for ") if facts.status in _STUCK else ""
+    if stall and (usual_s := _seconds(facts.step_s)):
+        stall += f", usually one in {_say_short(usual_s)}"
     tag = f"{status or 'STATUS NOT KNOWN'}{stall}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
@@ -255,7 +261,8 @@ def _say_sure(facts: AlertFacts) -> str:
     if confidence is None or not 0.01 <= confidence <= 1:
         return ""
     percent = min(math.floor(confidence * 100), MAX_PERCENT)
-    return f"{percent} % sure of the {'cause' if _count(facts.rank) is None else 'rank'}"
+    what = "of the cause" if _count(facts.rank) is None else "that it is this rank"
+    return f"{percent} % sure {what}"
 
 
 def _say_unseen(facts: AlertFacts) -> str:
@@ -295,10 +302,8 @@ def _fit_advice(text: str, room: int) -> str:
 
 
 def _say_stall(facts: AlertFacts, before: str) -> str:
-    seconds = facts.stalled_s
-    if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
-        return ""
-    return f"{before}{say_duration(seconds)}"
+    seconds = _seconds(facts.stalled_s)
+    return "" if seconds is None else f"{before}{say_duration(seconds)}"
 
 
 def _join_links(facts: AlertFacts) -> str:
@@ -336,6 +341,15 @@ def _fit_words(text: str, room: int) -> str:
 
 def _count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_COUNT else None
+
+
+def _say_short(seconds: float) -> str:
+    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else say_duration(seconds)
+
+
+def _seconds(value: float | None) -> float | None:
+    is_known = value is not None and math.isfinite(value) and 0 <= value <= MAX_SECONDS
+    return value if is_known else None
 
 
 def _step(value: int | None) -> int | None:

@@ -23,6 +23,8 @@ class JobFacts:
     """Ranks that report."""
     checkpoint_step: int | None = None
     """Step at which the last checkpoint was complete."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
 
 
 def find_job_facts(job: Job, live: LiveJob) -> JobFacts:
@@ -36,4 +38,5 @@ def find_job_facts(job: Job, live: LiveJob) -> JobFacts:
         dumps_in=live.context.dumps_have,
         dumps_wanted=live.context.dumps_want,
         checkpoint_step=job.generation.checkpoint_step,
+        step_s=job.generation.pace("").typical_s or None,
     )
