@@ -16,7 +16,7 @@ import signal
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,13 @@ class Scraped(Environment):
         path.write_text(path.read_text("utf-8") + self._alerts, "utf-8")
         return path
 
-    def _start_child(self, name: str, module: str, words: list[str]) -> Child:
+    def _start_child(
+        self, name: str, module: str, words: list[str], secrets: Mapping[str, str] | None = None
+    ) -> Child:
         if module == "agent":
             self.agents.append(free_address())
             words = [*words, "--port", self.agents[-1].rpartition(":")[2]]
-        return super()._start_child(name, module, words)
+        return super()._start_child(name, module, words, secrets)
 
 
 @contextlib.contextmanager
