@@ -1,4 +1,4 @@
-"""The receiver of alerts that tests share."""
+"""The receiver of alerts that tests share, and short waits of the notifier."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
+from watchtower.alerts import notifier
+
+SHORT_S = 0.3
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with receiving() as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GATHER_S", "REGATHER_S", "CHECK_S"):
+        monkeypatch.setattr(notifier, name, SHORT_S)

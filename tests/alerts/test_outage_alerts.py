@@ -29,13 +29,6 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Domain, SharedCause, Status
 
 MOUNT = SharedCause(kind="mount", name="nfs1:/data")
-GATHER_S = 0.4
-
-
-@pytest.fixture(autouse=True)
-def short_gathering(monkeypatch):
-    monkeypatch.setattr(module, "GATHER_S", GATHER_S)
-    monkeypatch.setattr(module, "REGATHER_S", GATHER_S)
 
 
 def on_mount(ident: str, job: str = "", outage: str = "01A", rank: int = 3) -> Incident:
@@ -231,6 +224,8 @@ def test_changes_after_the_first_message_are_gathered_longer(
         run.notifier.note(opened(an_incident("01C", "other")))
         second = (await run.wait_for(2))[1]
         assert second["groupKey"] == "watchtower:01C"
+        while not sender.outbox.entries["01C"].is_delivered:
+            await asyncio.sleep(0.01)
         await run.restart()  # the wait is not longer than the life of the tower
         third = (await run.wait_for(3))[2]
         assert [ident for ident, _ in identities(third)] == ["01A", "01B"]
