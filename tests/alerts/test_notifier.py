@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +43,28 @@ def test_one_incident_is_one_alert_from_its_opening_to_its_end(tmp_path: Path, r
         third = (await run.wait_for(3))[2]
         assert (third["status"], third["alerts"][0]["status"]) == ("resolved", "resolved")
         assert receiver.keys == ["01A:1", "01A:2", "01A:3"]
+
+    tell(story, tmp_path, receiver)
+
+
+def test_what_changes_while_the_store_is_slow_is_written_when_the_tower_stops(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        run.notifier.note(opened(an_incident()))
+        await run.wait_for(1)
+        await run.settle()
+        assert run.stored == {"01A": (1, 1)}
+        with contextlib.closing(sqlite3.connect(run.path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for rank in (5, 6, 7):  # the first is being written, the others wait for it
+                run.notifier.note(updated(an_incident(rank=rank)))
+        await run.end()
+        assert run.stored == {"01A": (4, 1)}
+        run.begin()
+        assert (
+            "rank 7 on gpu-1" in (await run.wait_for(2))[1]["alerts"][0]["annotations"]["summary"]
+        )
 
     tell(story, tmp_path, receiver)
 

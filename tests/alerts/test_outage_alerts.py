@@ -219,7 +219,7 @@ def test_changes_after_the_first_message_are_gathered_longer(
         await run.wait_for(1)
         (sender,) = run.notifier.senders.values()
         while sender.outbox.count_waiting():
-            await asyncio.sleep(0.01)  # the receiver notes a request before it replies
+            await asyncio.sleep(0.001)  # the receiver notes a request before it replies
         run.notifier.note(opened(on_mount("01B")))
         run.notifier.note(opened(an_incident("01C", "other")))
         second = (await run.wait_for(2))[1]

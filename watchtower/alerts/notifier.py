@@ -12,16 +12,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
-
-import msgspec
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import Entry, Outbox
+from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
@@ -38,29 +35,21 @@ CHECK_S = 1.0
 DELIVERY_S = 30.0
 """Seconds after which a delivery counts as failed, although its thread may still be blocked."""
 
-STORE_S = 0.5
-"""Seconds that a delivery waits for the store. On-call is notified even if the disk is full."""
-
 GATHER_S, REGATHER_S = 2.0, 10.0
 """Seconds in which changes of an outage are gathered: before its first message, and before each
 later one. The documented Alertmanager route has the same `group_wait` and `group_interval`."""
-
-_ALERTS = msgspec.json.Decoder(Alert)
 
 
 class _Sender:
     """One destination with its outbox and its thread."""
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, store: SqliteStore, clock: Clock) -> None:
         self.destination = destination
         most = destination.most if isinstance(destination, ListDestination) else 1
         self.outbox = Outbox(destination.repeat_s, most)
         self.wake = asyncio.Event()
         self.thread = DaemonExecutor(f"alerts-{destination.name}")
-        self.unsaved: set[str] = set()
-        """Incidents whose entry could not be written to the store."""
-        self.saving: dict[str, Future[None]] = {}
-        """The last unfinished write of each incident."""
+        self.writes = OutboxWrites(destination.name, self.outbox, store, clock)
 
 
 class AlertNotifier:
@@ -76,7 +65,7 @@ class AlertNotifier:
         is_drill: bool = False,
     ) -> None:
         """`is_drill`: every alert is marked as a drill."""
-        self.senders = {each.name: _Sender(each) for each in destinations}
+        self.senders = {each.name: _Sender(each, store, clock) for each in destinations}
         self._store, self._clock, self._public_url = store, clock, public_url
         self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
@@ -98,7 +87,7 @@ class AlertNotifier:
         """
         now, wall = self._clock.now(), self._clock.wall()
         for row in rows:
-            sender, alert = self.senders.get(row.destination), _read_alert(row)
+            sender, alert = self.senders.get(row.destination), read_alert(row)
             if sender is not None and alert is not None:
                 waiting_s = max(0.0, wall - row.updated_at)
                 sender.outbox.restore(alert, row.delivered, row.receipt, waiting_s, now)
@@ -135,6 +124,7 @@ class AlertNotifier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for sender in self.senders.values():
             sender.thread.stop(0.0)
+            sender.writes.save_all()
 
     def note(self, event: IncidentEvent) -> None:
         """Put the alert of an event into the outbox of every destination."""
@@ -170,9 +160,9 @@ class AlertNotifier:
             if dropped is not None:
                 words = (sender.destination.name, dropped.incident)
                 log.error("no alert to %s for incident %s: too many alerts wait", *words)
-                self._remove(sender, dropped.incident)
+                sender.writes.remove(dropped.incident)
             if entry := sender.outbox.entries.get(shown.incident):
-                self._save_soon(sender, entry)
+                sender.writes.save_soon(entry)
                 sender.wake.set()
 
     def outboxes(self) -> dict[str, Outbox]:
@@ -192,11 +182,8 @@ class AlertNotifier:
                 together = [entry, *(each for each in more if not self._must_hold(each))]
                 for other in together[1:]:
                     sender.outbox.join(other)
-                for each in together:
-                    if each.alert.incident in sender.unsaved:
-                        self._save(sender, each)
                 alerts, receipt = [each.alert for each in together], entry.receipt
-                await self._wait_for_store(sender, alerts)
+                await sender.writes.wait_for(together)
                 await self._deliver(sender, alerts, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
@@ -215,7 +202,7 @@ class AlertNotifier:
             return False
         for each in list(sender.outbox.entries.values()):
             if self._must_hold(each) and not sender.outbox.hold(each):
-                self._remove(sender, each.alert.incident)
+                sender.writes.remove(each.alert.incident)
         is_removed = entry.alert.incident not in sender.outbox.entries
         return is_removed or not entry.is_due_ever
 
@@ -236,18 +223,6 @@ class AlertNotifier:
                 if entry.is_held and not self._is_alert_silenced(entry.alert):
                     sender.outbox.release(entry, now)
                     sender.wake.set()
-
-    async def _wait_for_store(self, sender: _Sender, alerts: Sequence[Alert]) -> None:
-        """Wait until the alerts are written, a write has failed, or `STORE_S` seconds are over."""
-        futures = [sender.saving.get(alert.incident) for alert in alerts]
-        wake = asyncio.get_running_loop().call_soon_threadsafe
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STORE_S):
-                for saving in futures:
-                    if saving is not None and not saving.done():
-                        is_done = asyncio.Event()
-                        saving.add_done_callback(partial(_wake, wake, is_done))
-                        await is_done.wait()
 
     async def _deliver(self, sender: _Sender, alerts: Sequence[Alert], receipt: str) -> None:
         name, outbox = sender.destination.name, sender.outbox
@@ -274,7 +249,7 @@ class AlertNotifier:
             before = (entry.delivered, entry.receipt) if entry else None
             entry = outbox.note_delivered(alert.incident, alert.version, receipt, now)
             if entry is not None and (entry.delivered, entry.receipt) != before:
-                self._save(sender, entry)
+                sender.writes.save(entry)
 
     def _note_failed(self, outbox: Outbox, alerts: Sequence[Alert], error: Exception) -> float:
         """Record a failed request. Returns the seconds until the next attempt."""
@@ -299,7 +274,8 @@ class AlertNotifier:
                     if not self._is_silenced(subject_of(event.incident)):
                         self.note(event)
                 self._release()
-                self._check_writes()
+                for sender in self.senders.values():
+                    sender.writes.check()
                 await self._end_closed()
             except Exception:  # the next check may work again
                 log.exception("the check of alerts failed")
@@ -323,53 +299,6 @@ class AlertNotifier:
             elif incident is None and alert is not None:
                 self._put(end_alert(alert, self._clock.wall()))
 
-    def _check_writes(self) -> None:
-        """Write again what could not be written, if no write is unfinished."""
-        for sender in self.senders.values():
-            for ident, future in list(sender.saving.items()):
-                if future.done():
-                    del sender.saving[ident]
-                    if future.exception() is not None:
-                        sender.unsaved.add(ident)
-            if sender.saving:
-                continue
-            unsaved, sender.unsaved = sender.unsaved, set()
-            for ident in unsaved:
-                entry = sender.outbox.entries.get(ident)
-                if entry is not None:
-                    self._save(sender, entry)
-                else:
-                    self._remove(sender, ident)
-
-    def _save_soon(self, sender: _Sender, entry: Entry) -> None:
-        """Write a new version of an entry. Versions of an outage that follow each other faster than
-        they are written are written once: before the delivery, or with the next check."""
-        saving = sender.saving.get(entry.alert.incident)
-        if entry.alert.members and saving is not None and not saving.done():
-            sender.unsaved.add(entry.alert.incident)
-        else:
-            self._save(sender, entry)
-
-    def _save(self, sender: _Sender, entry: Entry) -> None:
-        """Write an entry to the store, or remove it if the destination has received its end."""
-        sender.unsaved.discard(entry.alert.incident)
-        if entry.is_finished:
-            self._remove(sender, entry.alert.incident)
-            return
-        row = AlertRow(
-            destination=sender.destination.name,
-            incident=entry.alert.incident,
-            alert=msgspec.json.encode(entry.alert).decode(),
-            version=entry.alert.version,
-            delivered=entry.delivered,
-            receipt=entry.receipt,
-            updated_at=self._clock.wall(),
-        )
-        sender.saving[row.incident] = self._store.save_alert(row)
-
-    def _remove(self, sender: _Sender, ident: str) -> None:
-        sender.saving[ident] = self._store.remove_alert(sender.destination.name, ident)
-
 
 def _send(destination: Destination, alerts: Sequence[Alert], receipt: str) -> str:
     if len(alerts) > 1 and isinstance(destination, ListDestination):
@@ -384,16 +313,3 @@ def _find_gather_s(sender: _Sender, alert: Alert) -> float:
         return 0.0
     known = sender.outbox.entries.get(alert.incident)
     return REGATHER_S if known is not None and known.delivered else GATHER_S
-
-
-def _wake(call_soon: Callable[..., object], event: asyncio.Event, _: Future[None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended
-        call_soon(event.set)
-
-
-def _read_alert(row: AlertRow) -> Alert | None:
-    try:
-        return _ALERTS.decode(row.alert)
-    except msgspec.MsgspecError as error:
-        log.warning("the alert of incident %s cannot be read: %s", row.incident, error)
-        return None
