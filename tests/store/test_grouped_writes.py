@@ -3,12 +3,20 @@
 import contextlib
 import sqlite3
 import threading
+import time
 
 import pytest
 
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import grouped_writes
-from watchtower.store.grouped_writes import MAX_GROUP, MAX_ROWS, GroupedWrites, Insert
+from watchtower.store.grouped_writes import (
+    COMMITS,
+    COMMITS_PER_S,
+    MAX_GROUP,
+    MAX_ROWS,
+    GroupedWrites,
+    Insert,
+)
 
 
 class Writer:
@@ -43,6 +51,17 @@ def writer():
     writer = Writer()
     yield writer
     assert writer.thread.stop(10)
+
+
+def test_many_commits_in_a_row_are_gathered(writer):
+    began, futures = time.monotonic(), []
+    for number in range(300):
+        futures.append(writer.insert(number))
+        time.sleep(0.001)
+    assert [future.result(10) for future in futures] == [1] * 300
+    took_s = time.monotonic() - began
+    assert len(writer.commits) <= COMMITS + took_s * COMMITS_PER_S + 1
+    assert writer.numbers() == list(range(300))
 
 
 def held(writer: Writer) -> threading.Event:

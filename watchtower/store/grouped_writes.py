@@ -1,15 +1,18 @@
 """Groups of writes with one commit: all writes that arrive during a commit are in the next one.
 
 A commit waits for the disk for some milliseconds, also if little is written. With one commit per
-write, thousands of nodes that send dumps at one moment would wait for each other. Consecutive rows
-of one table are one statement: after each statement the writer thread waits for the interpreter, up
-to 5 ms while the event loop is busy.
+write, thousands of nodes that send dumps at one moment would wait for each other. If commits follow
+each other quickly, the next one waits for more writes: nodes that send dumps over two seconds would
+else cost one commit each, and the interpreter would be busy with them. Consecutive rows of one
+table are one statement: after each statement the writer thread waits for the interpreter, up to
+5 ms while the event loop is busy.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -18,6 +21,7 @@ from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from watchtower.daemon_executor import DaemonExecutor
+from watchtower.token_bucket import TokenBucket
 
 MAX_GROUP = 256
 """Writes in one transaction. A read waits for one transaction at most."""
@@ -41,6 +45,9 @@ class Insert:
         return f"{self.into}{self.on_conflict}"
 
 
+COMMITS, COMMITS_PER_S = 20.0, 50.0
+"""Commits at once and per second. Above that, writes are gathered: each is 20 ms later at most."""
+
 Call = Callable[[sqlite3.Connection], Any]
 _Write = tuple[Future[Any], Call | Insert]
 _Done = tuple[Future[Any], Any]
@@ -56,6 +63,7 @@ class GroupedWrites:
         self._groups: deque[list[_Write]] = deque()
         """Waiting groups. For each of them one `_commit` is queued on the thread."""
         self._lock = threading.Lock()
+        self._commits = TokenBucket(COMMITS, COMMITS_PER_S)
 
     def add(self, call: Callable[[sqlite3.Connection], _T]) -> Future[_T]:
         """Queue a write. The future is done when the write is on the disk.
@@ -80,7 +88,15 @@ class GroupedWrites:
                 self._groups.append([])
             self._groups[-1].append((future, write))
 
+    def _gather(self) -> None:
+        """Wait for more writes if there were many commits and no other group waits."""
+        left = self._commits.left(time.monotonic())
+        if left < 1 and len(self._groups) == 1:
+            time.sleep((1 - left) / COMMITS_PER_S)
+        self._commits.take(time.monotonic())
+
     def _commit(self) -> None:
+        self._gather()
         with self._lock:
             queued = self._groups.popleft()
         group = [write for write in queued if write[0].set_running_or_notify_cancel()]
