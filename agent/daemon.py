@@ -35,6 +35,7 @@ from agent.dumping.dump_triggers import (
     OrderInbox,
     jobs_meant,
     refuse,
+    round_gap_s,
 )
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
 from agent.metrics import Metrics
@@ -273,7 +274,7 @@ class Agent:
                 log.warning("rank %d of %s is overdue, but %s", beat.rank, job, EXHAUSTED)
                 continue
             log.info("rank %d of %s is overdue: dumping", beat.rank, job)
-            self._start_dump(job, BY_DEADLINE, ())
+            self._start_dump(job, BY_DEADLINE, (), round_gap_s(self._deadlines.find(beat)))
 
     def _slots(self) -> DumpSlots:
         """Return the dump slots at this moment."""
@@ -295,16 +296,22 @@ class Agent:
                 log.warning("order %s is refused: %s", order.id, EXHAUSTED)
             else:
                 log.info("order %s: dumping job %s", order.id, job)
-                self._start_dump(job, order.id, order.ranks)
+                self._start_dump(job, order.id, order.ranks, round_gap_s(order))
 
     def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
         """Sample a job without heartbeats, unless a full dump is running or has just ended."""
         is_dumped = self._ledger.satisfies(job, now) or self._samples.is_running(job, now)
         if not is_dumped and not self._samples.is_exhausted(job, now):
-            self._start_dump(job, order.id, order.ranks, sample=True)
+            self._start_dump(job, order.id, order.ranks, 0.0, sample=True)
 
     def _start_dump(
-        self, job: JobKey, reason: str, ranks: tuple[int, ...], *, sample: bool = False
+        self,
+        job: JobKey,
+        reason: str,
+        ranks: tuple[int, ...],
+        gap_s: float,
+        *,
+        sample: bool = False,
     ) -> None:
         targets = tuple(
             Target(
@@ -318,7 +325,9 @@ class Agent:
         )
         if targets:
             (self._samples if sample else self._ledger).begin(job, time.monotonic())
-            request = DumpRequest(job=job, reason=reason, targets=targets, sample=sample)
+            request = DumpRequest(
+                job=job, reason=reason, targets=targets, gap_s=gap_s, sample=sample
+            )
             self._dumping.start(request)
 
     def _sleep(self, wake_at: float) -> bool:

@@ -134,7 +134,9 @@ class Agent:
 
     async def _dump(self, number: int) -> None:
         await asyncio.sleep(self._hangs_at - time.monotonic())
-        wait_s = DEADLINE_S + self._share * self._jitter_s + number * ROUNDS_APART_S
+        wait_s = (
+            DEADLINE_S + self._share * self._jitter_s + number * max(ROUNDS_APART_S, self._jitter_s)
+        )
         await asyncio.sleep(self._hangs_at + wait_s - time.monotonic())
         while time.monotonic() < self._hangs_at + WATCH_S:
             body = self.node.batches[number]

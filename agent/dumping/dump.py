@@ -21,9 +21,6 @@ ROUND_DEADLINE_S = 10.0
 """Processes not dumped by then are sent as a timeout: evidence now is better than evidence later.
 """
 
-ROUND_GAP_S = 1.0
-"""Seconds between the two rounds. Equal stacks one second apart mean stuck, not slow."""
-
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[DumpBatch, Moment], None]
@@ -37,6 +34,8 @@ class DumpRequest:
     job: JobKey
     reason: str
     targets: tuple[Target, ...]
+    gap_s: float
+    """Seconds between the beginnings of the two rounds."""
     sample: bool = False
     """One round only, without child processes."""
 
@@ -74,7 +73,7 @@ class Dumping:
                 if request.sample:
                     return
                 if number == 1 and self._stopping.wait(
-                    max(0.0, began + ROUND_GAP_S - time.monotonic())
+                    max(0.0, began + request.gap_s - time.monotonic())
                 ):
                     return
         except Exception:

@@ -29,6 +29,9 @@ MAX_DUMPS_PER_MINUTE = 6
 of 0 s must not cause more.
 """
 
+ROUND_GAP_S = 1.0
+"""Seconds between the two rounds, at least. Equal stacks one second apart mean stuck, not slow."""
+
 MAX_JITTER_S = 10.0
 """The longest delay of a dump, whatever jitter the tower asks for."""
 
@@ -80,11 +83,16 @@ class DeadlineWatch:
         """
         self._deadlines = {(JobKey(each.job, each.owner), each.rank): each for each in deadlines}
 
-    def due_at(self, beat: RankBeat) -> float | None:
-        """Return when this rank is overdue. None without a deadline for its current phase."""
+    def find(self, beat: RankBeat) -> Deadline | None:
+        """Return the deadline of this rank in its current phase."""
         deadline = self._deadlines.get((beat.job, beat.rank))
         deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
-        if deadline is None or deadline.phase != beat.phase:
+        return deadline if deadline is not None and deadline.phase == beat.phase else None
+
+    def due_at(self, beat: RankBeat) -> float | None:
+        """Return when this rank is overdue. None without a deadline for its current phase."""
+        deadline = self.find(beat)
+        if deadline is None:
             return None
         due = beat.beaten_at + deadline.after_s + jitter_of(deadline, self._jitter_share)
         fired = self._fired.get(beat.key)
@@ -234,6 +242,15 @@ def jitter_of(asked: Deadline | Order, share: float) -> float:
     once.
     """
     return share * min(asked.jitter_s, MAX_JITTER_S)
+
+
+def round_gap_s(asked: Deadline | Order | None) -> float:
+    """Return the seconds between the two rounds of a dump.
+
+    A second round of some nodes does not delay the first round of others: the first verdict of a
+    large job needs only the first round.
+    """
+    return max(ROUND_GAP_S, min(asked.jitter_s, MAX_JITTER_S) if asked else 0.0)
 
 
 def _within_a_minute(times: list[float], now: float) -> list[float]:

@@ -184,7 +184,7 @@ class DumpBatch:
     node: str
     job: str
     round: int
-    """1 or 2. Two rounds, one second apart, distinguish a stuck rank from a slow one."""
+    """1 or 2. Two rounds, a second or more apart, distinguish a stuck rank from a slow one."""
     reason: str
     """"deadline" if a deadline passed on the agent, else the id of the order."""
     held_s: float
