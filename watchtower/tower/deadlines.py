@@ -29,6 +29,7 @@ def find_deadlines(
 ) -> Iterator[Deadline]:
     """Yield for each rank of a report how long it may be without a heartbeat, if that is known."""
     known: dict[tuple[str, str], float | None] = {}
+    jitters: dict[str, float] = {}
     for vitals in report.ranks:
         label = fleet.labels.find(vitals.job, vitals.owner)
         job, beat = fleet.jobs.get(label), vitals.beat
@@ -40,6 +41,7 @@ def find_deadlines(
                 known[key] = None
                 learned = pauses.get(label, Pauses())
                 known[key] = detector.deadline_s(job.generation, beat.phase, learned)
+                jitters[label] = jitter_s(len(job.generation.ranks))
                 troubles.end(label, DEADLINES)
             after_s = known[key]
             if after_s is None:
@@ -50,7 +52,7 @@ def find_deadlines(
                 rank=vitals.rank,
                 after_s=min(after_s, MAX_AGE_S),
                 phase=beat.phase,
-                jitter_s=jitter_s(len(job.generation.ranks)),
+                jitter_s=jitters[label],
             )
         except Exception as error:
             troubles.note(label, DEADLINES, error)
