@@ -169,7 +169,7 @@ def test_a_job_that_never_started_names_what_is_missing():
         incident="01A",
     )
     assert write_message(facts) == (
-        "[NEVER STARTED: no step for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
+        "[NEVER STARTED: ranks missing for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
         "(89 % sure of the cause). Agents report 6 of 8 ranks. Ranks 6-7 of 8 have not been seen",
         "Call the team that runs the scheduler. Before you call: read the launcher's output for "
         "ranks 6-7. Stacks of 6 of 6 reporting ranks are collected: a kill loses no evidence. It "

@@ -182,7 +182,8 @@ def _say_lost_steps(facts: AlertFacts) -> str:
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
-    stall = _say_stall(facts, ": no step for ") if facts.status in _STUCK else ""
+    stalled = ": ranks missing for " if facts.status == _NEVER_STARTED else ": no step for "
+    stall = _say_stall(facts, stalled) if facts.status in _STUCK else ""
     if stall and (usual_s := _seconds(facts.step_s)):
         stall += f", usually one in {_say_short(usual_s)}"
     tag = f"{status or 'STATUS NOT KNOWN'}{stall}"

@@ -180,7 +180,7 @@ def _lingers(accusation: Accusation) -> bool:
 def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:
     nodes = expect(accusation.about, LostNodes).items
     lost = next(node for node in nodes if position in node.ranks)
-    return f"its node has not reported for {say_duration(lost.silent_for_s)}"
+    return f"is on a node that has not reported for {say_duration(lost.silent_for_s)}"
 
 
 def _summarise_node(picture: Picture, accusation: Accusation) -> str:
@@ -196,7 +196,7 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
 
 
 def _why_never_started(*_: object) -> str:
-    return "no process with this rank was seen on any watched node"
+    return "was not seen on any watched node"
 
 
 def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
