@@ -311,9 +311,7 @@ class Detector:
     def _find_startup_stall(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
-        if gen.is_paced:
-            return None
-        watched = [r for r in reporting if r.vitals.beat is not None]
+        watched = [] if gen.is_paced else [r for r in reporting if r.vitals.beat is not None]
         if not watched:
             return None
         stepped = [r for r in watched if _has_stepped(r)]
