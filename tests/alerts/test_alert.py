@@ -32,6 +32,12 @@ def test_a_longer_stall_is_no_news():
     assert after(opened(incident), updated(longer)).version == 1
 
 
+def test_a_change_that_no_text_shows_is_no_news():
+    incident = an_incident()
+    surer = with_verdict(incident, confidence=0.904)
+    assert after(opened(incident), updated(surer)).version == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -64,6 +64,11 @@ def test_alertmanager_gets_the_end_of_an_alert_and_no_end_before_its_start():
     assert make_alert_body(early, 0.0)["endsAt"] == body["startsAt"]
 
 
+def test_an_acknowledged_alert_ends_in_alertmanager_as_by_the_rules():
+    now = time.time()
+    assert seconds(make_alert_body(ACKED, now)["endsAt"]) == pytest.approx(now, abs=0.01)
+
+
 def test_alertmanager_notifies_the_end_of_a_job():
     now = time.time()
     body = make_alert_body(the_end_of_a_job(), now)
@@ -149,6 +154,21 @@ def test_a_bot_of_slack_edits_one_message_and_replies_in_its_thread():
         assert all(api.bodies[n]["ts"] == "1.5" for n in (1, 3, 4))
         assert all(api.bodies[n]["thread_ts"] == "1.5" for n in (2, 5))
         assert {request.headers["Authorization"] for request in api.requests} == {"Bearer xoxb-1"}
+
+
+@pytest.mark.parametrize("error", ["message_not_found", "cant_update_message"])
+def test_a_message_that_can_no_longer_be_edited_is_posted_again(error: str):
+    with serving() as api:
+        api.answer = lambda request: (
+            (200, json.dumps({"ok": False, "error": error}).encode())
+            if request.body.get("ts") == "1.5"
+            else (200, b'{"ok":true,"channel":"C1","ts":"2.5"}')
+        )
+        bot = SlackBot("xoxb-1", "C1", api.url)
+        receipt = bot.deliver(CORRECTED, '{"said":"x","channel":"C1","ts":"1.5"}')
+        assert api.paths == ["/chat.update", "/chat.postMessage"]
+        bot.deliver(OVER, receipt)
+        assert api.bodies[2]["ts"] == "2.5"
 
 
 @pytest.mark.parametrize(

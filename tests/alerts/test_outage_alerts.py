@@ -377,3 +377,25 @@ def test_three_hundred_incidents_at_once_are_a_few_writes_and_a_few_messages(
         assert run.stored == {"01000": (300, 300)}
 
     tell(story, tmp_path, receiver)
+
+
+def test_a_destination_that_is_added_gets_the_message_of_an_open_outage(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        for ident in ("01A", "01B"):
+            await run.save(on_mount(ident))
+            run.notifier.note(opened(on_mount(ident)))
+        await run.settle()
+        run.destinations = [Webhook(receiver.url)]
+        await run.restart()
+        (message,) = await run.wait_for(1)
+        assert [ident for ident, _ in identities(message)] == ["01A", "01B"]
+        for ident in ("01A", "01B"):
+            run.notifier.note(closed(on_mount(ident)))
+        assert (await run.wait_for(2))[1]["status"] == "resolved"
+        await run.settle()
+        assert set(receiver.keys) == {"01A:2", "01A:4"}
+
+    with serving() as api:
+        tell(story, tmp_path, receiver, [Alertmanager(f"{api.url}/api/v2/alerts")])

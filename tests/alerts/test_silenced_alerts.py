@@ -150,3 +150,21 @@ def test_the_outage_of_a_drill_is_marked_as_a_drill():
     assert message.labels["severity"] == "info"
     assert message.lines[0].startswith("[DRILL] [OUTAGE]")
     assert message.lines[-1].startswith("This is a drill: do nothing.")
+
+
+def test_an_alert_whose_delivery_began_before_a_kill_and_a_silence_ends(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        await run.save(an_incident())
+        receiver.reply_delay_s = 3.0
+        run.notifier.note(opened(an_incident()))
+        await run.wait_for(1)  # accepted, and the tower does not know it
+        run.silenced.add("llama")
+        await run.restart()
+        receiver.reply_delay_s = 0.0
+        run.notifier.note(closed(an_incident()))
+        await run.wait_for(2)
+        assert receiver.accepted[1]["status"] == "resolved"
+
+    tell(story, tmp_path, receiver)

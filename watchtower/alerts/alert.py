@@ -56,6 +56,12 @@ class Alert:
         return self.closed_at is not None
 
     @property
+    def fires(self) -> bool:
+        """Whether a rule of Prometheus would fire: the incident is open and not acknowledged, or it
+        is the end of a job."""
+        return self.facts.state is AlertState.OPEN
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
         if self.outage_facts is None:
@@ -127,9 +133,17 @@ def is_news(alert: Alert) -> bool:
 
 
 def _is_same(before: Alert, after: Alert) -> bool:
-    """Return whether two alerts differ in the age of the stall only."""
+    """Return whether a reader sees no difference, except in the age of the stall."""
     age = after.facts.stalled_s
-    return replace(before, facts=replace(before.facts, stalled_s=age)) == after
+    return _seen(replace(before, facts=replace(before.facts, stalled_s=age))) == _seen(after)
+
+
+def _seen(alert: Alert) -> tuple[object, ...]:
+    """Return what a destination may show: the text, the facts with a place of their own, and all
+    that is not a fact."""
+    facts = alert.facts
+    shown = alert.lines, facts.state, facts.rank, facts.node, facts.domain, facts.ranks
+    return (*shown, replace(alert, facts=AlertFacts()))
 
 
 def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:

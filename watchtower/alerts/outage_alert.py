@@ -48,6 +48,10 @@ class OutageAlerts:
         self._forget(message) if message.is_over else self.restore(message)
         return message
 
+    def find(self, alert: Alert) -> Alert | None:
+        """Return the message that contains the alert of one incident; None without one."""
+        return self._messages.get(self._key_of.get(alert.incident, ""))
+
     def restore(self, message: Alert) -> None:
         """Continue with a message. A newer version that is known already stays."""
         known = self._messages.get(message.incident)

@@ -30,6 +30,7 @@ class PagerDuty:
     key: str = field(repr=False)
     name: str = "pagerduty"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:

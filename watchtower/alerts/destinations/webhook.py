@@ -25,6 +25,7 @@ class Webhook:
     url: str = field(repr=False)
     name: str = "webhook"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
