@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.alerts.receivers import Receiver
 from watchtower.alerts.destination import Destination
 from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Ack, Incident
@@ -20,6 +21,8 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.live import close
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
+
+LINKS = AlertLinks(public_url="https://tower")
 
 JOB = JobFacts(ranks=8, user="alice", dumps_in=8, dumps_wanted=8, checkpoint_step=1200)
 

@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from tests.alerts.apis import serving
-from tests.alerts.notifying import JOB, an_incident, closed, opened, updated
+from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
@@ -21,21 +21,21 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Status
 
 INCIDENT = an_incident()
-FIRST = make_alert(opened(INCIDENT), "https://tower", None)
-CORRECTED = make_alert(updated(an_incident(rank=5)), "https://tower", FIRST)
+FIRST = make_alert(opened(INCIDENT), LINKS, None)
+CORRECTED = make_alert(updated(an_incident(rank=5)), LINKS, FIRST)
 ACKED = make_alert(
     IncidentEvent(change=Change.ACKNOWLEDGED, incident=replace(INCIDENT, ack=Ack(at=1.0, by="an"))),
-    "https://tower",
+    LINKS,
     FIRST,
 )
-OVER = make_alert(closed(INCIDENT), "https://tower", FIRST)
+OVER = make_alert(closed(INCIDENT), LINKS, FIRST)
 
 
 def the_end_of_a_job() -> Alert:
     incident = replace(INCIDENT, identity=Identity(kind=IncidentKind.ENDED))
     done = replace(closed(incident).incident, status=Status.ENDED)
     event = IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a")
-    return make_alert(event, "https://tower", None)
+    return make_alert(event, LINKS, None)
 
 
 HOSTILE = replace(

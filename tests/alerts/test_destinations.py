@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.apis import Api, serving
-from tests.alerts.notifying import an_incident, closed, opened, updated
+from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from watchtower.access.bounded_reply import bounded_reply
 from watchtower.alerts import http_post
 from watchtower.alerts.alert import make_alert
@@ -52,7 +52,7 @@ def destination(request: pytest.FixtureRequest, api: Api) -> Destination:
     return MAKE[request.param](api.url)
 
 
-FIRST = make_alert(opened(an_incident()), "https://tower", None)
+FIRST = make_alert(opened(an_incident()), LINKS, None)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])

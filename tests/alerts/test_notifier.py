@@ -200,25 +200,6 @@ def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(
     tell(story, tmp_path, receiver)
 
 
-def test_a_destination_that_is_added_gets_the_alerts_that_are_open(
-    tmp_path: Path, receiver: Receiver
-):
-    async def story(run: Run) -> None:
-        await run.save(an_incident())
-        run.notifier.note(opened(an_incident()))
-        await run.wait_for(1)
-        await run.settle()
-        run.destinations = [Webhook(receiver.url), Webhook(receiver.url, name="added")]
-        await run.restart()
-        await run.wait_for(2)
-        await run.settle()
-        await run.restart()
-        await run.settle()
-        assert receiver.keys == ["01A:1", "01A:1"]
-
-    tell(story, tmp_path, receiver)
-
-
 def test_the_end_waits_where_a_prometheus_may_still_send_the_alert(
     tmp_path: Path, receiver: Receiver
 ):

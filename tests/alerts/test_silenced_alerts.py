@@ -10,6 +10,7 @@ from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updat
 from tests.alerts.receivers import Receiver
 from tests.alerts.test_outage_alerts import message_of, on_mount
 from watchtower.alerts.alert import make_alert
+from watchtower.alerts.links import NO_LINKS
 
 
 def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(
@@ -142,7 +143,7 @@ def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(
 
 def test_the_outage_of_a_drill_is_marked_as_a_drill():
     alerts = [
-        make_alert(opened(on_mount(ident, ident)), "", None, is_drill=True)
+        make_alert(opened(on_mount(ident, ident)), NO_LINKS, None, is_drill=True)
         for ident in ("01A", "01B")
     ]
     message = message_of(*alerts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
 from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
@@ -71,7 +72,7 @@ class Alert:
 
 
 def make_alert(
-    event: IncidentEvent, public_url: str, before: Alert | None, *, is_drill: bool = False
+    event: IncidentEvent, links: AlertLinks, before: Alert | None, *, is_drill: bool = False
 ) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
@@ -81,12 +82,17 @@ def make_alert(
     incident = event.incident
     known = before.facts if before else AlertFacts()
     facts = _describe(incident, event.job, known)
-    url = f"{public_url}/api/v1/incidents/{incident.id}?format=text" if public_url else ""
     labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
         version=before.version if before else 1,
-        facts=replace(facts, url=url, is_drill=is_drill),
+        facts=replace(
+            facts,
+            url=links.details(incident.id),
+            runbook_url=links.runbook(ALERT_NAMES[incident.identity.kind]),
+            dashboard_url=links.dashboard(incident.id),
+            is_drill=is_drill,
+        ),
         labels=before.labels if before else labels,
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
+from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
@@ -60,17 +61,17 @@ class AlertNotifier:
         destinations: Sequence[Destination],
         store: SqliteStore,
         clock: Clock,
-        public_url: str = "",
+        links: AlertLinks = NO_LINKS,
         *,
         is_drill: bool = False,
     ) -> None:
         """`is_drill`: every alert is marked as a drill."""
         self.senders = {each.name: _Sender(each, store, clock) for each in destinations}
-        self._store, self._clock, self._public_url = store, clock, public_url
+        self._store, self._clock, self._links = store, clock, links
         self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
-        self._outages = OutageAlerts(public_url)
+        self._outages = OutageAlerts(links)
         self._held: dict[str, IncidentEvent] = {}
         """The last event of each incident that has no alert yet, because it is silenced or the
         tower has just started."""
@@ -150,7 +151,7 @@ class AlertNotifier:
             self._hold_event(event)
             return
         self._held.pop(ident, None)
-        alert = make_alert(event, self._public_url, before, is_drill=self._is_drill)
+        alert = make_alert(event, self._links, before, is_drill=self._is_drill)
         if before is not None and alert.version == before.version:
             return
         self._put(alert)

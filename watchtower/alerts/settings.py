@@ -45,6 +45,11 @@ class AlertSettings:
     shadow_causes: Causes = ()
     """The same for incidents with these causes only."""
 
+    runbooks_url: str = ""
+    """Address of the published folder docs/runbooks, for links in the alerts of this table."""
+    grafana_url: str = ""
+    """Address of a Grafana with the dashboards of watchtower, for links in these alerts."""
+
     webhook_url_file: str = ""
     """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
     alertmanager_url: str = ""

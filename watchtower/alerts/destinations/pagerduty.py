@@ -71,9 +71,8 @@ def make_event(alert: Alert, action: str) -> dict[str, object]:
     if action != TRIGGER:
         return event
     facts = alert.facts
-    urls = {"Details": facts.url, "Runbook": facts.runbook_url}
     event["client"] = "watchtower"
-    event["links"] = [{"href": url, "text": text} for text, url in urls.items() if url]
+    event["links"] = [{"href": url, "text": text} for text, url in facts.links.items()]
     event["payload"] = {
         "summary": alert.lines[0][:MAX_SUMMARY],
         "source": (facts.node or facts.job or "watchtower")[:MAX_FIELD],

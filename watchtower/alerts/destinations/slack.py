@@ -156,11 +156,10 @@ def make_message(alert: Alert) -> dict[str, object]:
     blocks: list[dict[str, object]] = [
         {"type": "section", "text": _plain(line[:MAX_BLOCK])} for line in lines
     ]
-    urls = {"Details": alert.facts.url, "Runbook": alert.facts.runbook_url}
     buttons = [
         {"type": "button", "text": _plain(text), "url": url}
-        for text, url in urls.items()
-        if url and len(url) <= MAX_URL
+        for text, url in alert.facts.links.items()
+        if len(url) <= MAX_URL
     ]
     if buttons:
         blocks.append({"type": "actions", "elements": buttons})

@@ -82,6 +82,7 @@ def annotate(alert: Alert) -> dict[str, str]:
         "description": "\n".join(alert.lines),
         "url": facts.url,
         "runbook_url": facts.runbook_url,
+        "dashboard_url": facts.dashboard_url,
         "cause": alert.cause,
         "rank": "" if facts.rank is None else str(facts.rank),
         "node": facts.node,
