@@ -66,7 +66,7 @@ def test_three_incidents_of_one_outage_are_one_message(tmp_path: Path, receiver:
         assert first["commonAnnotations"]["description"].split("\n") == [
             "[OUTAGE] mount nfs1:/data: 3 jobs are hung, 24 ranks",
             "Call the storage team. job-01A, job-01B, job-01C hang on it.",
-            "Details: watchtower outages",
+            "Acknowledge: watchtower ack --outage 01A | Details: watchtower outages",
         ]
         for incident in incidents:
             run.notifier.note(closed(incident))

@@ -118,6 +118,7 @@ def _describe(members: Sequence[Alert], url: str) -> OutageFacts:
     names = by_turns((one.sharer, one.facts.job) for one in counted)
     states = Counter(one.facts.state for one in members)
     return OutageFacts(
+        outage=members[0].outage,
         cause=members[0].labels.get("shared_cause", ""),
         jobs=tuple(names)[:MAX_NAMED],
         job_count=len(members),

@@ -155,7 +155,7 @@ OUTAGES = gauge(
     "watchtower_outages",
     "",
     "Outages with an open incident: two or more incidents with one shared cause that opened within "
-    "two minutes.",
+    "two minutes. An outage whose open incidents are all in shadow mode does not count.",
 )
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
