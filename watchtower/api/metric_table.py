@@ -72,7 +72,8 @@ JOB_SUSPECTS = gauge(
 JOB_SILENCED = gauge(
     "watchtower_job_silenced",
     "training_job",
-    "1 while the job or its user is silenced (`watchtower silence`).",
+    "1 while the job or its user is silenced (`watchtower silence`), or, if the job is slow, the "
+    "node that slows it down.",
 )
 JOB_SHADOW = gauge(
     "watchtower_job_shadow",
