@@ -15,7 +15,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "deploy/prometheus/watchtower.rules.yml"
-FILE = ROOT / "dashboards/provisioning/alerting/watchtower.yaml"
+FILE = ROOT / "dashboards/alerting/watchtower.yaml"
 
 DATASOURCE = "watchtower-prometheus"
 INTERVAL = "10s"

@@ -22,6 +22,7 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
+from watchtower.alerts.links import make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
@@ -153,9 +154,8 @@ def serve(config: TowerConfig) -> None:
         )
         startup, clock = shadow.settle_all(store.recall()), Clock()
         destinations = make_destinations(config.alerts)
-        alerts = AlertNotifier(
-            destinations, store, clock, config.public_url, is_drill=config.alerts.drill
-        )
+        links = make_links(config.alerts, config.public_url)
+        alerts = AlertNotifier(destinations, store, clock, links, is_drill=config.alerts.drill)
         alerts.recall(startup.alerts, startup.incidents)
         tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,), shadow)
         listener = _listen(config.host, config.port)
@@ -165,6 +165,8 @@ def serve(config: TowerConfig) -> None:
         log.info("watchtower %s, data in %s", __version__, config.data_dir)
         if destinations:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
+            if not config.public_url:
+                log.warning("alerts have no link to the verdict: set `public_url` in [tower]")
         if said := shadow.describe():
             log.warning("%s", said)
         for warning in find_warnings(config, book):

@@ -28,7 +28,7 @@ from watchtower.access.tower_address import (
 )
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import asking, silencing
+from watchtower.commands import acknowledging, asking, silencing
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.exit_codes import (
     DONE,
@@ -277,7 +277,14 @@ def _add_unmute(parser: Parser) -> None:
 
 
 def _add_ack(parser: Parser) -> None:
-    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("incident", nargs="?", type=name_or_id, help=INCIDENT_HELP)
+    named.add_argument(
+        "--outage",
+        type=name_or_id,
+        metavar="ID",
+        help="acknowledge all open incidents of an outage",
+    )
     parser.add_argument(
         "--by", metavar="NAME", help="the person who works on it (default: your user name)"
     )
@@ -287,7 +294,9 @@ def _add_ack(parser: Parser) -> None:
 
     def run(args: argparse.Namespace) -> int:
         args.by = silencing.user_name() if args.by is None else args.by
-        return silencing.ack(_client(args), args)
+        if args.outage is not None:
+            return acknowledging.ack_outage(_client(args), args)
+        return acknowledging.ack(_client(args), args)
 
     parser.set_defaults(run=run)
 

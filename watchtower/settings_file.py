@@ -65,9 +65,9 @@ def convert(
     the description of the field's type (`msgspec.Meta`), or the kind of the type.
     """
     known = {item.name for item in fields(kind)} - leave_out
-    for key, value in table.items():
-        if key not in known:
-            raise ConfigError(f"unknown setting `{key}` = {value!r} in [{name}]{_hint(key, known)}")
+    for key in table:
+        if key not in known:  # its value may be a secret
+            raise ConfigError(f"unknown setting `{key}` in [{name}]{_hint(key, known)}")
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:

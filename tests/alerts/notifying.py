@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.alerts.receivers import Receiver
+from watchtower.alerts.destination import Destination
 from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident
+from watchtower.store.values import Ack, Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.live import close
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
+
+LINKS = AlertLinks(public_url="https://tower")
 
 JOB = JobFacts(ranks=8, user="alice", dumps_in=8, dumps_wanted=8, checkpoint_step=1200)
 
@@ -56,6 +61,11 @@ def updated(incident: Incident) -> IncidentEvent:
     return IncidentEvent(change=Change.UPDATED, incident=incident, job=JOB, sharer="a")
 
 
+def acknowledged(incident: Incident) -> IncidentEvent:
+    acked = replace(incident, ack=Ack(at=1.0, by="ann"))
+    return IncidentEvent(change=Change.ACKNOWLEDGED, incident=acked, job=JOB, sharer="a")
+
+
 def closed(incident: Incident, status: Status = Status.RECOVERED) -> IncidentEvent:
     done = close(incident, status, Clock().wall())
     return IncidentEvent(change=Change.CLOSED, incident=done, job=JOB, sharer="a")
@@ -67,8 +77,11 @@ Story = Callable[["Run"], Awaitable[None]]
 class Run:
     """A notifier with a store, which a story may restart."""
 
-    def __init__(self, path: Path, receiver: Receiver) -> None:
+    def __init__(
+        self, path: Path, receiver: Receiver, destinations: Sequence[Destination] = ()
+    ) -> None:
         self.path, self.receiver = path, receiver
+        self.destinations = destinations or [Webhook(receiver.url)]
         self.silenced: set[str] = set()
         self.begin()
 
@@ -82,7 +95,7 @@ class Run:
     def begin(self) -> None:
         self.store = SqliteStore(self.path)
         startup = self.store.recall()
-        self.notifier = AlertNotifier([Webhook(self.receiver.url)], self.store, Clock())
+        self.notifier = AlertNotifier(self.destinations, self.store, Clock())
         self.notifier.recall(startup.alerts, startup.incidents)
         self.notifier.start(lambda subject: subject.job in self.silenced)
 
@@ -106,15 +119,16 @@ class Run:
 
     async def settle(self) -> None:
         """Wait until nothing is to be sent, and everything is written."""
-        (sender,) = self.notifier.senders.values()
-        while sender.outbox.count_waiting():
+        while any(each.count_waiting() for each in self.notifier.outboxes().values()):
             await asyncio.sleep(0.01)
         await asyncio.wrap_future(self.store.probe())
 
 
-def tell(story: Story, path: Path, receiver: Receiver) -> None:
+def tell(
+    story: Story, path: Path, receiver: Receiver, destinations: Sequence[Destination] = ()
+) -> None:
     async def work() -> None:
-        run = Run(path / "watchtower.db", receiver)
+        run = Run(path / "watchtower.db", receiver, destinations)
         try:
             await asyncio.wait_for(story(run), 40)
         finally:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.alerts.notifying import JOB, an_incident, closed, opened, updated
+from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import is_wanted, make_alert
+from watchtower.alerts.links import NO_LINKS
 from watchtower.alerts.message import AlertState
 from watchtower.store.values import Identity, Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
@@ -17,7 +18,7 @@ from watchtower.wire.verdict import Aftermath, Domain, Status
 def after(*events: IncidentEvent):
     alert = None
     for event in events:
-        alert = make_alert(event, "https://tower", alert)
+        alert = make_alert(event, LINKS, alert)
     assert alert is not None
     return alert
 
@@ -30,6 +31,12 @@ def test_a_longer_stall_is_no_news():
     incident = an_incident()
     longer = with_verdict(incident, stalled_for_s=900.0)
     assert after(opened(incident), updated(longer)).version == 1
+
+
+def test_a_change_that_no_text_shows_is_no_news():
+    incident = an_incident()
+    surer = with_verdict(incident, confidence=0.904)
+    assert after(opened(incident), updated(surer)).version == 1
 
 
 @pytest.mark.parametrize(
@@ -105,10 +112,10 @@ def test_the_message_has_at_most_three_lines_and_the_link():
 
 def test_the_alert_of_a_drill_has_labels_that_no_rule_for_real_alerts_has():
     incident = an_incident()
-    alert = make_alert(opened(incident), "", None, is_drill=True)
+    alert = make_alert(opened(incident), NO_LINKS, None, is_drill=True)
     assert (alert.labels["alertname"], alert.labels["severity"]) == ("WatchtowerDrill", "info")
     assert alert.labels["incident"] == incident.id
     assert alert.lines[0].startswith("[DRILL] [HUNG")
-    end = make_alert(closed(incident), "", alert, is_drill=True)
+    end = make_alert(closed(incident), NO_LINKS, alert, is_drill=True)
     assert end.labels == alert.labels
     assert end.lines[0].startswith("[DRILL] [RECOVERED]")

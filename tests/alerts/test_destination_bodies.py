@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from tests.alerts.apis import serving
-from tests.alerts.notifying import JOB, an_incident, closed, opened, updated
+from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
@@ -21,21 +21,21 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Status
 
 INCIDENT = an_incident()
-FIRST = make_alert(opened(INCIDENT), "https://tower", None)
-CORRECTED = make_alert(updated(an_incident(rank=5)), "https://tower", FIRST)
+FIRST = make_alert(opened(INCIDENT), LINKS, None)
+CORRECTED = make_alert(updated(an_incident(rank=5)), LINKS, FIRST)
 ACKED = make_alert(
     IncidentEvent(change=Change.ACKNOWLEDGED, incident=replace(INCIDENT, ack=Ack(at=1.0, by="an"))),
-    "https://tower",
+    LINKS,
     FIRST,
 )
-OVER = make_alert(closed(INCIDENT), "https://tower", FIRST)
+OVER = make_alert(closed(INCIDENT), LINKS, FIRST)
 
 
 def the_end_of_a_job() -> Alert:
     incident = replace(INCIDENT, identity=Identity(kind=IncidentKind.ENDED))
     done = replace(closed(incident).incident, status=Status.ENDED)
     event = IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a")
-    return make_alert(event, "https://tower", None)
+    return make_alert(event, LINKS, None)
 
 
 HOSTILE = replace(
@@ -62,6 +62,11 @@ def test_alertmanager_gets_the_end_of_an_alert_and_no_end_before_its_start():
     assert seconds(body["endsAt"]) == pytest.approx(OVER.closed_at, abs=0.01)
     early = replace(OVER, closed_at=OVER.opened_at - 9)
     assert make_alert_body(early, 0.0)["endsAt"] == body["startsAt"]
+
+
+def test_an_acknowledged_alert_ends_in_alertmanager_as_by_the_rules():
+    now = time.time()
+    assert seconds(make_alert_body(ACKED, now)["endsAt"]) == pytest.approx(now, abs=0.01)
 
 
 def test_alertmanager_notifies_the_end_of_a_job():
@@ -149,6 +154,21 @@ def test_a_bot_of_slack_edits_one_message_and_replies_in_its_thread():
         assert all(api.bodies[n]["ts"] == "1.5" for n in (1, 3, 4))
         assert all(api.bodies[n]["thread_ts"] == "1.5" for n in (2, 5))
         assert {request.headers["Authorization"] for request in api.requests} == {"Bearer xoxb-1"}
+
+
+@pytest.mark.parametrize("error", ["message_not_found", "cant_update_message"])
+def test_a_message_that_can_no_longer_be_edited_is_posted_again(error: str):
+    with serving() as api:
+        api.answer = lambda request: (
+            (200, json.dumps({"ok": False, "error": error}).encode())
+            if request.body.get("ts") == "1.5"
+            else (200, b'{"ok":true,"channel":"C1","ts":"2.5"}')
+        )
+        bot = SlackBot("xoxb-1", "C1", api.url)
+        receipt = bot.deliver(CORRECTED, '{"said":"x","channel":"C1","ts":"1.5"}')
+        assert api.paths == ["/chat.update", "/chat.postMessage"]
+        bot.deliver(OVER, receipt)
+        assert api.bodies[2]["ts"] == "2.5"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.apis import Api, serving
-from tests.alerts.notifying import an_incident, closed, opened, updated
+from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from watchtower.access.bounded_reply import bounded_reply
 from watchtower.alerts import http_post
 from watchtower.alerts.alert import make_alert
@@ -24,7 +24,7 @@ from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import NAMES, AlertSettings
-from watchtower.settings_file import ConfigError
+from watchtower.settings_file import ConfigError, convert
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 
@@ -52,7 +52,7 @@ def destination(request: pytest.FixtureRequest, api: Api) -> Destination:
     return MAKE[request.param](api.url)
 
 
-FIRST = make_alert(opened(an_incident()), "https://tower", None)
+FIRST = make_alert(opened(an_incident()), LINKS, None)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
@@ -135,7 +135,7 @@ def test_a_tower_that_restarts_loses_nothing_and_repeats_nothing(
 
 def _without_repeats(destination: Destination) -> Destination:
     """An Alertmanager gets an open alert again after a restart: a repeat changes nothing there."""
-    return replace(destination, repeat_s=None)  # type: ignore[type-var]
+    return replace(destination, repeat_s=None, end_delay_s=0.0)  # type: ignore[type-var]
 
 
 def write(tmp_path: Path, text: str) -> str:
@@ -180,6 +180,28 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path):
         with pytest.raises(ConfigError) as caught:
             make_destinations(settings)
         assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        AlertSettings(webhook_url_file=f"https://chat.example/{SECRET}"),
+        AlertSettings(slack_webhook_file=f"chat.example/{SECRET}"),
+        AlertSettings(slack_token_file=f"xoxb-{SECRET}", slack_channel="C1"),
+        AlertSettings(pagerduty_key_file=SECRET),
+    ],
+)
+def test_a_secret_in_the_place_of_a_file_is_not_quoted(settings: AlertSettings):
+    with pytest.raises(ConfigError, match="_file` must be the path of a file") as caught:
+        make_destinations(settings)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["webhook_url", "slack_token", "pagerduty_key"])
+def test_a_secret_in_an_unknown_setting_is_not_quoted(key: str):
+    with pytest.raises(ConfigError, match=f"unknown setting `{key}` in .alerts") as caught:
+        convert("alerts", {key: SECRET}, AlertSettings)
+    assert SECRET not in str(caught.value)
 
 
 def test_a_password_in_an_address_comes_from_a_file_or_the_environment_only(

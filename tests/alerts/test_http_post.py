@@ -110,6 +110,7 @@ def test_a_redirect_is_not_followed(receiver: Receiver):
         receiver.headers = {"Location": other.url}
         error = fail(lambda: post(receiver.url, b"{}", {"Authorization": SECRET}))
         assert error.is_permanent
+        assert "redirects are not followed" in str(error)
         assert other.requests == 0
 
 
@@ -121,6 +122,12 @@ def test_a_secret_that_the_server_quotes_is_not_in_the_error(receiver: Receiver)
         for url in (f"{base}/hooks/{SECRET}", f"{base}/x?key={SECRET}"):
             assert str(fail(lambda url=url: post(url, b"{}", {}))) == "127.0.0.1 answered HTTP 404"
         fail(lambda: post(f"{base}/x", b"{}", {"Authorization": f"Bearer {SECRET}"}))
+
+
+def test_a_reply_that_is_not_http_is_not_quoted():
+    with answering(iter([f"ECHO POST /{SECRET} HTTP/1.1\r\n\r\n".encode()])) as url:
+        error = fail(lambda: post(url, b"{}", {}))
+    assert str(error) == "127.0.0.1: the reply is not HTTP"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ async def wait_for(api: Api, count: int) -> None:
 def test_500_open_alerts_delay_no_new_one_and_are_all_repeated(tmp_path: Path):
     async def story(api: Api) -> None:
         store = SqliteStore(tmp_path / "watchtower.db")
-        destination = Alertmanager(f"{api.url}/api/v2/alerts", repeat_s=3.0)
+        destination = Alertmanager(f"{api.url}/api/v2/alerts", repeat_s=3.0, end_delay_s=0.0)
         notifier = AlertNotifier([destination], store, Clock())
         notifier.start(lambda _: False)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from dataclasses import replace
@@ -9,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updated
+from tests.alerts.notifying import Run, acknowledged, an_incident, closed, opened, tell, updated
 from tests.alerts.receivers import Receiver
-from watchtower.store.values import Ack
+from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.tower.clock import Clock
-from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.live import close
 from watchtower.wire.verdict import Status
 
@@ -168,8 +169,7 @@ def test_an_acknowledgement_changes_the_text(tmp_path: Path, receiver: Receiver)
         incident = an_incident()
         run.notifier.note(opened(incident))
         await run.wait_for(1)
-        acked = replace(incident, ack=Ack(at=1.0, by="ann"))
-        event = IncidentEvent(change=Change.ACKNOWLEDGED, incident=acked)
+        event = replace(acknowledged(incident), job=JobFacts())
         run.notifier.note(event)
         await run.wait_for(2)
         notes = receiver.accepted[1]["alerts"][0]["annotations"]
@@ -198,3 +198,18 @@ def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(
         assert receiver.keys == ["01L:1", "01S:1"]
 
     tell(story, tmp_path, receiver)
+
+
+def test_the_end_waits_where_a_prometheus_may_still_send_the_alert(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        for ident, end in (("01A", closed), ("01B", acknowledged)):
+            run.notifier.note(opened(an_incident(ident)))
+            while run.notifier.outboxes()["slow end"].entries[ident].delivered == 0:
+                await asyncio.sleep(0.01)
+            run.notifier.note(end(an_incident(ident)))
+            entry = run.notifier.outboxes()["slow end"].entries[ident]
+            assert entry.due_at - Clock().now() > 50
+
+    tell(story, tmp_path, receiver, [Webhook(receiver.url, name="slow end", end_delay_s=60.0)])

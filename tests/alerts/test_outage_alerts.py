@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.apis import serving
-from tests.alerts.notifying import JOB, Run, an_incident, closed, opened, tell, updated
+from tests.alerts.notifying import JOB, LINKS, Run, an_incident, closed, opened, tell, updated
 from tests.alerts.receivers import Receiver
 from watchtower.alerts import notifier as module
 from watchtower.alerts.alert import Alert, make_alert
@@ -18,6 +18,7 @@ from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.pagerduty import PagerDuty
 from watchtower.alerts.destinations.slack import SlackBot
 from watchtower.alerts.destinations.webhook import Webhook, make_payload
+from watchtower.alerts.links import NO_LINKS
 from watchtower.alerts.message import MAX_LINE, AlertState
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.outage_alert import OutageAlerts, join_alert
@@ -65,7 +66,7 @@ def test_three_incidents_of_one_outage_are_one_message(tmp_path: Path, receiver:
         assert first["commonAnnotations"]["description"].split("\n") == [
             "[OUTAGE] mount nfs1:/data: 3 jobs are hung, 24 ranks",
             "Call the storage team. job-01A, job-01B, job-01C hang on it.",
-            "Details: watchtower outages",
+            "Acknowledge: watchtower ack --outage 01A | Details: watchtower outages",
         ]
         for incident in incidents:
             run.notifier.note(closed(incident))
@@ -183,7 +184,7 @@ def test_an_incident_joins_no_message_that_is_acknowledged_or_over(
 
 
 def test_an_old_message_that_is_acknowledged_does_not_become_the_one_to_join():
-    outages = OutageAlerts("")
+    outages = OutageAlerts(NO_LINKS)
     forged = on_mount("01A")
     outages.put(alert_of(forged))
     outages.put(alert_of(acked(forged).incident))
@@ -255,11 +256,11 @@ def test_alertmanager_gets_one_alert_for_each_incident(tmp_path: Path, receiver:
 
 def alert_of(incident: Incident, sharer: str = "a", change: Change = Change.OPENED) -> Alert:
     event = IncidentEvent(change=change, incident=incident, job=JOB, sharer=sharer)
-    return make_alert(event, "https://tower", None)
+    return make_alert(event, LINKS, None)
 
 
 def message_of(*alerts: Alert) -> Alert:
-    outages = OutageAlerts("https://tower")
+    outages = OutageAlerts(LINKS)
     return [outages.put(alert) for alert in alerts][-1]
 
 
@@ -315,10 +316,10 @@ def test_a_message_has_the_labels_that_all_have_and_the_worst_severity():
 def test_an_outage_is_acknowledged_if_all_its_open_incidents_are():
     first, second = on_mount("01A"), on_mount("01B")
     message = message_of(alert_of(first), alert_of(second))
-    one_acked = join_alert(message, alert_of(acked(first).incident), "")
+    one_acked = join_alert(message, alert_of(acked(first).incident), NO_LINKS)
     assert one_acked.facts.state is AlertState.OPEN
     assert "1 of 2 incidents are acknowledged" in one_acked.lines[1]
-    both = join_alert(one_acked, alert_of(acked(second).incident), "")
+    both = join_alert(one_acked, alert_of(acked(second).incident), NO_LINKS)
     assert both.facts.state is AlertState.ACKED
     assert both.lines[0].startswith("[OUTAGE, acknowledged]")
 
@@ -326,9 +327,9 @@ def test_an_outage_is_acknowledged_if_all_its_open_incidents_are():
 def test_the_end_names_jobs_that_did_not_recover():
     first, second = on_mount("01A"), on_mount("01B")
     message = message_of(alert_of(first), alert_of(second))
-    message = join_alert(message, alert_of(closed(first).incident, change=Change.CLOSED), "")
+    message = join_alert(message, alert_of(closed(first).incident, change=Change.CLOSED), NO_LINKS)
     ended = alert_of(closed(second, Status.ENDED).incident, change=Change.CLOSED)
-    over = join_alert(message, ended, "")
+    over = join_alert(message, ended, NO_LINKS)
     assert over.is_over
     assert over.lines[0].startswith(
         "[OUTAGE OVER] mount nfs1:/data: the incidents of 2 jobs are closed, 1 make"
@@ -337,7 +338,7 @@ def test_the_end_names_jobs_that_did_not_recover():
 
 def test_slack_and_pagerduty_have_one_message_of_an_outage():
     first, second = alert_of(on_mount("01A")), alert_of(on_mount("01B"))
-    outages = OutageAlerts("https://tower")
+    outages = OutageAlerts(LINKS)
     ends = [
         alert_of(closed(on_mount(ident)).incident, change=Change.CLOSED) for ident in ("01A", "01B")
     ]

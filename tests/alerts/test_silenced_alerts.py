@@ -10,6 +10,7 @@ from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updat
 from tests.alerts.receivers import Receiver
 from tests.alerts.test_outage_alerts import message_of, on_mount
 from watchtower.alerts.alert import make_alert
+from watchtower.alerts.links import NO_LINKS
 
 
 def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(
@@ -142,7 +143,7 @@ def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(
 
 def test_the_outage_of_a_drill_is_marked_as_a_drill():
     alerts = [
-        make_alert(opened(on_mount(ident, ident)), "", None, is_drill=True)
+        make_alert(opened(on_mount(ident, ident)), NO_LINKS, None, is_drill=True)
         for ident in ("01A", "01B")
     ]
     message = message_of(*alerts)
@@ -150,3 +151,21 @@ def test_the_outage_of_a_drill_is_marked_as_a_drill():
     assert message.labels["severity"] == "info"
     assert message.lines[0].startswith("[DRILL] [OUTAGE]")
     assert message.lines[-1].startswith("This is a drill: do nothing.")
+
+
+def test_an_alert_whose_delivery_began_before_a_kill_and_a_silence_ends(
+    tmp_path: Path, receiver: Receiver
+):
+    async def story(run: Run) -> None:
+        await run.save(an_incident())
+        receiver.reply_delay_s = 3.0
+        run.notifier.note(opened(an_incident()))
+        await run.wait_for(1)  # accepted, and the tower does not know it
+        run.silenced.add("llama")
+        await run.restart()
+        receiver.reply_delay_s = 0.0
+        run.notifier.note(closed(an_incident()))
+        await run.wait_for(2)
+        assert receiver.accepted[1]["status"] == "resolved"
+
+    tell(story, tmp_path, receiver)

@@ -35,6 +35,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["silence", "--remove", "x", "--for", "1h"], "not allowed with --remove"),
         (["silence", "--for", "1h"], "one of the arguments --job --node --user --remove"),
         (["silence", "--job", "x", "--user", "y", "--for", "1h"], "not allowed with argument"),
+        (["ack"], "one of the arguments incident --outage is required"),
+        (["ack", "01A", "--outage", "01B"], "not allowed with argument"),
         (["why", "--tower", "foo"], "invalid tower URL 'foo': must start with http:// or https://"),
         (["why", "--watch", "--exit-code"], "not allowed with argument --watch"),
     ],

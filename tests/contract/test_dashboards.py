@@ -216,3 +216,8 @@ def test_the_provisioned_data_source_is_the_default_of_the_dashboards(dashboard:
     assert f"uid: {current}\n" in text
     provider = (FOLDER.parent / "watchtower.yaml").read_text("utf-8")
     assert f"path: /etc/grafana/provisioning/dashboards/{FOLDER.name}\n" in provider
+
+
+def test_the_folder_that_is_mounted_for_the_dashboards_adds_no_alerts():
+    provisioned = {each.name for each in FOLDER.parents[1].iterdir()}
+    assert provisioned == {"dashboards", "datasources"}

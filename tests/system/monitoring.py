@@ -156,12 +156,15 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def watching(folder: Path, tower: str, receiver: Receiver, extra: str = "") -> Iterator[Prometheus]:
+def watching(
+    folder: Path, tower: str, receiver: Receiver, extra: str = "", alertmanager: str = ""
+) -> Iterator[Prometheus]:
     """Prometheus and Alertmanager as documented, between a tower and a receiver.
 
-    `extra` has further lines for the scrape configuration.
+    `extra` has further lines for the scrape configuration. `alertmanager` is the address of
+    Alertmanager, if others must know it.
     """
-    prometheus, alertmanager = free_address(), free_address()
+    prometheus, alertmanager = free_address(), alertmanager or free_address()
     files = {
         "prometheus.yml": {"tower:19660": tower, "alertmanager:9093": alertmanager},
         "watchtower.rules.yml": {},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.notifying import an_incident, closed, opened, updated
+from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from tests.system.monitoring import (
     alerting,
     documented,
@@ -39,17 +39,17 @@ def test_an_incident_is_one_alert_that_fires_changes_its_text_and_ends(tmp_path:
         with alerting(tmp_path, address):
             destination = make_alertmanager(AlertSettings(alertmanager_url=f"http://{address}"))
             assert destination is not None
-            first = make_alert(opened(an_incident()), "https://tower", None)
+            first = make_alert(opened(an_incident()), LINKS, None)
             destination.deliver(first, "")
             wait_until(lambda: receiver.sent("firing", "llama"), "the alert fires", patience_s=90)
-            corrected = make_alert(updated(an_incident(rank=5)), "https://tower", first)
+            corrected = make_alert(updated(an_incident(rank=5)), LINKS, first)
             for _ in range(3):
                 destination.deliver(corrected, "")
             wait_until(lambda: "rank 5" in str(active()), "the text is corrected", patience_s=90)
             (alert,) = active()
             assert "rank 3" not in alert["annotations"]["summary"]
             assert len(receiver.sent("firing", "llama")) == 1
-            over = make_alert(closed(an_incident(rank=5)), "https://tower", corrected)
+            over = make_alert(closed(an_incident(rank=5)), LINKS, corrected)
             destination.deliver(over, "")
             wait_until(lambda: receiver.sent("resolved", "llama"), "it ends", patience_s=90)
             assert not active()

@@ -39,13 +39,13 @@ def test_the_command_line_wins_over_the_file(config):
     [
         (
             "[detection]\nsuspect_flor_s = 1",
-            r"`suspect_flor_s` = 1 in .* \(did you mean `suspect_floor_s`\?\)",
+            r"`suspect_flor_s` in .* \(did you mean `suspect_floor_s`\?\)",
         ),
         ("[detection]\nsettle_s = -2", r"in \[detection\]: `settle_s` is -2, allowed is 0.1 to"),
         ("[detection]\nsettle_s = 'x'", r"`settle_s` is 'x', allowed is a number"),
         (
             "[tower]\npolicy = 1",
-            r"unknown setting `policy` = 1 in \[tower\], allowed: agent_token_file",
+            r"unknown setting `policy` in \[tower\], allowed: agent_token_file",
         ),
         ("[tower]\nport = 99999", r"`port` is 99999, allowed is 0"),
         ("[tower]\nport = true", r"`port` is True, allowed is 0 \(pick one\) to 65535"),
@@ -115,7 +115,7 @@ def test_tokens_open_any_address_and_their_options_are_named_where_they_are_miss
         ("tls_cert = 'c'", "`tls_cert` and `tls_key` belong together"),
         ("tls_key = 'k'", "`tls_cert` and `tls_key` belong together"),
         ("reader_token_file = 7", "`reader_token_file` is 7, allowed is the name of a file"),
-        ("agent_token = 'x'", "unknown setting `agent_token` = 'x'"),
+        ("agent_token = 'x'", "unknown setting `agent_token` in"),
     ],
 )
 def test_files_of_tokens_and_certificates_are_checked(config, text, said):

@@ -13,6 +13,7 @@ from tests.tower.test_shared_cause import MOUNT, Outage, scrape
 from watchtower.commands.asking import _incidents_text
 from watchtower.commands.outages import write_outages
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.store.values import Ack
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.outage_views import list_outages
 from watchtower.wire.verdict import Domain
@@ -39,6 +40,33 @@ def test_three_jobs_on_one_dead_mount_are_one_outage(tell):
         assert over.open_count == 0
         assert over.closed_at is not None
         assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
+
+    tell(story)
+
+
+def test_an_outage_of_shadow_mode_is_listed_and_not_counted(tell):
+    async def story(sim: Simulation) -> None:
+        await Outage(sim, ["uid:1", "uid:2"]).hang()
+        for live in sim.tower.live.values():
+            assert live.incident is not None
+            live.incident = replace(live.incident, shadow=True)
+        assert len(list_outages(sim.tower, 100)) == 1
+        assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
+
+    tell(story)
+
+
+def test_an_outage_shows_which_incidents_are_acknowledged(tell):
+    async def story(sim: Simulation) -> None:
+        await Outage(sim, ["uid:1", "uid:2"]).hang()
+        live = sim.tower.live["job-1"]
+        assert live.incident is not None
+        live.incident = replace(live.incident, ack=Ack(at=1.0, by="ann"))
+        (found,) = list_outages(sim.tower, 100)
+        assert {one.job: one.acknowledged for one in found.incidents} == {
+            "job-0": False,
+            "job-1": True,
+        }
 
     tell(story)
 

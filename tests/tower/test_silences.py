@@ -60,6 +60,25 @@ def test_a_node_that_only_has_ranks_of_the_job_does_not_silence_it(tell: Tell):
     tell(story)
 
 
+def test_a_silence_by_node_applies_to_a_job_that_this_node_slows_down(tell: Tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(12)
+        await sim.step(4, step_s=3.0)
+        nodes = [one.node for one in view_job(sim.tower, JOB).nodes]
+        for node in nodes:
+            await sim.tower.silences.add(Subject(node=node), 600)
+        assert view_job(sim.tower, JOB).silence is None, "no rank is named yet"
+        for _ in range(6):
+            await sim.dump(behind=2)
+            await sim.step(3, step_s=3.0)
+        blamed = sim.verdict.suspects[0].node
+        assert view_job(sim.tower, JOB).silence.node == blamed
+        await sim.step(12)
+        assert view_job(sim.tower, JOB).silence is None
+
+    tell(story)
+
+
 def test_a_corrected_verdict_ends_the_silence_of_a_node_for_good(tell: Tell):
     async def story(sim: Simulation) -> None:
         await hang(sim, rank=2)
@@ -147,9 +166,9 @@ def test_a_name_silences_only_what_it_names(tell: Tell):
 def test_suspects_on_several_nodes_or_none_have_no_node():
     first, second = suspect(1, "a"), suspect(2, "b")
     verdict = Verdict(job=JOB, generation=1, status=Status.HUNG, summary="", suspects=())
-    assert _find_only_node(verdict) == ""
-    assert _find_only_node(replace(verdict, suspects=(first, replace(first, rank=3)))) == "a"
-    assert _find_only_node(replace(verdict, suspects=(first, second))) == ""
+    assert _find_only_node(verdict.suspects) == ""
+    assert _find_only_node((first, replace(first, rank=3))) == "a"
+    assert _find_only_node((first, second)) == ""
 
 
 def suspect(rank: int, node: str) -> Suspect:

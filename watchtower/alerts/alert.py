@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.alerts.labels import DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label_alert
+from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
 from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
@@ -56,6 +57,12 @@ class Alert:
         return self.closed_at is not None
 
     @property
+    def fires(self) -> bool:
+        """Whether a rule of Prometheus would fire: the incident is open and not acknowledged, or it
+        is the end of a job."""
+        return self.facts.state is AlertState.OPEN
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
         if self.outage_facts is None:
@@ -65,7 +72,7 @@ class Alert:
 
 
 def make_alert(
-    event: IncidentEvent, public_url: str, before: Alert | None, *, is_drill: bool = False
+    event: IncidentEvent, links: AlertLinks, before: Alert | None, *, is_drill: bool = False
 ) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
@@ -75,12 +82,17 @@ def make_alert(
     incident = event.incident
     known = before.facts if before else AlertFacts()
     facts = _describe(incident, event.job, known)
-    url = f"{public_url}/api/v1/incidents/{incident.id}?format=text" if public_url else ""
     labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
         version=before.version if before else 1,
-        facts=replace(facts, url=url, is_drill=is_drill),
+        facts=replace(
+            facts,
+            url=links.details(incident.id),
+            runbook_url=links.runbook(ALERT_NAMES[incident.identity.kind]),
+            dashboard_url=links.dashboard(incident.id),
+            is_drill=is_drill,
+        ),
         labels=before.labels if before else labels,
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
@@ -127,9 +139,17 @@ def is_news(alert: Alert) -> bool:
 
 
 def _is_same(before: Alert, after: Alert) -> bool:
-    """Return whether two alerts differ in the age of the stall only."""
+    """Return whether a reader sees no difference, except in the age of the stall."""
     age = after.facts.stalled_s
-    return replace(before, facts=replace(before.facts, stalled_s=age)) == after
+    return _seen(replace(before, facts=replace(before.facts, stalled_s=age))) == _seen(after)
+
+
+def _seen(alert: Alert) -> tuple[object, ...]:
+    """Return what a destination may show: the text, the facts with a place of their own, and all
+    that is not a fact."""
+    facts = alert.facts
+    shown = alert.lines, facts.state, facts.rank, facts.node, facts.domain, facts.ranks
+    return (*shown, replace(alert, facts=AlertFacts()))
 
 
 def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:

@@ -34,6 +34,10 @@ class Destination(Protocol):
         """Seconds after which an open alert must be sent again; None: never."""
 
     @property
+    def end_delay_s(self) -> float:
+        """Seconds by which the end of an alert, or its acknowledgement, is delayed."""
+
+    @property
     def joins_outages(self) -> bool:
         """Whether an outage is one alert, with its incidents in `members`. False if the
         destination groups alerts itself: each incident is then an alert."""

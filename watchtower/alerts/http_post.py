@@ -42,6 +42,8 @@ SEPARATORS = re.compile(r"[/?&=#]")
 RETRY = frozenset({408, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
 
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(
@@ -95,11 +97,10 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     except urllib.error.HTTPError as error:
         with error:
             raise _explain(host, error, secrets) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = printable(str(getattr(error, "reason", error)), MAX_REASON)
-        if isinstance(error, ValueError | http.client.InvalidURL):
-            reason = "the URL cannot be used"  # the error quotes it
-        raise DeliveryError(f"{host}: {reason}") from None
+    except (ValueError, http.client.InvalidURL):
+        raise DeliveryError(f"{host}: the URL cannot be used") from None  # the error quotes it
+    except (OSError, http.client.HTTPException) as error:
+        raise DeliveryError(f"{host}: {_explain_failure(error, secrets)}") from None
 
 
 def _move_password(url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
@@ -112,14 +113,20 @@ def _move_password(url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[s
     return parts._replace(netloc=place).geturl(), {**headers, "Authorization": f"Basic {word}"}
 
 
+def _explain_failure(error: OSError | http.client.HTTPException, secrets: frozenset[str]) -> str:
+    """Return why there is no valid reply. An error about HTTP quotes what came instead of it."""
+    if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+        return "the reply is not HTTP"
+    return _quote(str(getattr(error, "reason", error)), secrets) or "the connection failed"
+
+
 def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) -> DeliveryError:
     try:
-        said = error.read(MAX_ERROR).decode("utf-8", "replace")
+        said = _quote(error.read(MAX_ERROR).decode("utf-8", "replace"), secrets)
     except (OSError, http.client.HTTPException):
         said = ""
-    if any(secret in text for secret in secrets for text in (said, html.unescape(said))):
-        said = ""  # many servers quote the path in "not found"
-    said = printable(said, MAX_REASON).strip()
+    if error.code in REDIRECTS:
+        said = "redirects are not followed, so configure the address that it leads to"
     reason = f"{host} answered HTTP {error.code}{f': {said}' if said else ''}"
     after = error.headers.get("Retry-After", "") if error.headers else ""
     return DeliveryError(
@@ -127,6 +134,14 @@ def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) 
         is_permanent=error.code < 500 and error.code not in RETRY,
         retry_after_s=float(after) if after.isdecimal() and len(after) < 7 else None,
     )
+
+
+def _quote(text: str, secrets: frozenset[str]) -> str:
+    """Return text of a server for one line; empty if it contains a secret: many servers quote the
+    path in "not found"."""
+    if any(secret in each for secret in secrets for each in (text, html.unescape(text))):
+        return ""
+    return printable(text, MAX_REASON).strip()
 
 
 def _find_secrets(url: str, headers: Mapping[str, str]) -> frozenset[str]:

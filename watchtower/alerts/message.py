@@ -102,12 +102,23 @@ class AlertFacts:
     """The first of the next steps of the verdict."""
     url: str = ""
     runbook_url: str = ""
+    dashboard_url: str = ""
     incident: str = ""
     state: AlertState = AlertState.OPEN
     acked_by: str = ""
     is_drill: bool = False
     aftermath: str = ""
     """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The address of each page about the alert, by its name. Pages without one are left out."""
+        urls = {
+            "Details": self.url,
+            "Runbook": self.runbook_url,
+            "Dashboard": self.dashboard_url,
+        }
+        return {name: url for name, url in urls.items() if url}
 
 
 _TEAMS = {
@@ -313,12 +324,10 @@ def _join_links(facts: AlertFacts) -> str:
     links: list[str] = []
     if is_named and facts.state is AlertState.OPEN:
         links.append(f"Acknowledge: watchtower ack {facts.incident}")
-    if _URL.fullmatch(facts.url):
-        links.append(f"Details: {facts.url}")
-    elif is_named:
+    pages = {name: url for name, url in facts.links.items() if _URL.fullmatch(url)}
+    if is_named and "Details" not in pages:
         links.append(f"Details: watchtower incident {facts.incident}")
-    if _URL.fullmatch(facts.runbook_url):
-        links.append(f"Runbook: {facts.runbook_url}")
+    links += (f"{name}: {url}" for name, url in pages.items())
     return _join_fitting(links)
 
 

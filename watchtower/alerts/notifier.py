@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
+from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
@@ -60,17 +61,17 @@ class AlertNotifier:
         destinations: Sequence[Destination],
         store: SqliteStore,
         clock: Clock,
-        public_url: str = "",
+        links: AlertLinks = NO_LINKS,
         *,
         is_drill: bool = False,
     ) -> None:
         """`is_drill`: every alert is marked as a drill."""
         self.senders = {each.name: _Sender(each, store, clock) for each in destinations}
-        self._store, self._clock, self._public_url = store, clock, public_url
+        self._store, self._clock, self._links = store, clock, links
         self._is_drill = is_drill
         self._alerts: dict[str, Alert] = {}
         """The current alert of each open incident."""
-        self._outages = OutageAlerts(public_url)
+        self._outages = OutageAlerts(links)
         self._held: dict[str, IncidentEvent] = {}
         """The last event of each incident that has no alert yet, because it is silenced or the
         tower has just started."""
@@ -95,6 +96,7 @@ class AlertNotifier:
                     if sender.destination.joins_outages:
                         self._outages.restore(alert)
                     self._recall_alert(alert)
+        self._fill_added()
         still_open = {one.id: one for one in incidents if one.closed_at is None}
         self._to_check = self._alerts.keys() - still_open.keys()
         self._held = {
@@ -102,6 +104,18 @@ class AlertNotifier:
             for ident, incident in still_open.items()
             if ident not in self._alerts
         }
+
+    def _fill_added(self) -> None:
+        """Put open alerts into the outbox of a destination that the last run did not have."""
+        alerts = sorted(self._alerts.values(), key=lambda alert: alert.incident)
+        for alert in alerts:
+            self._outages.find(alert) or self._outages.put(alert)
+        for sender in self.senders.values():
+            for alert in alerts:
+                message = self._outages.find(alert) if sender.destination.joins_outages else None
+                shown = message or alert
+                if shown.incident not in sender.outbox.entries:
+                    self._put_into(sender, shown)
 
     def _recall_alert(self, alert: Alert) -> None:
         for one in alert.each:
@@ -137,7 +151,7 @@ class AlertNotifier:
             self._hold_event(event)
             return
         self._held.pop(ident, None)
-        alert = make_alert(event, self._public_url, before, is_drill=self._is_drill)
+        alert = make_alert(event, self._links, before, is_drill=self._is_drill)
         if before is not None and alert.version == before.version:
             return
         self._put(alert)
@@ -153,17 +167,19 @@ class AlertNotifier:
             self._alerts.pop(alert.incident, None)
         else:
             self._alerts[alert.incident] = alert
-        now, message = self._clock.now(), self._outages.put(alert)
+        message = self._outages.put(alert)
         for sender in self.senders.values():
-            shown = message if sender.destination.joins_outages else alert
-            dropped = sender.outbox.put(shown, now, _find_gather_s(sender, shown))
-            if dropped is not None:
-                words = (sender.destination.name, dropped.incident)
-                log.error("no alert to %s for incident %s: too many alerts wait", *words)
-                sender.writes.remove(dropped.incident)
-            if entry := sender.outbox.entries.get(shown.incident):
-                sender.writes.save_soon(entry)
-                sender.wake.set()
+            self._put_into(sender, message if sender.destination.joins_outages else alert)
+
+    def _put_into(self, sender: _Sender, alert: Alert) -> None:
+        dropped = sender.outbox.put(alert, self._clock.now(), _find_delay_s(sender, alert))
+        if dropped is not None:
+            words = (sender.destination.name, dropped.incident)
+            log.error("no alert to %s for incident %s: too many alerts wait", *words)
+            sender.writes.remove(dropped.incident)
+        if entry := sender.outbox.entries.get(alert.incident):
+            sender.writes.save_soon(entry)
+            sender.wake.set()
 
     def outboxes(self) -> dict[str, Outbox]:
         """Return the outbox of each destination, by its name."""
@@ -307,8 +323,10 @@ def _send(destination: Destination, alerts: Sequence[Alert], receipt: str) -> st
     return destination.deliver(alerts[0], receipt)
 
 
-def _find_gather_s(sender: _Sender, alert: Alert) -> float:
-    """Return how long further changes of the outage of an alert are awaited."""
+def _find_delay_s(sender: _Sender, alert: Alert) -> float:
+    """Return after how many seconds a change is sent. Further changes of an outage are awaited."""
+    if not alert.fires and sender.destination.end_delay_s:
+        return sender.destination.end_delay_s
     if not alert.outage or not sender.destination.joins_outages:
         return 0.0
     known = sender.outbox.entries.get(alert.incident)

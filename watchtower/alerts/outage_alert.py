@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.alerts.alert import Alert
+from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState
 from watchtower.alerts.outage_message import MAX_NAMED, OutageFacts
 from watchtower.fair_order import by_turns
-
-PATH = "/api/v1/outages"
 
 WORST_FIRST = ("critical", "warning", "info")
 """Severities. Any other one counts as worse."""
@@ -24,8 +23,8 @@ WORST_FIRST = ("critical", "warning", "info")
 class OutageAlerts:
     """The messages that are not over, for destinations that get one message for each outage."""
 
-    def __init__(self, public_url: str) -> None:
-        self._url = f"{public_url}{PATH}" if public_url else ""
+    def __init__(self, links: AlertLinks) -> None:
+        self._links = links
         self._messages: dict[str, Alert] = {}
         """By key: the id of the first incident."""
         self._key_of: dict[str, str] = {}
@@ -44,9 +43,13 @@ class OutageAlerts:
         before = self._messages.get(self._key_of.get(alert.incident, ""))
         if before is None:
             before = self._find_open(alert.outage)
-        message = join_alert(before, alert, self._url)
+        message = join_alert(before, alert, self._links)
         self._forget(message) if message.is_over else self.restore(message)
         return message
+
+    def find(self, alert: Alert) -> Alert | None:
+        """Return the message that contains the alert of one incident; None without one."""
+        return self._messages.get(self._key_of.get(alert.incident, ""))
 
     def restore(self, message: Alert) -> None:
         """Continue with a message. A newer version that is known already stays."""
@@ -71,24 +74,30 @@ class OutageAlerts:
             del self._latest[message.outage]
 
 
-def join_alert(before: Alert | None, alert: Alert, url: str) -> Alert:
+def join_alert(before: Alert | None, alert: Alert, links: AlertLinks) -> Alert:
     """Return a message after a change of one alert in it. `before` is None for a new message."""
     if before is None:
         return alert
     by_incident = {one.incident: one for one in before.each} | {alert.incident: alert}
-    return make_message(before, tuple(by_incident.values()), url)
+    return make_message(before, tuple(by_incident.values()), links)
 
 
-def make_message(before: Alert, members: tuple[Alert, ...], url: str) -> Alert:
+def make_message(before: Alert, members: tuple[Alert, ...], links: AlertLinks) -> Alert:
     """Return the next version of a message, about these incidents. About one: its own alert."""
     if len(members) == 1:
         return members[0]
-    facts = _describe(members, url)
+    facts = _describe(members, links.outages())
     return Alert(
         incident=before.incident,
         version=before.version + 1,
         facts=AlertFacts(
-            job=facts.cause, domain=facts.domain, state=facts.state, url=url, ranks=facts.ranks
+            job=facts.cause,
+            domain=facts.domain,
+            state=facts.state,
+            ranks=facts.ranks,
+            url=facts.url,
+            runbook_url=members[0].facts.runbook_url,
+            dashboard_url=links.fleet_dashboard(),
         ),
         labels=_join_labels(members),
         cause=_most_common([one.cause for one in members]),
@@ -109,6 +118,7 @@ def _describe(members: Sequence[Alert], url: str) -> OutageFacts:
     names = by_turns((one.sharer, one.facts.job) for one in counted)
     states = Counter(one.facts.state for one in members)
     return OutageFacts(
+        outage=members[0].outage,
         cause=members[0].labels.get("shared_cause", ""),
         jobs=tuple(names)[:MAX_NAMED],
         job_count=len(members),

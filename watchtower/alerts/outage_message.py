@@ -26,6 +26,8 @@ MAX_NAMED = 4
 class OutageFacts:
     """What is known of an outage."""
 
+    outage: str = ""
+    """Its id."""
     cause: str
     """"mount nfs1:/data"."""
     jobs: tuple[str, ...]
@@ -53,6 +55,8 @@ def write_outage(facts: OutageFacts) -> tuple[str, ...]:
     cause, names = clean(facts.cause, MAX_CAUSE), _name_jobs(facts)
     call = say_whom_to_call(AlertFacts(domain=facts.domain))
     details = "Details: watchtower outages"
+    if facts.state is AlertState.OPEN:
+        details = f"Acknowledge: watchtower ack --outage {facts.outage} | {details}"
     if facts.url and len(facts.url) <= MAX_URL:
         details += f" | {facts.url}"
     if facts.open_count:

@@ -117,7 +117,7 @@ class Outbox:
         """Set an alert of the tower's last run. `waiting_s`: since its last change."""
         entry = Entry(alert, delivered=delivered, receipt=receipt, due_at=now)
         if not entry.is_delivered:
-            entry.waiting_since = now - waiting_s
+            entry.waiting_since, entry.is_begun = now - waiting_s, True
         elif self.repeat_s is None:
             entry.due_at = float("inf")
         self.entries[alert.incident] = entry
@@ -153,9 +153,10 @@ class Outbox:
 
     def hold(self, entry: Entry) -> bool:
         """Send nothing about a silenced incident until `release`, except the end of an alert that
-        was sent. Return False if the alert is over and was never sent: the entry is removed.
+        was sent. Return False if the alert is over and was never sent: the entry is removed. An
+        attempt without a known result may have sent it.
         """
-        if entry.alert.is_over and not entry.delivered:
+        if entry.alert.is_over and not entry.delivered and not entry.is_begun:
             del self.entries[entry.alert.incident]
             return False
         entry.is_held = True

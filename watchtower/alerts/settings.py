@@ -23,6 +23,10 @@ NAMES = ("webhook", "alertmanager", "slack", "pagerduty")
 MAX_SECRET = 4096
 """Bytes of a file with a secret."""
 
+PATH_STARTS = ("/", "./", "../")
+"""Starts of a path. Anything else that is not a file may be the secret itself, so no error quotes
+it."""
+
 
 Causes = Annotated[
     tuple[Cause, ...],
@@ -40,6 +44,11 @@ class AlertSettings:
     the rules of Prometheus."""
     shadow_causes: Causes = ()
     """The same for incidents with these causes only."""
+
+    runbooks_url: str = ""
+    """Address of the published folder docs/runbooks, for links in the alerts of this table."""
+    grafana_url: str = ""
+    """Address of a Grafana with the dashboards of watchtower, for links in these alerts."""
 
     webhook_url_file: str = ""
     """File with the URL of a webhook. Without it: the variable WATCHTOWER_WEBHOOK_URL."""
@@ -67,10 +76,13 @@ def read_secret(key: str, path: str, environment: Mapping[str, str] = os.environ
     """
     if not path:
         return environment.get(_variable(key), "").strip()
+    if not path.startswith(PATH_STARTS) and not Path(path).exists():
+        raise ConfigError(f"`{key}` must be the path of a file that contains the secret")
     try:
         text = Path(path).read_bytes()[: MAX_SECRET + 1].decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"`{key}`: cannot read {path}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"`{key}`: cannot read {path}: {reason}") from None
     if not text or len(text) > MAX_SECRET or "\n" in text:
         raise ConfigError(f"`{key}`: {path} must contain one line")
     return text

@@ -206,6 +206,7 @@ OUTAGES = {
                         rank_count=512,
                         opened_at=OPENED_AT,
                         closed_at=None,
+                        acknowledged=False,
                     ),
                     OutageIncident(
                         id="01KAPY3VZK5N8R1T4W7Y0B3D6F",
@@ -214,6 +215,7 @@ OUTAGES = {
                         rank_count=64,
                         opened_at="2026-11-22T02:16:27.031Z",
                         closed_at=None,
+                        acknowledged=False,
                     ),
                 ],
             )

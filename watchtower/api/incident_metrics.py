@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from prometheus_client.core import Metric
 
 from watchtower.alerts.labels import has_alert, identify
+from watchtower.alerts.links import AlertLinks
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of
 from watchtower.printable import label
@@ -35,7 +36,7 @@ class IncidentMetrics:
     """
 
     def __init__(self, public_url: str) -> None:
-        self._public_url = public_url
+        self._links = AlertLinks(public_url=public_url)
         self._scraped: dict[str, tuple[list[str], float]] = {}
         """By incident: its labels and the time of its last scrape as open, oldest first."""
 
@@ -88,8 +89,7 @@ class IncidentMetrics:
         cause = verdict.cause.value if verdict.cause else ""
         suspects = verdict.suspects
         rank, node = (str(suspects[0].rank), label(suspects[0].node)) if suspects else ("", "")
-        url = f"{self._public_url}/api/v1/incidents/{ident}?format=text" if self._public_url else ""
-        return cause, rank, node, str(len(suspects)), url
+        return cause, rank, node, str(len(suspects)), self._links.details(ident)
 
 
 def _has_series(job: JobMeasure) -> bool:

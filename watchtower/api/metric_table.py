@@ -72,7 +72,8 @@ JOB_SUSPECTS = gauge(
 JOB_SILENCED = gauge(
     "watchtower_job_silenced",
     "training_job",
-    "1 while the job or its user is silenced (`watchtower silence`).",
+    "1 while the job or its user is silenced (`watchtower silence`), or, if the job is slow, the "
+    "node that slows it down.",
 )
 JOB_SHADOW = gauge(
     "watchtower_job_shadow",
@@ -155,7 +156,7 @@ OUTAGES = gauge(
     "watchtower_outages",
     "",
     "Outages with an open incident: two or more incidents with one shared cause that opened within "
-    "two minutes.",
+    "two minutes. An outage whose open incidents are all in shadow mode does not count.",
 )
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")

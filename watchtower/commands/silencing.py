@@ -1,4 +1,4 @@
-"""The commands that change which alerts fire: silence, silences, ack, and the old mute, unmute."""
+"""The commands about silences: silence, silences, and the old mute, unmute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from watchtower.arguments import Parser, name_or_id, suggest
-from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_ack, say_silence
+from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean, table
@@ -165,15 +165,6 @@ def _describe_unknown(client: TowerClient, kind: str, name: str) -> str:
 def _warn(old: str, new: str) -> None:
     text = f"`watchtower {old}` is now `watchtower {new}`: the next release refuses the old name"
     print(f"watchtower: {text}", file=sys.stderr)
-
-
-def ack(client: TowerClient, args: argparse.Namespace) -> int:
-    """Acknowledge an incident. Prints the acknowledgement that this one replaces."""
-    incident = client.incident(args.incident)
-    answer = client.ack(incident["id"], args.by, args.note)
-    by, before = f" by {answer['by']}" if answer["by"] else "", incident.get("ack")
-    earlier = f"; before: {say_ack(before, time.time())}" if before else ""
-    return _say(args, answer, f"{incident['id']} is acknowledged{by}{earlier}")
 
 
 def _say(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:

@@ -97,7 +97,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         typical_step_s=pace.typical_s,
         step_quantiles={} if has_ended else step_quantiles(pace),
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
-        is_silenced=tower.silences.find(job_subject(job)) is not None,
+        is_silenced=tower.silences.find(job_subject(job, live.slow_node)) is not None,
         is_incident_silenced=bool(incident and tower.silences.find(subject_of(incident))),
         is_shadow=tower.shadow.covers(watch.diagnosis.cause if watch.diagnosis else None),
         totals=(totals.steps, totals.watched_s, totals.lost_s),

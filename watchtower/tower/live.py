@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
@@ -28,7 +28,7 @@ from watchtower.tower.verdicts import (
     read_aftermath,
 )
 from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Verdict
+from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Suspect, Verdict
 
 CASES, PAUSES = "cases of", "pauses of"
 """Names in the account of bytes for data of a job besides its ranks."""
@@ -89,6 +89,14 @@ class LiveJob:
             return incident
         is_current = status in (Status.RECOVERED, Status.ENDED) and status is incident.status
         return incident if is_current else None
+
+    @property
+    def slow_node(self) -> str:
+        """The node of all ranks that slow down the job; empty if there is not exactly one."""
+        diagnosis = self.watch.diagnosis
+        if diagnosis is None or self.watch.status is not Status.SLOW:
+            return ""
+        return _find_only_node(diagnosis.suspects)
 
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
@@ -218,7 +226,7 @@ class LiveJob:
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             identity=identity,
-            only_node=_find_only_node(verdict),
+            only_node=_find_only_node(verdict.suspects),
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
@@ -248,7 +256,9 @@ class LiveJob:
             verdict=add_aftermath(verdict, group_losses(self.watch.losses.values()), wall - now),
             verdicts=self.diagnoses.verdicts,
             updated_at=wall,
-            only_node=incident.only_node if _find_only_node(verdict) == incident.only_node else "",
+            only_node=incident.only_node
+            if _find_only_node(verdict.suspects) == incident.only_node
+            else "",
             evidence=None,
         )
         self.incident = self.shadow_mode.settle(self.incident)
@@ -285,9 +295,9 @@ def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
     return Identity(kind=kind, domain=domain, user=user)
 
 
-def _find_only_node(verdict: Verdict) -> str:
+def _find_only_node(suspects: Sequence[Suspect]) -> str:
     """Return the node of all suspects; empty if there are none, or on several nodes."""
-    nodes = {suspect.node for suspect in verdict.suspects}
+    nodes = {suspect.node for suspect in suspects}
     return nodes.pop() if len(nodes) == 1 else ""
 
 

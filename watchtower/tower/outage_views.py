@@ -27,6 +27,8 @@ class OutageIncident:
     opened_at: str
     closed_at: str | None
     """Null while it is open."""
+    acknowledged: bool
+    """Whether a person works on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,9 @@ def list_outages(tower: Tower, limit: int) -> list[OutageView]:
 
 
 def count_open_outages(tower: Tower) -> int:
-    """Return the number of outages with an open incident."""
+    """Return the number of outages with an open incident that is not in shadow mode."""
     return sum(
-        any(incident.closed_at is None for incident, _ in members)
+        any(incident.closed_at is None and not incident.shadow for incident, _ in members)
         for members in _group(tower).values()
     )
 
@@ -93,6 +95,7 @@ def _view(ident: str, members: list[tuple[Incident, Job]]) -> OutageView:
                 rank_count=job.generation.world_size,
                 opened_at=rfc3339(incident.opened_at),
                 closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
+                acknowledged=incident.ack is not None,
             )
             for incident, job in members
         ],

@@ -55,9 +55,10 @@ def subject_of(incident: Incident) -> Subject:
     return Subject(job=incident.job, node=incident.only_node, user=user)
 
 
-def job_subject(job: Job) -> Subject:
-    """Return what a silence of this job may name. A silence of a node is about incidents only."""
-    return Subject(job=job.name, user=job.labels.user if job.labels else "")
+def job_subject(job: Job, slow_node: str) -> Subject:
+    """Return what a silence of this job may name. `slow_node` is the one node that slows it down;
+    empty if there is none. The node that an open incident blames is in `subject_of` only."""
+    return Subject(job=job.name, node=slow_node, user=job.labels.user if job.labels else "")
 
 
 class Silences:

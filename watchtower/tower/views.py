@@ -197,7 +197,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     if live is None or job is None:
         return None
     gen, now = job.generation, tower.clock.now()
-    silence = tower.silences.find(job_subject(job))
+    silence = tower.silences.find(job_subject(job, live.slow_node))
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
     verdict = _verdict_of(tower, live, gen, now)
     return JobView(
@@ -258,7 +258,7 @@ def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> 
 
 def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
     job = tower.fleet.jobs[live.name]
-    gen, silence = job.generation, tower.silences.find(job_subject(job))
+    gen, silence = job.generation, tower.silences.find(job_subject(job, live.slow_node))
     progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
     return JobSummary(
         job=live.name,

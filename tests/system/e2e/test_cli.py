@@ -161,6 +161,7 @@ def test_the_old_commands_work_with_a_warning(ask):
 
 def test_an_ack_of_an_unknown_incident_is_status_4(ask):
     assert ask("ack", "nothing")[0] == 4
+    assert ask("ack", "--outage", "nothing")[0] == 4
 
 
 @pytest.mark.parametrize(

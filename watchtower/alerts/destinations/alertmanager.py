@@ -25,6 +25,10 @@ VALID_S = 240.0
 """Seconds from a delivery to the end that Alertmanager assumes. A tower that was away for 60 s has
 sent the alert again before; the alerts of a dead tower end."""
 
+END_DELAY_S = 15.0
+"""Seconds by which the end of an alert is delayed. A Prometheus that has the rules notices the end
+up to 12 s later than the tower. If it sent the alert again in between, the alert would fire, and be
+notified, a second time."""
 
 MOST = 500
 """Alerts of one request: about 1 MB."""
@@ -39,6 +43,7 @@ class Alertmanager:
     name: str = "alertmanager"
     repeat_s: float | None = REPEAT_S
     most: int = MOST
+    end_delay_s: float = END_DELAY_S
     joins_outages: bool = False
     """Its own route groups alerts by their label `shared_cause`."""
 
@@ -66,10 +71,16 @@ def make_alertmanager(settings: AlertSettings) -> Alertmanager | None:
 
 
 def make_alert_body(alert: Alert, now: float) -> dict[str, object]:
-    """Return one alert of the API. `now`: UNIX seconds."""
+    """Return one alert of the API. `now`: UNIX seconds.
+
+    An acknowledged alert ends, as the rules of Prometheus end it. Otherwise Alertmanager, which may
+    receive it on both routes, would end it and fire it again with every repetition.
+    """
     ends_at = now + VALID_S
     if alert.closed_at is not None and not is_news(alert):
         ends_at = max(alert.closed_at, alert.opened_at)
+    elif not alert.fires:
+        ends_at = max(now, alert.opened_at)
     body: dict[str, object] = {
         "labels": alert.labels,
         "annotations": annotate(alert),

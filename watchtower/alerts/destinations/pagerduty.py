@@ -30,6 +30,7 @@ class PagerDuty:
     key: str = field(repr=False)
     name: str = "pagerduty"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
@@ -70,9 +71,8 @@ def make_event(alert: Alert, action: str) -> dict[str, object]:
     if action != TRIGGER:
         return event
     facts = alert.facts
-    urls = {"Details": facts.url, "Runbook": facts.runbook_url}
     event["client"] = "watchtower"
-    event["links"] = [{"href": url, "text": text} for text, url in urls.items() if url]
+    event["links"] = [{"href": url, "text": text} for text, url in facts.links.items()]
     event["payload"] = {
         "summary": alert.lines[0][:MAX_SUMMARY],
         "source": (facts.node or facts.job or "watchtower")[:MAX_FIELD],

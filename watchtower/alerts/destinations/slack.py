@@ -30,8 +30,15 @@ TEMPORARY = frozenset(
 )
 """Errors after which the same request may succeed."""
 
+GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
+"""Errors about a message that a person has deleted, or that can no longer be edited."""
+
 RATE_LIMITED_S = 30.0
 """Seconds to wait after an error about the rate that names no time."""
+
+
+class _MessageGoneError(DeliveryError):
+    """The message of the bot was deleted, or it is too old to be edited."""
 
 
 class _Receipt(msgspec.Struct, frozen=True):
@@ -60,6 +67,7 @@ class SlackWebhook:
     url: str = field(repr=False)
     name: str = "slack"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
@@ -79,20 +87,27 @@ class SlackBot:
     api: str = API
     name: str = "slack"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
         """Bring the message to the state of the alert."""
         before, said, message = _read(receipt), summarize(alert), make_message(alert)
-        if not before.ts:
+        if not before.ts or not self._edit(before, message):
             sent = self._call("chat.postMessage", message | {"channel": self.channel})
             return _write(_Receipt(said, sent.channel or self.channel, sent.ts))
-        place = {"channel": before.channel, "ts": before.ts}
-        self._call("chat.update", message | place)
         if said != before.said:
             reply = {"channel": before.channel, "thread_ts": before.ts, **make_reply(alert)}
             self._call("chat.postMessage", reply)
         return _write(_Receipt(said, before.channel, before.ts))
+
+    def _edit(self, before: _Receipt, message: dict[str, object]) -> bool:
+        """Edit the message. Return whether it exists and can be edited."""
+        try:
+            self._call("chat.update", message | {"channel": before.channel, "ts": before.ts})
+        except _MessageGoneError:
+            return False
+        return True
 
     def _call(self, method: str, body: dict[str, object]) -> _Reply:
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -105,7 +120,8 @@ class SlackBot:
             return reply
         is_word = reply.error.replace("_", "").isalpha() and len(reply.error) <= 64
         error = reply.error if is_word else "an unknown error"
-        raise DeliveryError(
+        kind = _MessageGoneError if error in GONE else DeliveryError
+        raise kind(
             f"Slack refused {method}: {error}",
             is_permanent=error not in TEMPORARY,
             retry_after_s=RATE_LIMITED_S if error.startswith("rate") else None,
@@ -140,11 +156,10 @@ def make_message(alert: Alert) -> dict[str, object]:
     blocks: list[dict[str, object]] = [
         {"type": "section", "text": _plain(line[:MAX_BLOCK])} for line in lines
     ]
-    urls = {"Details": alert.facts.url, "Runbook": alert.facts.runbook_url}
     buttons = [
         {"type": "button", "text": _plain(text), "url": url}
-        for text, url in urls.items()
-        if url and len(url) <= MAX_URL
+        for text, url in alert.facts.links.items()
+        if len(url) <= MAX_URL
     ]
     if buttons:
         blocks.append({"type": "actions", "elements": buttons})

@@ -25,6 +25,7 @@ class Webhook:
     url: str = field(repr=False)
     name: str = "webhook"
     repeat_s: float | None = None
+    end_delay_s: float = 0.0
     joins_outages: bool = True
 
     def deliver(self, alert: Alert, receipt: str) -> str:
@@ -81,6 +82,7 @@ def annotate(alert: Alert) -> dict[str, str]:
         "description": "\n".join(alert.lines),
         "url": facts.url,
         "runbook_url": facts.runbook_url,
+        "dashboard_url": facts.dashboard_url,
         "cause": alert.cause,
         "rank": "" if facts.rank is None else str(facts.rank),
         "node": facts.node,
