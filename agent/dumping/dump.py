@@ -51,8 +51,10 @@ class Dumping:
         taker: RoundTaker,
         deliver: Deliver,
         ended: Callable[[DumpRequest], None],
+        gap_s: float = ROUND_GAP_S,
     ) -> None:
         self._node, self._taker, self._deliver, self._ended = node, taker, deliver, ended
+        self._gap_s = gap_s
         self._stopping = threading.Event()
 
     def start(self, request: DumpRequest) -> None:
@@ -74,7 +76,7 @@ class Dumping:
                 if request.sample:
                     return
                 if number == 1 and self._stopping.wait(
-                    max(0.0, began + ROUND_GAP_S - time.monotonic())
+                    max(0.0, began + self._gap_s - time.monotonic())
                 ):
                     return
         except Exception:
