@@ -21,7 +21,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch lint format docs dashboards dashboard-types bench accuracy clean
+.PHONY: help demo test test-system test-torch lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -59,6 +59,9 @@ dashboards: $(VENV)/.ready-dev ## write the JSON files of the Grafana dashboards
 
 dashboard-types: $(VENV)/.ready-dev $(VENV)/grafana/.ready ## check the dashboards against Grafana's types, with npm
 	@$(PYTEST) tests/system/test_dashboard_types.py
+
+single-file: $(VENV)/.ready ## write dist/watchtower.pyz: snapshot and diagnose as one file to copy
+	@$(BIN)/python deploy/single_file/build.py dist/watchtower.pyz
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py

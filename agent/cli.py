@@ -59,7 +59,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     """Return the settings; exits with status 2 and a message if something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
-    if given.command in ("help", "completion"):
+    if given.command in ("help", "completion", "snapshot"):
         sys.exit(given.run(given))
     file = ""
     if given.command == "check":
@@ -125,7 +125,8 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="watchtower-agent",
         description="Watches the training ranks of this node and reports to a tower.",
-        epilog="exit codes: 0 done; 1 `check` found something that is limited; 2 wrong usage",
+        epilog="exit codes: 0 done; 1 `check` found something that is limited, or `snapshot` found "
+        "no rank; 2 wrong usage; 5 the output cannot be written",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -139,6 +140,10 @@ def build_parser() -> Parser:
         metavar="FILE",
         help=f"settings of the service to check (default: {env_file.DEFAULT_PATH}, if it exists "
         "and --tower is not given)",
+    )
+    text = "write what the ranks of this node do now to a file; needs no tower"
+    add_snapshot(
+        commands.add_parser("snapshot", help=text, description=f"{text[0].upper()}{text[1:]}.")
     )
     shell = "print a completion script for a shell"
     add_completion(commands.add_parser("completion", help=shell), parser)
@@ -173,12 +178,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"address of the tower (default: ${URL_VARIABLE})",
     )
-    add(
-        "--node",
-        default=os.uname().nodename,
-        type=node_name,
-        help="name of this node (default: the host's name)",
-    )
+    add_reading(command)
     add(
         "--interval",
         default=config.DEFAULT_INTERVAL_S,
@@ -198,14 +198,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="port of /metrics, 0 for a free one (default %(default)s)",
     )
     add(
-        "--match",
-        default=[],
-        action="append",
-        type=match,
-        metavar="KEY=VALUE",
-        help="watch only ranks with this in their environment; can be repeated",
-    )
-    add(
         "--token-file",
         default="",
         metavar="FILE",
@@ -218,6 +210,33 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
     )
     add("--insecure", action="store_true", help="send the token over plain http:// anyway")
+    add(
+        "--spool-dir",
+        default=state_directory(),
+        metavar="DIR",
+        help="folder for dumps that the tower does not have yet "
+        f"(default: ${STATE_VARIABLE}, else memory)",
+    )
+    add("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """Add the options that select what is read on this node."""
+    add = command.add_argument
+    add(
+        "--node",
+        default=os.uname().nodename,
+        type=node_name,
+        help="name of this node (default: the host's name)",
+    )
+    add(
+        "--match",
+        default=[],
+        action="append",
+        type=match,
+        metavar="KEY=VALUE",
+        help="watch only ranks with this in their environment; can be repeated",
+    )
     add(
         "--py-spy",
         type=tool,
@@ -232,18 +251,41 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="folder with the proc/ of the host (default /)",
     )
     add(
-        "--spool-dir",
-        default=state_directory(),
-        metavar="DIR",
-        help="folder for dumps that the tower does not have yet "
-        f"(default: ${STATE_VARIABLE}, else memory)",
-    )
-    add(
         "--no-source",
         action="store_true",
         help="read no source files; otherwise the line numbers of loops are sent with the stacks",
     )
-    add("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
+
+
+def add_snapshot(command: argparse.ArgumentParser) -> None:
+    """Add the options of a snapshot."""
+    command.add_argument(
+        "-o",
+        "--output",
+        default="",
+        metavar="FILE",
+        help="file to write, - for standard output (default: watchtower-snapshot-NODE.json)",
+    )
+    add_reading(command)
+    command.set_defaults(run=run_snapshot)
+
+
+def run_snapshot(given: argparse.Namespace) -> int:
+    """Run `watchtower-agent snapshot`; returns its exit code."""
+    from agent.snapshots.command import snapshot  # noqa: PLC0415 - `--help` need not wait for it
+    from agent.snapshots.options import SnapshotOptions  # noqa: PLC0415
+
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    return snapshot(
+        SnapshotOptions(
+            node=given.node,
+            output=given.output,
+            match=tuple(given.match),
+            root=given.root,
+            py_spy=given.py_spy or "",
+            read_source=not given.no_source,
+        )
+    )
 
 
 def state_directory() -> str:

@@ -28,7 +28,7 @@ from watchtower.access.tower_address import (
 )
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, silencing
+from watchtower.commands import acknowledging, asking, on_demand, silencing
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.exit_codes import (
     DONE,
@@ -117,6 +117,9 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
     _add_replay(add("replay", "diagnose an exported incident again"))
+    on_demand.add_diagnose(
+        add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
+    )
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
     _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
     _add_mute(add("mute", "old name of `silence --job`"))

@@ -140,7 +140,7 @@ def test_the_page_has_the_options_that_commands_have():
     )
     # `replay` and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
-        asking - {"export"} | {"replay", "drill"}
+        asking - {"export"} | {"replay", "diagnose", "drill"}
     )
 
 

@@ -57,6 +57,12 @@ def _unreported_ranks(picture: Picture) -> Iterable[str]:
         if item.presence is Presence.UNREPORTED:
             ranks.setdefault(item.node, []).append(item.rank)
     for node, unreported in sorted(ranks.items()):
+        if not node:
+            yield (
+                f"{name_ranks(unreported)}: in no snapshot, so they have ended or run on another "
+                "node; take snapshots on all nodes of the job"
+            )
+            continue
         yield (
             f"the agent on {clean(node, 64)} no longer reports {name_ranks(unreported)}: whether "
             "they run is unknown; check the agent's --match and rights (watchtower-agent check)"

@@ -1,0 +1,1 @@
+"""A snapshot of this node: its ranks now, without a tower."""

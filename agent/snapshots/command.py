@@ -1,0 +1,43 @@
+"""`watchtower-agent snapshot`: writes what the ranks of this node do now, without a tower."""
+
+from __future__ import annotations
+
+import sys
+
+from agent.snapshots.file import STDOUT, default_path, encode_snapshot, write_file
+from agent.snapshots.options import SnapshotOptions
+from agent.snapshots.taking import SnapshotTaker
+from agent.snapshots.text import describe
+
+DONE, NOTHING_FOUND, NOT_WRITTEN = 0, 1, 5
+
+NO_RANKS = (
+    "no rank was found on this node. A rank is a process with RANK (or the variable of another "
+    "launcher) in its environment. An ordinary user finds only own processes"
+)
+
+
+def snapshot(options: SnapshotOptions) -> int:
+    """Take a snapshot, print its groups and write the file; return the exit code."""
+    taker = SnapshotTaker(options)
+    if not taker.find_ranks():
+        for sentence in filter(None, (NO_RANKS, taker.mistakes, *taker.gaps.sentences())):
+            print(f"watchtower-agent: {sentence}", file=sys.stderr)
+        return NOTHING_FOUND
+    taken = taker.take()
+    line = encode_snapshot(taken)
+    path = options.output or default_path(options.node)
+    # The text must not be mixed with a file on standard output.
+    about = sys.stderr if path == STDOUT else sys.stdout
+    print(describe(taken), file=about)
+    try:
+        write_file(path, line)
+    except OSError as error:
+        print(f"watchtower-agent: cannot write {path!r}: {error.strerror}", file=sys.stderr)
+        return NOT_WRITTEN
+    if path != STDOUT:
+        print(
+            f"written: {path} ({len(line) / 1000:.0f} kB). Diagnose it together with the files of"
+        )
+        print("the other nodes of the job: watchtower diagnose FILE...")
+    return DONE

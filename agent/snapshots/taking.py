@@ -1,0 +1,147 @@
+"""Takes a snapshot: finds the ranks of this node, and dumps them twice between two reports."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from dataclasses import replace
+
+from agent import __version__
+from agent.delivery.clocks import Moment, age_s, read_moment
+from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import JobKey
+from agent.discovery.process_table import ProcessTable
+from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
+from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
+from agent.dumpers.tool_process import ChildRunner
+from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
+from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker, Target, no_page
+from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
+from agent.procfs import Proc
+from agent.snapshots.options import SnapshotOptions
+from agent.watching.ranks import WatchedRank
+from agent.watching.watchlist import Watchlist
+from watchtower.fair_order import by_turns
+from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.report import AgentGaps, Report
+from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
+
+MAX_TICKS = 40
+"""Ticks of discovery: ten seconds, for nodes with more processes than one tick reads."""
+
+JOBS_AT_ONCE = 4
+"""Jobs that are dumped at the same time. Most nodes run one."""
+
+REASON = "snapshot"
+
+
+class SnapshotTaker:
+    """Takes one snapshot. `take` may be called once."""
+
+    def __init__(self, options: SnapshotOptions) -> None:
+        self._options = options
+        self._proc = Proc(options.root)
+        self._discovery = Discovery(
+            self._proc,
+            ProcessTable(self._proc),
+            match=dict(options.match),
+            host=os.uname().nodename,
+            own_pid=os.getpid(),
+        )
+        self._watchlist = Watchlist(self._proc, options.gap_s)
+        py_spy = options.py_spy or find_py_spy()
+        self._gaps = find_gaps(self._proc, py_spy)
+        self._stacks = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy)
+        self._agent_id = uuid.uuid4().hex
+        self._batches: list[tuple[DumpBatch, Moment]] = []
+        self._places = threading.Semaphore(JOBS_AT_ONCE)
+
+    @property
+    def mistakes(self) -> str:
+        """Processes whose rank variables are wrong; empty if there are none."""
+        return str(self._discovery.mistakes)
+
+    @property
+    def gaps(self) -> AgentGaps:
+        """What cannot be read on this node."""
+        return self._gaps
+
+    def find_ranks(self) -> int:
+        """Find the ranks of this node and return their number."""
+        for tick in range(MAX_TICKS):
+            found = self._discovery.tick(float(tick))
+            if not self._discovery.has_unseen:
+                break
+        self._watchlist.update(found, time.monotonic())
+        return len(self._watchlist.living())
+
+    def take(self) -> Snapshot:
+        """Dump the ranks twice between two reports, and return everything as one message."""
+        self._watchlist.vitals(time.monotonic())  # movement is measured from here
+        began = time.monotonic()
+        first = self._report()
+        self._dump()
+        self._watchlist.notice_ends(time.monotonic())
+        last, now = self._report(), read_moment()
+        return Snapshot(
+            format=SNAPSHOT_FORMAT,
+            watchtower=__version__,
+            node=self._options.node,
+            taken_at=now.wall_s,
+            gap_s=time.monotonic() - began,
+            reports=(first, last),
+            dumps=tuple(
+                replace(batch, held_s=age_s(taken, now)) for batch, taken in list(self._batches)
+            ),
+        )
+
+    def _report(self) -> Report:
+        return Report(
+            version=PROTOCOL_VERSION,
+            node=self._options.node,
+            agent_id=self._agent_id,
+            interval_s=max(self._options.gap_s, 1.0),
+            ranks=self._watchlist.vitals(time.monotonic()),
+            jobs=self._discovery.job_labels(),
+            contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
+            limits=self._gaps,
+        )
+
+    def _dump(self) -> None:
+        """Dump every job, as many at once as there are places. Owners take turns."""
+        jobs: dict[JobKey, list[WatchedRank]] = {}
+        for rank in self._watchlist.living():
+            jobs.setdefault(rank.found.job, []).append(rank)
+        loops = SourceLoops(self._proc, ChildRunner(MAX_SOURCE_OUTPUT_BYTES))
+        dumping = Dumping(
+            node=self._options.node,
+            taker=RoundTaker(
+                self._proc,
+                self._stacks,
+                lambda _: None,
+                loops if self._options.read_source else None,
+            ),
+            deliver=lambda batch, taken: self._batches.append((batch, taken)),
+            ended=lambda _: self._places.release(),
+        )
+        gap_s = self._options.gap_s
+        longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s
+        for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
+            if self._places.acquire(timeout=longest_s):
+                targets = tuple(map(_as_target, ranks))
+                dumping.start(DumpRequest(job=job, reason=REASON, targets=targets, gap_s=gap_s))
+        for _ in range(JOBS_AT_ONCE):
+            self._places.acquire(timeout=longest_s)
+        dumping.stop()
+
+
+def _as_target(rank: WatchedRank) -> Target:
+    return Target(
+        rank=rank.found.claim.rank,
+        pid=rank.found.process.pid,
+        start_time=rank.found.process.start_time,
+        read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
+    )

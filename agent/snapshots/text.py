@@ -1,0 +1,103 @@
+"""Describes a snapshot in a few lines: the ranks of this node by stack, and the odd rank.
+
+It only groups equal stacks. Which rank hung the job is decided by `watchtower diagnose`, from the
+snapshots of all nodes of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from watchtower.printable import printable
+from watchtower.wire.collectives import format_members
+from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.snapshot import Snapshot
+from watchtower.wire.stacks import Stack
+
+MAX_GROUPS = 12
+"""Groups shown for each job. A job without a hang may have one for each rank."""
+
+SHOWN_FRAMES = 4
+MAX_LINE = 160
+
+JobName = tuple[str, str]
+
+
+def describe(snapshot: Snapshot) -> str:
+    """Return the lines for people. They contain no character that a terminal interprets."""
+    report = snapshot.reports[-1]
+    number = len(report.ranks)
+    lines = [
+        f"node {_line(snapshot.node)}: {number} rank{'' if number == 1 else 's'}, "
+        f"dumped twice in {snapshot.gap_s:.0f} s"
+    ]
+    lines += [f"limit: {_line(sentence, 400)}" for sentence in report.limits.sentences()]
+    sizes: dict[JobName, int] = {}
+    for rank in report.ranks:
+        key = (rank.job, rank.owner)
+        sizes[key] = max(sizes.get(key, 0), rank.world_size or 0)
+    for batch in _last_rounds(snapshot.dumps):
+        lines += _describe_job(batch, sizes.get((batch.job, batch.owner), 0))
+    return "\n".join(lines)
+
+
+def _last_rounds(batches: Sequence[DumpBatch]) -> list[DumpBatch]:
+    last: dict[JobName, DumpBatch] = {}
+    for batch in sorted(batches, key=lambda each: each.round):
+        last[batch.job, batch.owner] = batch
+    return list(last.values())
+
+
+def _describe_job(batch: DumpBatch, world_size: int) -> Iterator[str]:
+    of = f" of {world_size}" if world_size else ""
+    yield f"job {_line(batch.job)}: ranks {_ranks(batch.ranks)}{of}"
+    stacks = {stack.digest: stack for stack in batch.stacks}
+    groups = group_ranks(batch.ranks)
+    for group in groups[:MAX_GROUPS]:
+        yield from _describe_group(group, stacks)
+    if len(groups) > MAX_GROUPS:
+        yield f"  {len(groups) - MAX_GROUPS} more groups are only in the file"
+    yield f"  {_name_odd(groups)}"
+
+
+def group_ranks(dumps: Sequence[RankDump]) -> list[list[RankDump]]:
+    """Return the ranks by the stack of their main thread, the smallest group first."""
+    groups: dict[str, list[RankDump]] = {}
+    for dump in dumps:
+        groups.setdefault(_main_digest(dump), []).append(dump)
+    return sorted(groups.values(), key=lambda group: (len(group), group[0].rank))
+
+
+def _name_odd(groups: Sequence[Sequence[RankDump]]) -> str:
+    number = sum(map(len, groups))
+    if len(groups) == 1:
+        return "no odd rank: one rank only" if number == 1 else "no odd rank: all stacks are equal"
+    if len(groups[0]) == 1 and len(groups[1]) > 1:
+        odd = groups[0][0]
+        return f"odd rank: {odd.rank} (pid {odd.pid}), its stack differs from the other ranks"
+    return f"no odd rank: {len(groups)} groups of stacks, the smallest has {len(groups[0])}"
+
+
+def _describe_group(group: Sequence[RankDump], stacks: Mapping[str, Stack]) -> Iterator[str]:
+    first, failure = group[0], group[0].failure
+    kernel = first.kernel
+    doing = " ".join(filter(None, (kernel.state.value, kernel.syscall, kernel.target)))
+    name = "rank" if len(group) == 1 else "ranks"
+    yield f"  {name} {_ranks(group)}: {_line(doing)}"
+    stack = stacks.get(_main_digest(first))
+    for frame in stack.frames[:SHOWN_FRAMES] if stack else ():
+        yield f"      {_line(f'{frame.function} ({frame.file}:{frame.line})')}"
+    if stack is None and failure is not None:
+        yield f"      no stack: {_line(failure.help_text, 400)}"
+
+
+def _main_digest(dump: RankDump) -> str:
+    return next((thread.digest for thread in dump.threads if thread.main), "")
+
+
+def _ranks(dumps: Sequence[RankDump]) -> str:
+    return format_members(tuple(sorted({dump.rank for dump in dumps})))
+
+
+def _line(text: str, limit: int = MAX_LINE) -> str:
+    return printable(text, limit)

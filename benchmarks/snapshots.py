@@ -1,0 +1,113 @@
+"""Measures a verdict without a tower: snapshot to verdict on one node, and the files of 64 nodes.
+
+    python -m benchmarks.snapshots
+
+The imagined job of 512 ranks has tensor, data and pipeline parallelism, with the collective logs of
+three groups for each rank. The processes of the real job are those of a system test.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tests.synthesis.evidence import Maker, Recording
+from tests.synthesis.faults import LOADING
+from tests.synthesis.layout import Layout
+from tests.synthesis.messages import write_batches, write_reports
+from tests.synthesis.timeline import run
+from tests.system.snapshots.hung_star import AGENT, NODE, star
+from watchtower.core.case import Case
+from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
+
+LAYOUT = Layout(tensor=8, data=8, pipeline=8)
+RANKS, NODE_LIMIT_S, FILES_LIMIT_S = 8, 10.0, 1.0
+GAP_S, STUCK, TIMES = 3.0, 170, 5
+DIAGNOSE = (sys.executable, "-P", "-m", "watchtower", "diagnose")
+
+
+def main() -> int:
+    """Print both times; returns 1 if one is over its limit."""
+    with tempfile.TemporaryDirectory(prefix="snapshots-") as text:
+        ok = _measure_files(Path(text)) <= FILES_LIMIT_S
+        return 0 if _measure_node(Path(text)) <= NODE_LIMIT_S and ok else 1
+
+
+def _measure_files(folder: Path) -> float:
+    outcome = run(LAYOUT, stops={STUCK: 1})
+    case = Maker(LAYOUT, Recording()).make(outcome, {STUCK: LOADING})
+    files = _write_files(case, folder)
+    size = sum(file.stat().st_size for file in files)
+    walls, cpus = [], []
+    for _ in range(TIMES):
+        used, began = _child_cpu_s(), time.monotonic()
+        done = subprocess.run(
+            [*DIAGNOSE, "--within", "1d", *map(str, files)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        walls.append(time.monotonic() - began)
+        cpus.append(_child_cpu_s() - used)
+    found = done.stdout.splitlines()
+    print(f"{found[0]}\n  {found[1]}")
+    print(
+        f"{len(files)} files of {LAYOUT.size} ranks, {size / 1e6:.1f} MB: verdict after "
+        f"{min(walls):.2f} s ({min(cpus):.2f} s CPU), best of {TIMES}; limit {FILES_LIMIT_S:g} s"
+    )
+    return min(walls)
+
+
+def _write_files(case: Case, folder: Path) -> list[Path]:
+    dumps = defaultdict(list)
+    for number in (1, 2):
+        for batch in write_batches(case, number, dump=number - 3):
+            dumps[batch.node].append(replace(batch, held_s=GAP_S * (2 - number)))
+    files = []
+    for report in write_reports([case]):
+        snapshot = Snapshot(
+            format=SNAPSHOT_FORMAT,
+            watchtower="0.1.0",
+            node=report.node,
+            taken_at=time.time(),
+            gap_s=GAP_S,
+            reports=(report, report),
+            dumps=tuple(dumps[report.node]),
+        )
+        files.append(folder / f"{report.node}.json")
+        files[-1].write_bytes(msgspec.json.encode(snapshot))
+    return files
+
+
+def _measure_node(folder: Path) -> float:
+    with star(size=RANKS, per_node=RANKS) as job:
+        job.hang(3)
+        file, match = str(folder / "node.json"), f"{NODE}={job.mark_of(0)}"
+        used, began = _child_cpu_s(), time.monotonic()
+        for command in ((*AGENT, "snapshot", "--match", match, "-o", file), (*DIAGNOSE, file)):
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        wall = time.monotonic() - began
+        cpu = _child_cpu_s() - used
+    print(done.stdout.splitlines()[0])
+    print(
+        f"{RANKS} ranks on one node: snapshot to verdict {wall:.1f} s ({cpu:.2f} s CPU); limit "
+        f"{NODE_LIMIT_S:g} s"
+    )
+    return wall
+
+
+def _child_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())

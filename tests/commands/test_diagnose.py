@@ -1,0 +1,142 @@
+"""`watchtower diagnose`: files of any user, also hostile ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.core.builders import FETCHING
+from tests.core.detection.test_snapshots import nodes, rank
+from tests.snapshots import TAKEN_AT, as_line, merge
+from watchtower.cli import main
+from watchtower.commands import snapshot_files
+from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES
+
+HUNG = nodes(rank(5, FETCHING))
+
+
+@pytest.fixture
+def diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write each content to a file, and diagnose them."""
+
+    def run(*contents: bytes, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        files = []
+        for number, content in enumerate(contents):
+            files.append(tmp_path / f"{number}.json")
+            files[-1].write_bytes(content)
+        code = main(["diagnose", *map(str, files), *options])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_the_verdict_is_the_one_of_why(diagnose):
+    code, said, _ = diagnose(*map(as_line, HUNG))
+    assert code == 0
+    assert said.startswith("llama: suspect, dataloader_stall")
+    assert "rank 5" in said
+    code, said, _ = diagnose(*map(as_line, HUNG), options=("--json", "--exit-code"))
+    verdict = json.loads(said)
+    assert (code, verdict["status"], verdict["incident"]) == (1, "suspect", None)
+    assert [suspect["rank"] for suspect in verdict["suspects"]] == [5]
+
+
+def test_one_file_may_contain_the_lines_of_all_nodes(diagnose):
+    code, said, _ = diagnose(b"\n".join(map(as_line, HUNG)), options=("--json",))
+    assert (code, json.loads(said)["waiting"]) == (0, "0-4,6-7")
+
+
+def test_jobs_are_separate_and_one_may_be_chosen(diagnose):
+    both = [merge(a, b) for a, b in zip(HUNG, nodes(job="bert"), strict=True)]
+    _, said, _ = diagnose(*map(as_line, both), options=("--json",))
+    assert [json.loads(line)["job"] for line in said.splitlines()] == ["bert", "llama"]
+    _, said, _ = diagnose(*map(as_line, both), options=("--json", "--job", "llama"))
+    assert [json.loads(line)["job"] for line in said.splitlines()] == ["llama"]
+    code, _, error = diagnose(*map(as_line, both), options=("--job", "gpt"))
+    assert (code, "gpt" in error) == (2, True)
+
+
+def test_files_of_different_times_are_refused(diagnose):
+    old = replace(HUNG[0], taken_at=TAKEN_AT - 3600)
+    code, said, error = diagnose(as_line(old), as_line(HUNG[1]))
+    assert (code, said) == (2, "")
+    assert all(word in error for word in ("60 min apart", "0.json", "1.json", "--within"))
+    code, said, _ = diagnose(as_line(old), as_line(HUNG[1]), options=("--within", "2h"))
+    assert code == 0
+    assert "rank 5" in said
+
+
+def test_an_earlier_file_of_a_node_is_named_and_not_used(diagnose):
+    old = [replace(each, taken_at=TAKEN_AT - 9) for each in nodes(rank(2, FETCHING))]
+    code, said, error = diagnose(*map(as_line, [*old, *HUNG]), options=("--json",))
+    assert [suspect["rank"] for suspect in json.loads(said)["suspects"]] == [5]
+    assert "0.json is not used" in error
+    assert "1.json is not used" in error
+    assert code == 0
+
+
+def changed(**fields: object) -> bytes:
+    return json.dumps(json.loads(as_line(HUNG[0])) | fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"\n \n", "empty"),
+        (b"{", "not a snapshot"),
+        (b"[1, 2]", "not a snapshot"),
+        (b"null", "not a snapshot"),
+        (b"[" * 100_000, "not a snapshot"),
+        (b'{"format": "watchtower-incident-1"}', "not a snapshot"),
+        (b'{"format": "watchtower-snapshot-2"}', "another release"),
+        (b"\xff\xfe\x00", "not a snapshot"),
+        (as_line(HUNG[0])[:2000], "not a snapshot"),
+        (changed(reports=[]), "must have 2"),
+        (changed(node="other"), "differs"),
+        (changed(taken_at=-1), "taken_at"),
+        (changed(gap_s="1e999"), "gap_s"),
+        (changed(format="watchtower-snapshot-1\x1b[2J" + "x" * 5000), "another release"),
+    ],
+)
+def test_a_hostile_file_is_refused_with_its_name(diagnose, content, words):
+    code, said, error = diagnose(as_line(HUNG[1]), content)
+    assert (code, said) == (2, "")
+    assert "1.json" in error
+    assert words in error
+    assert len(error) < 1000
+    assert error.rstrip("\n").isprintable()
+
+
+def test_a_longer_line_is_refused_before_it_is_parsed(diagnose, monkeypatch):
+    monkeypatch.setattr(snapshot_files, "MAX_SNAPSHOT_BYTES", 10_000)
+    code, _, error = diagnose(b" " * 10_001)
+    assert (code, "not a snapshot" in error) == (2, True)
+    assert MAX_SNAPSHOT_BYTES < 64 << 20
+
+
+def test_too_much_at_once_is_refused(diagnose, monkeypatch):
+    monkeypatch.setattr(snapshot_files, "MAX_SNAPSHOTS", 1)
+    code, _, error = diagnose(*map(as_line, HUNG))
+    assert (code, "too much" in error) == (2, True)
+
+
+def test_a_pipe_and_a_folder_are_refused(tmp_path: Path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", ""):
+        assert main(["diagnose", str(tmp_path / name)]) == 2
+        assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_texts_of_a_process_are_printable(diagnose):
+    batch = HUNG[1].dumps[1]
+    odd = replace(batch.ranks[1].kernel, target="\x1b]0;owned\x07/mnt\u202e")
+    ranks = tuple(replace(r, kernel=odd) if r.rank == 5 else r for r in batch.ranks)
+    hostile = replace(HUNG[1], dumps=(HUNG[1].dumps[0], replace(batch, ranks=ranks)))
+    _, said, _ = diagnose(as_line(HUNG[0]), as_line(hostile))
+    assert all(line.isprintable() for line in said.splitlines())

@@ -1,0 +1,96 @@
+"""`watchtower diagnose`: the verdict on the snapshots of any number of nodes, without a tower."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from watchtower.commands.client import ClientError
+from watchtower.commands.colours import paint_verdict, wants_colour
+from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.printing import as_json, clean, clean_lines
+from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
+from watchtower.core.detection.snapshots import JobSnapshot, join_snapshots
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.text import say_duration
+from watchtower.core.times import say_moment
+from watchtower.core.verdict_text import render_text
+from watchtower.tower.clock import rfc3339
+from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
+from watchtower.tower.views import view_verdict
+from watchtower.wire.verdict import Status, Verdict
+
+SHORT_VIEW = (
+    "the two rounds of these snapshots are {} apart and no rank has heartbeats: a step that takes "
+    "longer looks the same"
+)
+
+
+def show_diagnosis(args: argparse.Namespace) -> int:
+    """Print the verdict of every job in the files. Returns 1 with --exit-code if one is suspect."""
+    files = read_snapshots(args.files)
+    jobs = join_snapshots([file.snapshot for file in files])
+    if args.job is not None:
+        jobs = [job for job in jobs if job.job == args.job]
+    if not jobs:
+        of = "" if args.job is None else f" of job {args.job!r}"
+        raise ClientError(f"there are no ranks{of} in these files")
+    for job in jobs:
+        _check_times(job, files, args.within)
+        _warn(job, files)
+    verdicts = [make_verdict(job) for job in jobs]
+    if args.json:
+        for verdict in verdicts:
+            print(as_json(msgspec.to_builtins(view_verdict(verdict))))
+    else:
+        text = clean_lines("\n".join(render_text(each, time.time()) for each in verdicts)).rstrip()
+        print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
+    is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
+    return TROUBLE if args.exit_code and is_trouble else DONE
+
+
+def make_verdict(job: JobSnapshot) -> Verdict:
+    """Return the verdict on one job."""
+    if job.status in (Status.HEALTHY, Status.ENDED):
+        return plain_verdict(job.job, 1, job.status, job.reason, job.step)
+    verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
+    if all(rank.beat is None for rank in job.case.ranks):
+        short = SHORT_VIEW.format(say_duration(job.case.stalled_for_s))
+        verdict = replace(verdict, missing_evidence=(*verdict.missing_evidence, short))
+    return verdict
+
+
+def _check_times(job: JobSnapshot, files: Sequence[FileSnapshot], within_s: float) -> None:
+    """Raise ClientError if the snapshots of a job are from different times."""
+    if job.apart_s <= within_s:
+        return
+    used = [
+        file
+        for number, file in enumerate(files)
+        if number not in job.replaced
+        and any((r.job, r.owner) == (job.job, job.owner) for r in file.snapshot.reports[-1].ranks)
+    ]
+    first = min(used, key=lambda file: file.snapshot.taken_at)
+    last = max(used, key=lambda file: file.snapshot.taken_at)
+    raise ClientError(
+        f"the snapshots of job {clean(job.job)!r} are {say_duration(job.apart_s)} apart: "
+        f"{first.name} is of {say_moment(rfc3339(first.snapshot.taken_at))}, {last.name} of "
+        f"{say_moment(rfc3339(last.snapshot.taken_at))}. Take all of them again. If only the "
+        "clocks of the nodes differ, use --within"
+    )
+
+
+def _warn(job: JobSnapshot, files: Sequence[FileSnapshot]) -> None:
+    for number in job.replaced:
+        file = files[number]
+        print(
+            f"watchtower: {file.name} is not used for job {clean(job.job)!r}: another file is a "
+            f"later snapshot of node {clean(file.snapshot.node)}",
+            file=sys.stderr,
+        )

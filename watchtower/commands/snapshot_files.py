@@ -1,0 +1,105 @@
+"""Reads the files of snapshots. They may come from any user: every read is bounded."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from watchtower.commands.client import ClientError
+from watchtower.commands.printing import clean
+from watchtower.wire.snapshot import (
+    MAX_SNAPSHOT_BYTES,
+    SNAPSHOT_FORMAT,
+    Snapshot,
+    SnapshotHead,
+)
+
+MAX_TOTAL_BYTES = 512 * 1024 * 1024
+"""Bytes of all snapshots together: 2048 nodes of eight ranks have a quarter of this."""
+
+MAX_SNAPSHOTS = 16_384
+"""Snapshots in one diagnosis, one a node."""
+
+STDIN = Path("-")
+
+_HEADS = msgspec.json.Decoder(SnapshotHead)
+_SNAPSHOTS = msgspec.json.Decoder(Snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSnapshot:
+    """A snapshot, and the name of its file for messages."""
+
+    name: str
+    snapshot: Snapshot
+
+
+def read_snapshots(paths: Iterable[Path]) -> list[FileSnapshot]:
+    """Read all files; one line is one snapshot. Raises ClientError, OSError."""
+    found: list[FileSnapshot] = []
+    total = 0
+    for path in paths:
+        for number, line in enumerate(_lines(path), start=1):
+            name = clean(str(path)) if number == 1 else f"{clean(str(path))}, line {number}"
+            total += len(line)
+            if total > MAX_TOTAL_BYTES or len(found) >= MAX_SNAPSHOTS:
+                raise ClientError(
+                    f"{name}: too much to diagnose at once: the limits are {MAX_SNAPSHOTS} "
+                    f"snapshots and {MAX_TOTAL_BYTES >> 20} MB"
+                )
+            found.append(FileSnapshot(name, _decode(name, line)))
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a regular file or of standard input. Empty lines are left out."""
+    name = clean(str(path))
+    if path == STDIN:
+        with open(os.dup(0), "rb") as file:
+            yield from _split("standard input", file)
+        return
+    # Without O_NONBLOCK, opening a pipe that no process writes to never returns.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ClientError(f"{name} is not a file")
+    with open(descriptor, "rb") as file:
+        yield from _split(name, file)
+
+
+def _split(name: str, file: BinaryIO) -> Iterator[bytes]:
+    has_any = False
+    while line := file.readline(MAX_SNAPSHOT_BYTES + 1):
+        if len(line) > MAX_SNAPSHOT_BYTES:
+            raise ClientError(
+                f"{name} has a line of more than {MAX_SNAPSHOT_BYTES >> 20} MB: it is not a "
+                "snapshot of watchtower-agent"
+            )
+        if not line.isspace():
+            has_any = True
+            yield line
+    if not has_any:
+        raise ClientError(f"{name} is empty: the snapshot was not written completely")
+
+
+def _decode(name: str, line: bytes) -> Snapshot:
+    try:
+        head = _HEADS.decode(line)
+        if head.format != SNAPSHOT_FORMAT:
+            if head.format.startswith("watchtower-snapshot-"):
+                raise ClientError(
+                    f"{name} was written by another release of watchtower-agent (format "
+                    f"{clean(head.format[:64])}): use the same release of watchtower"
+                )
+            raise ClientError(f"{name} is not a snapshot of watchtower-agent")
+        return _SNAPSHOTS.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClientError(
+            f"{name} is not a snapshot of watchtower-agent: {clean(str(error)[:240])}"
+        ) from None

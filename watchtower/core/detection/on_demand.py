@@ -1,0 +1,28 @@
+"""A case of a job at any moment, also if the job is not suspect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs
+from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.node import NodeRecord
+
+
+def collect_on_demand(
+    gen: Generation,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    dumped_at: float,
+    now: float,
+) -> CaseInputs:
+    """Copy the evidence about a generation. `dumped_at`: when its ranks were dumped for this case.
+
+    The case contains the dumps since the oldest last heartbeat, or since `dumped_at` if that is
+    earlier.
+    """
+    beaten_at = gen.last_beat_of_all()
+    since = dumped_at if beaten_at is None else min(beaten_at, dumped_at)
+    stall = Stall(why=Why.OVERDUE, since=since, ranks=frozenset())
+    return collect_case_inputs(gen, nodes, detector, stall, None, now)

@@ -1,0 +1,156 @@
+"""Joins the snapshots of any number of nodes to one case for each job.
+
+The messages in a snapshot enter the fleet in the same way as those of an agent, so that a claim of
+a rank, an attempt or a digest is checked by the same code. All snapshots of a job count as taken at
+one moment: a hung job does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from watchtower.core.case import Case, Presence
+from watchtower.core.case_parts import join_case
+from watchtower.core.detection.case_inputs import split_case
+from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.on_demand import collect_on_demand
+from watchtower.core.detection.samples import Samples
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
+from watchtower.core.policy import Policy
+from watchtower.core.text import say_duration
+from watchtower.wire.dumps import DumpBatch, SentBatch
+from watchtower.wire.report import ProcessState, Report
+from watchtower.wire.snapshot import Snapshot
+from watchtower.wire.verdict import Status
+
+JobName = tuple[str, str]
+"""Name and owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnapshot:
+    """One job in the snapshots of its nodes."""
+
+    job: str
+    owner: str
+    status: Status
+    """SUSPECT if the job may hang. HEALTHY if it made progress between the two rounds."""
+    reason: str
+    """A clause on the status."""
+    step: int | None
+    case: Case
+    taken_at: float
+    """UNIX seconds of the latest snapshot."""
+    apart_s: float
+    """Seconds between the earliest and the latest snapshot, by the clocks of their nodes."""
+    replaced: tuple[int, ...] = ()
+    """Indices of snapshots that were left out: there is a later one of the same node."""
+
+
+def join_snapshots(
+    snapshots: Sequence[Snapshot], policy: Policy | None = None
+) -> list[JobSnapshot]:
+    """Return every job in the snapshots, in the order of names."""
+    policy = policy or Policy()
+    by_job: dict[JobName, list[int]] = {}
+    for number, snapshot in enumerate(snapshots):
+        for key in sorted({(rank.job, rank.owner) for rank in snapshot.reports[-1].ranks}):
+            by_job.setdefault(key, []).append(number)
+    return [_join_job(key, by_job[key], snapshots, policy) for key in sorted(by_job)]
+
+
+def _join_job(
+    key: JobName, numbers: Sequence[int], snapshots: Sequence[Snapshot], policy: Policy
+) -> JobSnapshot:
+    latest: dict[str, int] = {}
+    for number in sorted(numbers, key=lambda each: snapshots[each].taken_at):
+        latest[snapshots[number].node] = number
+    chosen = [snapshots[number] for number in sorted(latest.values())]
+    now = max(snapshot.gap_s for snapshot in chosen)
+    fleet = Fleet(policy)
+    for snapshot in chosen:
+        fleet.take_report(_only(snapshot.reports[0], key), now - snapshot.gap_s)
+    before = _step_of(fleet)
+    for snapshot in chosen:
+        fleet.take_report(_only(snapshot.reports[1], key), now)
+    batches = [batch for each in chosen for batch in each.dumps if (batch.job, batch.owner) == key]
+    for number, batch in enumerate(batches):
+        # The bodies are decoded already, so that the fleet keeps their numbers in their place.
+        fleet.take_dumps(SentBatch(batch, b"%d" % number), now)
+    job = next(iter(fleet.jobs.values()))
+    status, reason = _judge(job, before, batches, policy, now)
+    taken = [snapshot.taken_at for snapshot in chosen]
+    return JobSnapshot(
+        job=key[0],
+        owner=key[1],
+        status=status,
+        reason=reason,
+        step=_step_of(fleet),
+        case=_make_case(fleet, job, batches, Detector(policy), now),
+        taken_at=max(taken),
+        apart_s=max(taken) - min(taken),
+        replaced=tuple(number for number in numbers if number not in latest.values()),
+    )
+
+
+def _only(report: Report, key: JobName) -> Report:
+    ranks = tuple(rank for rank in report.ranks if (rank.job, rank.owner) == key)
+    return replace(report, ranks=ranks, jobs=(), gone=())
+
+
+def _make_case(
+    fleet: Fleet, job: Job, batches: Sequence[DumpBatch], detector: Detector, now: float
+) -> Case:
+    dumped_at = min((now - batch.held_s for batch in batches), default=now)
+    inputs = collect_on_demand(job.generation, fleet.nodes, detector, dumped_at, now)
+    parts, numbers = split_case(inputs)
+    case = join_case(parts, [batches[int(number)] for number in numbers])
+    # A rank in no snapshot may run on a node of which no file was given.
+    ranks = tuple(
+        replace(rank, presence=Presence.UNREPORTED) if rank.presence is Presence.MISSING else rank
+        for rank in case.ranks
+    )
+    return replace(case, ranks=ranks)
+
+
+def _judge(
+    job: Job, before: int | None, batches: Sequence[DumpBatch], policy: Policy, now: float
+) -> tuple[Status, str]:
+    """Return the status of a job, and a clause with the reason."""
+    gen = job.generation
+    live = list(gen.live())
+    if not live:
+        return Status.ENDED, "its ranks ended during the snapshot"
+    if all(record.vitals.state is ProcessState.STOPPED for record in live):
+        return Status.SUSPENDED, "every rank is stopped (SIGSTOP)"
+    beaten_at = gen.last_beat_of_all()
+    if beaten_at is None:
+        return _judge_positions(gen, batches, now)
+    if before is not None and gen.step() > before:
+        return Status.HEALTHY, f"it made step {gen.step()} during the snapshot"
+    age_s = now - beaten_at
+    if age_s < policy.suspect_floor_s:
+        ago = say_duration(age_s)
+        return Status.HEALTHY, f"the last heartbeat of every rank is at most {ago} old"
+    return Status.SUSPECT, f"a rank has no heartbeat for {say_duration(age_s)}"
+
+
+def _judge_positions(
+    gen: Generation, batches: Iterable[DumpBatch], now: float
+) -> tuple[Status, str]:
+    """Compare the two rounds of a job without heartbeats: in a hang, a rank does not change."""
+    samples, live = Samples(), {record.vitals.rank for record in gen.live()}
+    for batch in sorted(batches, key=lambda each: each.round):
+        samples.take(gen.own(batch), batch.stacks, now - batch.held_s)
+    changed = {rank for rank in live if samples.changed_since(rank, float("-inf"))}
+    if changed == live:
+        return Status.HEALTHY, "every rank changed its position during the snapshot"
+    return Status.SUSPECT, "ranks did not change their position during the snapshot"
+
+
+def _step_of(fleet: Fleet) -> int | None:
+    steps = [job.generation.step() for job in fleet.jobs.values()]
+    return steps[0] if steps and steps[0] >= 0 else None
