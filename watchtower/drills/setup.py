@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from watchtower.drills.settings import DrillSettings
 
-BACKENDS = ("stdlib", "torch")
+BACKENDS = ("stdlib", "torch", "queued")
+TORCH_BACKENDS = ("torch", "queued")
 CALM = ("healthy", "recovered")
 FINAL = ("hung", "ended")
 """Statuses of a job whose fault has become an incident."""

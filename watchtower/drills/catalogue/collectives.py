@@ -5,7 +5,7 @@ from __future__ import annotations
 from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
-from watchtower.drills.setup import BACKENDS, Plan, Variables, names
+from watchtower.drills.setup import BACKENDS, TORCH_BACKENDS, Plan, Variables, names
 
 
 def _plan_uneven(variables: Variables) -> Plan:
@@ -13,7 +13,8 @@ def _plan_uneven(variables: Variables) -> Plan:
     return {**event("lack_batch")(variables), "batches": variables.step + 1}
 
 
-def _cut_all(run: DrillRun) -> None:
+def cut_all(run: DrillRun) -> None:
+    """Cut every link while the job trains, and wait for the verdict."""
     run.launch()
     run.warm_up()
     run.cut_all()
@@ -43,7 +44,7 @@ ORDER_SWAP = Drill(
     expected=names("mismatched_collective", domain="user_code"),
     plan=event("reverse_exchanges", exchanges=["share_loss", "compare_progress"]),
     # Only collective logs distinguish it from a collective of one rank; the ring has none.
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 
@@ -55,7 +56,7 @@ SHAPE_MISMATCH = Drill(
     # buffers of 1 MiB. Twice as many buffers of the same size leave one side waiting. The ring
     # raises.
     plan=event("grow_vocabulary", exchanges=["count_words"]),
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 
@@ -65,5 +66,5 @@ SYMMETRIC = Drill(
     expected=names("symmetric_hang", domain="network"),
     networked=BACKENDS,
     blames=lambda _: (),
-    act=_cut_all,
+    act=cut_all,
 )
