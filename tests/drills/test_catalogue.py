@@ -97,6 +97,7 @@ HEALTHY = [
     "recompile",
     "first_collective",
     "device_bound_steps",
+    "idle_server",
 ]
 VARIABLES = Variables(settings=DrillSettings(), rank=3, ranks=8, step=12)
 

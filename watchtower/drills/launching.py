@@ -33,6 +33,7 @@ PROGRAM = {
         "torch": PROGRAMS / "train_torch_pipeline.py",
         "queued": PROGRAMS / "train_queued_pipeline.py",
     },
+    "server": {"queued": PROGRAMS / "serve_queued.py"},
 }
 """By kind of parallelism and backend."""
 HOST = "127.0.0.1"
@@ -134,8 +135,7 @@ def choose_backend(
         raise DrillError(f"this drill supports {', '.join(offered)}, but not {wanted}")
     lacks = {}
     for backend in [one for one in AUTO if one in offered] if wanted == "auto" else [wanted]:
-        lack = LACKS[backend]()
-        lack = lack or (why_no_network() if backend in networked else None)
+        lack = why_not(backend) or (why_no_network() if backend in networked else None)
         if lack is None:
             return backend
         lacks[backend] = lack
@@ -154,12 +154,17 @@ def _why_not_queued() -> str | None:
     )
 
 
+def why_not(backend: str) -> str | None:
+    """Return what this machine lacks for a backend; None if it can run."""
+    return LACKS[backend]()
+
+
 LACKS: dict[str, Callable[[], str | None]] = {
     "stdlib": lambda: None,
     "torch": _why_no_torch,
     "queued": _why_not_queued,
 }
-"""By backend: returns what this machine lacks for it."""
+"""By backend: returns what this machine lacks for it; None if nothing."""
 
 
 def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:

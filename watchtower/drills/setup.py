@@ -83,7 +83,7 @@ class DrillSetup:
     networked: tuple[str, ...] = ()
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"
-    """Kind of parallelism: "data", "grid" (pairs share layers) or "pipeline"."""
+    """Kind of parallelism: "data", "grid" (pairs share layers), "pipeline", or "server"."""
     breaks_parts: bool = False
     """Whether the drill kills the tower or an agent."""
     attacked: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from watchtower.drills.catalogue.collectives import cut_all
 from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S
 from watchtower.drills.catalogue.stalls import event, happen
@@ -63,6 +65,40 @@ def _train_slowly(run: DrillRun) -> None:
     extra_s = 2 * settings.device_steps * settings.device_step_s
     run.wait_for_step(settings.device_steps, extra_s=extra_s)
     run.wait_for_status(CALM, SETTLE_S)
+
+
+def _serve(run: DrillRun) -> None:
+    settings = run.settings
+    run.launch()
+    with socket.socket(socket.AF_UNIX) as client:
+        run.wait_until(lambda: _has_met(client, run), settings.start_deadline_s, "server")
+        _request(client, run, settings.warmup_steps)
+        run.watch_for(settings.idle_s)
+        progress = (run.observed.view or {}).get("progress")
+        if progress != "idle":
+            run.complain(f"progress {progress}, expected idle")
+        _request(client, run, 1)
+    run.wait_for_status(CALM, SETTLE_S)
+
+
+def _has_met(client: socket.socket, run: DrillRun) -> bool:
+    try:
+        client.connect(str(run.job.folder / "requests"))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
+def _request(client: socket.socket, run: DrillRun, count: int) -> None:
+    """Send requests, each when the one before is answered."""
+    for _ in range(count):
+        step = run.job.log.step
+        client.sendall(b"request")
+        run.wait_until(
+            lambda: run.job.log.step != step,  # noqa: B023 -- called in this round only
+            run.settings.start_deadline_s,
+            "answer of the server",
+        )
 
 
 DEVICE_STUCK = Drill(
@@ -149,5 +185,22 @@ DEVICE_BOUND_STEPS = Drill(
     act=_train_slowly,
 )
 
+IDLE_SERVER = Drill(
+    name="idle_server",
+    shows="a model server without requests: rank 0 waits for a client, the others for rank 0",
+    expected=Expected(),
+    plan=lambda _: {"beats": False},
+    parallelism="server",
+    backends=ONLY,
+    act=_serve,
+)
+
 QUEUED_FAULTS = (DEVICE_STUCK, LINK_CUT, RANK0_READS_LOSS_HUNG, FEWER_MICRO_BATCHES)
-QUEUED_HEALTHY = (RANK0_READS_LOSS, GRAPH_REPLAY, RECOMPILE, FIRST_COLLECTIVE, DEVICE_BOUND_STEPS)
+QUEUED_HEALTHY = (
+    RANK0_READS_LOSS,
+    GRAPH_REPLAY,
+    RECOMPILE,
+    FIRST_COLLECTIVE,
+    DEVICE_BOUND_STEPS,
+    IDLE_SERVER,
+)
