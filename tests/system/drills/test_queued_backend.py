@@ -117,7 +117,7 @@ def test_threads_have_the_names_of_real_ones(ranks):
 def test_the_log_is_that_of_nccl(ranks):
     own, other = (ranks.ask(rank, "dump_nccl_trace_json") for rank in range(2))
     assert own["pg_config"]["0"]["ranks"] == "[0, 1]"
-    first = [entry for entry in own["entries"] if entry["process_group"][0] == "0"][0]
+    first = next(entry for entry in own["entries"] if entry["process_group"][0] == "0")
     assert (first["collective_seq_id"], first["profiling_name"]) == (1, "nccl:all_reduce")
     assert abs(len(own["entries"]) - len(other["entries"])) <= 1  # a send and a receive
     assert ranks.ask(0, "fr_trace_json")["entries"] == []
