@@ -142,6 +142,11 @@ class DrillRun:
             self.job.network.cut(self.rank)
         self.job.signal(self.rank, Signals.SIGABRT)
 
+    def cut(self) -> None:
+        """Cut the link of the rank with the fault."""
+        if self.job.network:
+            self.job.network.cut(self.rank)
+
     def cut_all(self) -> None:
         """Cut every link at one moment, early in a step, so that no collective is half done."""
         begun = self.job.log.step

@@ -19,6 +19,8 @@ class Expected:
     """The right answer: a cause for a fault, a status for a healthy job."""
 
     cause: str | None = None
+    or_causes: tuple[str, ...] = ()
+    """Other causes that are as right."""
     domain: str | None = None
     """The domain that the verdict must have. None: it differs from run to run."""
     mentions: tuple[str, ...] = ()

@@ -8,6 +8,8 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -20,9 +22,11 @@ from watchtower.drills.launching import PROGRAMS
 
 sys.path.insert(0, str(PROGRAMS))
 from queued import install
+from queued.install import LAUNCHES
 
 SCHEDULE, ENGINE, LOG, SOCKET = sys.argv[1:]
 KERNEL_S = 0.3
+LONG_S = 2.0
 
 
 def tell(part: str, **values: object) -> None:
@@ -37,9 +41,20 @@ def innermost(ident: int) -> str:
     return sys._current_frames()[ident].f_code.co_name
 
 
-def watch_main(ident: int, seen: list[str]) -> None:
-    time.sleep(KERNEL_S / 2)
-    seen.append(innermost(ident))
+def most_seen_in(work: Callable[[], object]) -> str:
+    """Return the innermost function of this thread that another thread saw most while it works."""
+    main, seen, is_over = threading.get_ident(), Counter[str](), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.01):
+            seen[innermost(main)] += 1
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    work()
+    is_over.set()
+    watcher.join()
+    return seen.most_common(1)[0][0]
 
 
 def train(model: nn.Module, steps: int = 3) -> float:
@@ -67,13 +82,8 @@ if rank == 0:
 dist.all_reduce(total)
 tell("queued", seconds=time.monotonic() - began, value=total.tolist() and take_value(total))
 
-device.run(device.compute, KERNEL_S)
-seen: list[str] = []
-watcher = threading.Thread(target=watch_main, args=(threading.get_ident(), seen))
-watcher.start()
-take_value(total)
-watcher.join()
-tell("frame", name=seen[0])
+device.run(device.compute, LONG_S)
+tell("frame", name=most_seen_in(lambda: take_value(total)))
 
 objects: list[object] = [None] * size
 dist.all_gather_object(objects, {"rank": rank})
@@ -96,6 +106,19 @@ tell("ddp", finite=bool(torch.isfinite(torch.tensor(train(DistributedDataParalle
 sharded = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 mesh = init_device_mesh("cpu", (size,))
 tell("fsdp", finite=bool(torch.isfinite(torch.tensor(train(fully_shard(sharded, mesh=mesh))))))
+
+
+def train_late() -> None:
+    """Fill the queue, then train: something in it must wait for room."""
+    for _ in range(2 * LAUNCHES):
+        device.run(device.compute, LONG_S / LAUNCHES)
+    layers(torch.rand(4, 8)).sum().backward()
+    device.with_room(int)
+
+
+began = time.monotonic()
+frame = most_seen_in(train_late)
+tell("backward", seconds=time.monotonic() - began, frame=frame)
 names = []
 for task in os.listdir("/proc/self/task"):
     with open(f"/proc/self/task/{task}/comm") as file:

@@ -34,6 +34,7 @@ class Ranks:
 
     def __init__(self, folder: Path, schedule: str, engine: str, log: str) -> None:
         self.socket = folder / "log"
+        self.engine = engine
         environment = {
             **os.environ,
             **compile_queued(folder),
@@ -110,8 +111,16 @@ def test_ddp_and_fsdp_run_unchanged(ranks):
 
 
 def test_threads_have_the_names_of_real_ones(ranks):
-    names = ranks.parts[0]["threads"]["names"]
-    assert {"NCCL Progress", "pt_nccl_watchdg"} <= set(names)
+    names = set(ranks.parts[0]["threads"]["names"])
+    assert {"NCCL Progress", "pt_nccl_watchdg"} <= names
+    assert ("pt_autograd_0" in names) == (ranks.engine == "engine")
+
+
+def test_in_backward_the_thread_that_launches_waits(ranks):
+    main = ranks.parts[0]["backward"]
+    expected = "_engine_run_backward" if ranks.engine == "engine" else "train_late"
+    assert main["frame"] == expected
+    assert main["seconds"] > KERNEL_S / 2
 
 
 def test_the_log_is_that_of_nccl(ranks):

@@ -13,8 +13,7 @@ def _plan_uneven(variables: Variables) -> Plan:
     return {**event("lack_batch")(variables), "batches": variables.step + 1}
 
 
-def cut_all(run: DrillRun) -> None:
-    """Cut every link while the job trains, and wait for the verdict."""
+def _cut_all(run: DrillRun) -> None:
     run.launch()
     run.warm_up()
     run.cut_all()
@@ -66,5 +65,5 @@ SYMMETRIC = Drill(
     expected=names("symmetric_hang", domain="network"),
     networked=BACKENDS,
     blames=lambda _: (),
-    act=cut_all,
+    act=_cut_all,
 )

@@ -42,6 +42,7 @@ static atomic_long launched, finished;
 static long depth = 6;
 static int schedule = SPIN;
 static pid_t owner;
+static __thread int is_delegated; /* another thread waits for this one's launches */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -226,6 +227,11 @@ int stream_is_done(int stream, long number)
     return is_done(stream, number);
 }
 
+void host_delegate(int delegated)
+{
+    is_delegated = delegated;
+}
+
 void host_wait_for_room(void)
 {
     host_wait(has_room, 0, depth);
@@ -242,21 +248,12 @@ static void wait_without_gil(int (*is_met)(int, long), int stream, long number)
     PyEval_RestoreThread(state);
 }
 
-/* launch(seconds): queue a kernel; wait while the queue is full. */
-static PyObject *launch(PyObject *self, PyObject *args)
-{
-    (void)self;
-    stream_launch(0, PyFloat_AsDouble(PyTuple_GetItem(args, 0)));
-    wait_without_gil(has_room, 0, depth);
-    return Py_BuildValue("");
-}
-
 /* with_room(function, *args): call it; then wait while the queue is full. */
 static PyObject *with_room(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
     PyObject *result = call_rest(args, named, 0);
-    if (result)
+    if (result && !is_delegated)
         wait_without_gil(has_room, 0, depth);
     return result;
 }
@@ -274,7 +271,6 @@ static PyObject *after_device(PyObject *self, PyObject *args, PyObject *named)
 }
 
 static PyMethodDef builtins[] = {
-    {"launch", launch, METH_VARARGS, NULL},
     {"with_room", with_room, METH_VARARGS | METH_KEYWORDS, NULL},
     {"after_device", after_device, METH_VARARGS | METH_KEYWORDS, NULL},
 };

@@ -15,6 +15,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int is_wanted;
 static void (*wait_for_device)(void);
+static void (*delegate)(int);
 static pid_t owner;
 
 static void *serve(void *unused)
@@ -33,10 +34,11 @@ static void *serve(void *unused)
     return unused;
 }
 
-void engine_open(void (*wait)(void))
+void engine_open(void (*wait)(void), void (*delegate_launches)(int))
 {
     pthread_t thread;
     wait_for_device = wait;
+    delegate = delegate_launches;
     owner = getpid();
     if (pthread_create(&thread, NULL, serve, NULL) != 0) {
         perror("queued: pthread_create");
@@ -50,7 +52,9 @@ void engine_open(void (*wait)(void))
 static PyObject *run_backward(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
+    delegate(1);
     PyObject *result = call_rest(args, named, 0);
+    delegate(0);
     if (!result || getpid() != owner)
         return result;
     PyThreadState *state = PyEval_SaveThread();

@@ -1,5 +1,7 @@
 """Where the host reads a tensor, it waits for the device first, in native code."""
 
+import functools
+
 import torch
 from torch.autograd import Variable
 
@@ -23,9 +25,9 @@ class Engine:
 
     def __init__(self, device):
         library = load_with_gil("libtorch_cpu.so")
-        library.engine_open(device.address("host_wait_for_room"))
+        library.engine_open(device.address("host_wait_for_room"), device.address("host_delegate"))
         run, inner = take_builtin(library, 0), Variable._execution_engine
-        self.run_backward = lambda *args, **named: run(inner.run_backward, *args, **named)
+        self.run_backward = functools.partial(run, inner.run_backward)
         self.queue_callback = inner.queue_callback
         self.is_checkpoint_valid = inner.is_checkpoint_valid
 

@@ -43,9 +43,7 @@ class Device:
         self._held.stream_launch.argtypes = [ctypes.c_int, ctypes.c_double]
         self._held.stream_is_done.argtypes = [ctypes.c_int, ctypes.c_long]
         self._held.device_open(SCHEDULES.index(schedule), ctypes.c_long(depth), int(helper))
-        self.launch, self.with_room, self.after_device = (
-            take_builtin(self._held, index) for index in range(3)
-        )
+        self.with_room, self.after_device = (take_builtin(self._held, at) for at in range(2))
         self.compute = self.open_stream()
 
     def open_stream(self):
