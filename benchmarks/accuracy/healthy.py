@@ -7,7 +7,6 @@ already in the results file for the commit and the settings count. Exits 1 if a 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import random
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from benchmarks.accuracy.score import accused
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import DRILLS
 from watchtower.drills.drill import Drill
+from watchtower.drills.launching import why_not
 
 HEALTHY = Path("benchmarks/results/healthy.jsonl")
 RANKS = (4, 8)
@@ -72,7 +72,7 @@ def draw_ranks(drill: Drill, lot: random.Random) -> int:
 
 
 def _run(drill: Drill, lot: random.Random, config: str | None) -> Row | None:
-    here = [name for name in drill.backends if name != "torch" or importlib.util.find_spec(name)]
+    here = [name for name in drill.backends if why_not(name) is None]
     backend, ranks = lot.choice(here), draw_ranks(drill, lot)
     date, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     print(f"{drill.name:<24} {backend:<7} {ranks} ranks ", end="", flush=True)

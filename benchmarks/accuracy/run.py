@@ -23,8 +23,7 @@ from benchmarks.accuracy.evidence import read_evidence
 from benchmarks.accuracy.results import Key, Row, append_row, count_runs, read_rows
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import DRILLS
-
-BACKENDS = ("stdlib", "torch")
+from watchtower.drills.setup import BACKENDS
 
 
 def main() -> None:
@@ -130,7 +129,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5, help="runs of each drill (5)")
     parser.add_argument("--ranks", type=int, default=8, help="ranks of the job (8)")
     parser.add_argument("--only", default="", help="names of drills, with commas (all faults)")
-    parser.add_argument("--backends", default=",".join(BACKENDS), help="with commas (both)")
+    parser.add_argument("--backends", default=",".join(BACKENDS), help="with commas (all)")
     parser.add_argument("--config", metavar="FILE", help="settings (the defaults)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start none after")
     parser.add_argument("--beside", type=int, default=1, help="drills at the same time (1)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -33,7 +34,9 @@ def test_every_detection_and_retention_setting_is_documented_with_default_range_
 
 @pytest.mark.parametrize("item", fields(DrillSettings), ids=lambda item: item.name)
 def test_every_drill_setting_is_documented_with_its_default(item):
-    assert f"| `{item.name}` | {item.default:g} |" in read("docs/settings.md")
+    is_number = not isinstance(item.default, str | bool)
+    shown = f"{item.default:g}" if is_number else f"`{json.dumps(item.default)}`"
+    assert f"| `{item.name}` | {shown} |" in read("docs/settings.md")
 
 
 def test_every_tower_setting_is_documented_and_no_other():

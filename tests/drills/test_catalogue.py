@@ -63,6 +63,10 @@ FAULTS = {
     "conditional_collective_no_heartbeat": "conditional_collective",
     "tp_dp_cascade_no_heartbeat": "dataloader_stall",
     "d_state_no_heartbeat": "uninterruptible_io",
+    "device_stuck": "symmetric_hang",
+    "link_cut": "symmetric_hang",
+    "rank0_reads_loss_hung": "dataloader_stall",
+    "fewer_micro_batches": "mismatched_collective",
 }
 HEALTHY = [
     "long_checkpoint",
@@ -88,6 +92,12 @@ HEALTHY = [
     "restart_counts_differ",
     "clock_step",
     "co_located_jobs",
+    "rank0_reads_loss",
+    "graph_replay",
+    "recompile",
+    "first_collective",
+    "device_bound_steps",
+    "idle_server",
 ]
 VARIABLES = Variables(settings=DrillSettings(), rank=3, ranks=8, step=12)
 
@@ -145,7 +155,9 @@ def test_the_training_program_understands_the_plan(drill, programs, tmp_path):
         assert event["rank"] in (3, None)
     for name in plan.exchanges:
         for backend in drill.backends:
-            files = {PROGRAM[kind][backend] for kind in ("data", drill.parallelism)}
+            # The programs of `queued` inherit from those of `torch`.
+            bases = ("torch", "queued") if backend == "queued" else (backend,)
+            files = {PROGRAM[kind][base] for base in bases for kind in ("data", drill.parallelism)}
             assert any(f"    def {name}(self, " in path.read_text() for path in files)
 
 

@@ -45,6 +45,13 @@ def test_another_cause_is_wrong_though_the_rank_is_right():
     assert judged(a_verdict(cause="busy_loop")) == (True, False)
 
 
+def test_a_fault_may_have_several_right_causes():
+    alike = Expected(cause="symmetric_hang", or_causes=("unknown",), statuses=("hung",))
+    for cause in ("symmetric_hang", "unknown"):
+        assert judged(a_verdict(cause=cause, ranks=()), alike, ranks=()) == (True, True)
+    assert judged(a_verdict(cause="busy_loop", ranks=()), alike, ranks=()) == (True, False)
+
+
 def test_another_domain_is_wrong_if_the_drill_expects_one():
     assert judged(a_verdict(domain="storage")) == (True, False)
     slow = a_verdict(cause="straggler", status="slow", domain="storage")

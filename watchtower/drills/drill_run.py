@@ -18,6 +18,7 @@ from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
+from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import DrillSetup, Plan, Variables
 from watchtower.drills.watch import Observed, Watch
 
@@ -140,6 +141,11 @@ class DrillRun:
         if self.job.network:
             self.job.network.cut(self.rank)
         self.job.signal(self.rank, Signals.SIGABRT)
+
+    def cut(self) -> None:
+        """Cut the link of the rank with the fault."""
+        if self.job.network:
+            self.job.network.cut(self.rank)
 
     def cut_all(self) -> None:
         """Cut every link at one moment, early in a step, so that no collective is half done."""
@@ -357,7 +363,19 @@ class DrillRun:
     def _plan(self) -> Plan:
         settings = self.settings
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
+        pace |= plan_of_backend(self.job.backend, settings)
         return pace | self.drill.plan(self.variables)
+
+
+def plan_of_backend(backend: str, settings: DrillSettings) -> Plan:
+    """Return the part of the plan that only programs of this backend need."""
+    if backend != "queued":
+        return {}
+    return {
+        "schedule": settings.queued_schedule,
+        "log": settings.queued_log,
+        "engine_thread": settings.queued_engine,
+    }
 
 
 def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:

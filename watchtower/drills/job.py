@@ -11,6 +11,7 @@ from pathlib import Path
 from signal import Signals
 
 from watchtower.drills.children import Child, start_fixture
+from watchtower.drills.compiling import compile_queued
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
 from watchtower.drills.network import Network
@@ -76,13 +77,16 @@ class TrainingJob:
             named=self._named,
             restart_counts=restart_counts,
             network=self.network,
-            more_environment=self._environment,
+            more_environment={**self._environment, **self._libraries()},
         )
         words = [f"{JOB_MARK}={self.name}"]
         self._sweeper = start_fixture("sweeper.py", words, self.folder, label=label)
         self._children = []
         for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
             self._children.append(child)
+
+    def _libraries(self) -> dict[str, str]:
+        return compile_queued(self.folder) if self.backend == "queued" else {}
 
     def make_twin(self, suffix: str = "beside") -> TrainingJob:
         """Return another job of the same size on the same nodes."""

@@ -83,7 +83,7 @@ def _judge_cause(expected: Expected, ranks: tuple[int, ...], answer: Answer) -> 
 
 def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
     verdict = answer.verdict or {}
-    if verdict.get("cause") != expected.cause:
+    if verdict.get("cause") not in (expected.cause, *expected.or_causes):
         yield f"cause {verdict.get('cause')}, expected {expected.cause}"
     elif expected.domain not in (None, verdict.get("domain")):
         yield f"domain {verdict.get('domain')}, expected {expected.domain}"

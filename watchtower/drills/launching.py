@@ -8,23 +8,38 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from watchtower.drills.children import Child
+from watchtower.drills.compiling import find_compiler
 from watchtower.drills.errors import DrillError
 from watchtower.drills.network import Network, why_no_network
 
 PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM = {
-    "data": {"stdlib": PROGRAMS / "train.py", "torch": PROGRAMS / "train_torch.py"},
-    "grid": {"stdlib": PROGRAMS / "train_grid.py", "torch": PROGRAMS / "train_torch_grid.py"},
-    "pipeline": {"torch": PROGRAMS / "train_torch_pipeline.py"},
+    "data": {
+        "stdlib": PROGRAMS / "train.py",
+        "torch": PROGRAMS / "train_torch.py",
+        "queued": PROGRAMS / "train_queued.py",
+    },
+    "grid": {
+        "stdlib": PROGRAMS / "train_grid.py",
+        "torch": PROGRAMS / "train_torch_grid.py",
+        "queued": PROGRAMS / "train_queued_grid.py",
+    },
+    "pipeline": {
+        "torch": PROGRAMS / "train_torch_pipeline.py",
+        "queued": PROGRAMS / "train_queued_pipeline.py",
+    },
+    "server": {"queued": PROGRAMS / "serve_queued.py"},
 }
 """By kind of parallelism and backend."""
 HOST = "127.0.0.1"
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+AUTO = ("torch", "stdlib", "queued")
+"""Backends in the order in which `auto` tries them."""
 PORTS_TRIED = 8000
 """Ports below the range of outgoing connections in which a free one is searched."""
 MARK = "WATCHTOWER_DRILL_NODE"
@@ -119,9 +134,8 @@ def choose_backend(
     if wanted not in ("auto", *offered):
         raise DrillError(f"this drill supports {', '.join(offered)}, but not {wanted}")
     lacks = {}
-    for backend in sorted(offered, reverse=True) if wanted == "auto" else [wanted]:
-        lack = _why_no_torch() if backend == "torch" else None
-        lack = lack or (why_no_network() if backend in networked else None)
+    for backend in [one for one in AUTO if one in offered] if wanted == "auto" else [wanted]:
+        lack = why_not(backend) or (why_no_network() if backend in networked else None)
         if lack is None:
             return backend
         lacks[backend] = lack
@@ -132,6 +146,25 @@ def choose_backend(
 
 def _why_no_torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "torch is not installed"
+
+
+def _why_not_queued() -> str | None:
+    return _why_no_torch() or (
+        None if find_compiler() else "no C compiler is installed (cc, gcc or clang)"
+    )
+
+
+def why_not(backend: str) -> str | None:
+    """Return what this machine lacks for a backend; None if it can run."""
+    return LACKS[backend]()
+
+
+LACKS: dict[str, Callable[[], str | None]] = {
+    "stdlib": lambda: None,
+    "torch": _why_no_torch,
+    "queued": _why_not_queued,
+}
+"""By backend: returns what this machine lacks for it; None if nothing."""
 
 
 def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Literal
 
 from watchtower.drills.errors import DrillError
 from watchtower.settings_file import ConfigError, convert, read_tables
+
+Schedule = Literal["spin", "yield", "sleep"]
+Log = Literal["nccl", "absent", "frozen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +84,29 @@ class DrillSettings:
     """Seconds from the opening of the incident to the core dump in hung_then_core."""
     neighbour_delay_s: float = 2.0
     """Seconds by which the attack may delay the verdict in hostile_neighbour."""
+    queued_schedule: Schedule = "spin"
+    """How a host of the backend queued waits for its device: spin, yield or sleep."""
+    queued_log: Log = "nccl"
+    """The collective log of the backend queued: nccl, absent, or frozen as by a graph's replay."""
+    queued_engine: bool = False
+    """Whether a thread pt_autograd_0 waits in backward instead of the main thread, on queued."""
+    recompile_s: float = 60.0
+    """Seconds for which one rank compiles again in recompile."""
+    first_collective_s: float = 90.0
+    """Seconds of the first collective in first_collective."""
+    device_step_s: float = 45.0
+    """Seconds of a step in device_bound_steps."""
+    device_steps: int = 4
+    """Steps of device_bound_steps."""
+    idle_s: float = 1800.0
+    """How long the server of idle_server gets no request."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         for one in fields(self):
-            _check_positive(one.name, getattr(self, one.name))
+            value = getattr(self, one.name)
+            if not isinstance(value, str | bool):
+                _check_positive(one.name, value)
         if self.jitter > 0.4:
             raise DrillError(f"[drill] jitter = {self.jitter}: allowed is more than 0, up to 0.4")
 

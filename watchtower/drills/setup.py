@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from watchtower.drills.settings import DrillSettings
 
-BACKENDS = ("stdlib", "torch")
+BACKENDS = ("stdlib", "torch", "queued")
+TORCH_BACKENDS = ("torch", "queued")
 CALM = ("healthy", "recovered")
 FINAL = ("hung", "ended")
 """Statuses of a job whose fault has become an incident."""
@@ -18,6 +19,8 @@ class Expected:
     """The right answer: a cause for a fault, a status for a healthy job."""
 
     cause: str | None = None
+    or_causes: tuple[str, ...] = ()
+    """Other causes that are as right."""
     domain: str | None = None
     """The domain that the verdict must have. None: it differs from run to run."""
     mentions: tuple[str, ...] = ()
@@ -82,7 +85,7 @@ class DrillSetup:
     networked: tuple[str, ...] = ()
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"
-    """Kind of parallelism: "data", "grid" (pairs share layers) or "pipeline"."""
+    """Kind of parallelism: "data", "grid" (pairs share layers), "pipeline", or "server"."""
     breaks_parts: bool = False
     """Whether the drill kills the tower or an agent."""
     attacked: bool = False

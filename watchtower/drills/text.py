@@ -14,6 +14,13 @@ LONGEST = 400
 """Characters shown of one text. The API has the rest."""
 EVIDENCE_SHOWN = 4
 
+KINDS = {
+    "stdlib": "standard library",
+    "torch": "PyTorch (gloo)",
+    "queued": "PyTorch, collectives queued as on GPUs",
+}
+"""What a backend is, in the introduction."""
+
 STATUS_MEANS = {
     "healthy": "no problem detected",
     "suspect": "steps are overdue, collecting evidence",
@@ -37,7 +44,7 @@ def clean(value: object) -> str:
 
 def opening(drill: DrillSetup, ranks: int, nodes: int, backend: str) -> list[str]:
     """Return what the drill will do."""
-    kind = "PyTorch (gloo)" if backend == "torch" else "standard library"
+    kind = KINDS[backend]
     lines = [
         f"Drill {drill.name}: a real job of {ranks} ranks ({kind}) trains on this machine,"
         f" as {nodes} nodes. A tower watches it, with one agent per node.",

@@ -6,16 +6,13 @@ number of seconds to the C library's time of day.
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 from watchtower.drills.children import FIXTURES
-from watchtower.drills.errors import DrillError
+from watchtower.drills.compiling import compile_library
 
 SOURCE = FIXTURES / "wall_clock.c"
-COMPILE_DEADLINE_S = 60.0
 SECONDS = struct.Struct("<q")
 
 
@@ -27,21 +24,7 @@ class WallClock:
         self._shared = folder / "wall_clock.offset"
         self._offset_s = 0
         self._shared.write_bytes(SECONDS.pack(0))
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            raise DrillError(
-                "this drill needs a C compiler for its own wall clock",
-                "install gcc, or skip this drill",
-            )
-        done = subprocess.run(
-            [compiler, "-O1", "-shared", "-fPIC", "-o", str(self._library), str(SOURCE), "-ldl"],
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_DEADLINE_S,
-            check=False,
-        )
-        if done.returncode:
-            raise DrillError(f"{compiler} cannot compile {SOURCE.name}", done.stderr)
+        compile_library(SOURCE, self._library, "-ldl")
 
     @property
     def environment(self) -> dict[str, str]:

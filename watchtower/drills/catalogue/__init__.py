@@ -18,6 +18,7 @@ from watchtower.drills.catalogue import (
     no_heartbeat,
     outside,
     pauses,
+    queued,
     stalls,
     startup,
     work,
@@ -65,6 +66,7 @@ DRILLS: tuple[Drill, ...] = (
     outside.LAUNCHER_KILLS_REST,
     neighbours.HOSTILE_NEIGHBOUR,
     *no_heartbeat.NO_HEARTBEAT,
+    *queued.QUEUED_FAULTS,
     pauses.LONG_CHECKPOINT,
     pauses.UNMARKED_CHECKPOINT,
     pauses.EVAL_LOOP,
@@ -88,6 +90,7 @@ DRILLS: tuple[Drill, ...] = (
     interruptions.RESTART_COUNTS_DIFFER,
     interruptions.CLOCK_STEP,
     interruptions.CO_LOCATED_JOBS,
+    *queued.QUEUED_HEALTHY,
 )
 
 

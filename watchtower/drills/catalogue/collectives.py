@@ -5,7 +5,7 @@ from __future__ import annotations
 from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
-from watchtower.drills.setup import BACKENDS, Plan, Variables, names
+from watchtower.drills.setup import BACKENDS, TORCH_BACKENDS, Plan, Variables, names
 
 
 def _plan_uneven(variables: Variables) -> Plan:
@@ -43,7 +43,7 @@ ORDER_SWAP = Drill(
     expected=names("mismatched_collective", domain="user_code"),
     plan=event("reverse_exchanges", exchanges=["share_loss", "compare_progress"]),
     # Only collective logs distinguish it from a collective of one rank; the ring has none.
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 
@@ -55,7 +55,7 @@ SHAPE_MISMATCH = Drill(
     # buffers of 1 MiB. Twice as many buffers of the same size leave one side waiting. The ring
     # raises.
     plan=event("grow_vocabulary", exchanges=["count_words"]),
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import Drill
-from watchtower.drills.setup import names
+from watchtower.drills.setup import TORCH_BACKENDS, names
 
 
 def _pair_of(rank: int) -> tuple[int, int]:
@@ -34,7 +34,7 @@ COLLECTIVE_CYCLE = Drill(
     least_ranks=4,
     whole_pairs=True,
     # Only collective logs show that the two wait for each other; the ring has none.
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 
@@ -44,7 +44,7 @@ MISSING_SEND = Drill(
     expected=names("missing_send", domain="user_code"),
     plan=event("silence_output"),
     parallelism="pipeline",
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )
 
@@ -54,6 +54,6 @@ PIPELINE_STAGE_SLEEP = Drill(
     expected=names("dataloader_stall", domain="data"),
     plan=event("slow_storage"),
     parallelism="pipeline",
-    backends=("torch",),
+    backends=TORCH_BACKENDS,
     act=happen,
 )

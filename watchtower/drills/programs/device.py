@@ -14,5 +14,9 @@ class Device:
 
     def synchronize(self, share):
         """Wait for the kernels of this share of a step."""
+        time.sleep(self.draw(share))
+
+    def draw(self, share):
+        """Return how many seconds this share takes this time."""
         noise = max(-SPREAD, min(SPREAD, self._random.gauss(0.0, 1.0)))
-        time.sleep(self.step_s * share * (1.0 + self.jitter * noise))
+        return self.step_s * share * (1.0 + self.jitter * noise)

@@ -8,6 +8,7 @@ import fcntl
 import os
 import time
 
+from compiler import compile_kernels
 from report import emit
 
 FOREVER_S = 86400.0
@@ -80,6 +81,18 @@ def die(trainer):
     os._exit(3)
 
 
+def skip_micro_batch(trainer):
+    trainer.micro_batches -= 1
+
+
+def stick_device(trainer):
+    trainer.device.run_for(float("inf"))
+
+
+def recompile(trainer, seconds):
+    compile_kernels(seconds)
+
+
 def slow_down(trainer, factor):
     trainer.device.step_s *= factor
     trainer.storage.latency_s *= factor
@@ -104,6 +117,9 @@ ACTS = {
         spawn_uploader,
         stop_early,
         die,
+        skip_micro_batch,
+        stick_device,
+        recompile,
         slow_down,
     )
 }

@@ -36,6 +36,13 @@ class Plan:
     leave_gap_s: float = 0.0
     export_s: float = 0.0
     outlet: str = ""
+    schedule: str = "spin"
+    log: str = "nccl"
+    engine_thread: bool = False
+    ahead: int = 3
+    read_every: int = 3
+    reader: int | None = None
+    first_collective_s: float = 0.0
     events: list[dict] = field(default_factory=list)
 
 

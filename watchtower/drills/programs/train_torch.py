@@ -44,6 +44,8 @@ class Scorer(nn.Module, Negatives):
 
 
 class TorchTrainer(Trainer):
+    backend = "gloo"
+
     def setup(self):
         self.join()
         self.model = Scorer(self.device)
@@ -52,7 +54,7 @@ class TorchTrainer(Trainer):
 
     def join(self):
         torch.set_num_threads(1)
-        dist.init_process_group("gloo")
+        dist.init_process_group(self.backend)
         self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier, self.writer)
         self.words = WORDS_PER_RANK * self.world_size
 
@@ -68,6 +70,9 @@ class TorchTrainer(Trainer):
         if is_last:
             self.optimizer.step()
             self.optimizer.zero_grad()
+        return self.read_loss(loss)
+
+    def read_loss(self, loss):
         return loss.item()
 
     def share_loss(self, loss):

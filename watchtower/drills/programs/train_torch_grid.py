@@ -67,7 +67,7 @@ class GridTrainer(TorchTrainer):
             self.reduce_gradients()
             self.optimizer.step()
             self.optimizer.zero_grad()
-        return loss.item()
+        return self.read_loss(loss)
 
     def reduce_gradients(self):
         for parameter in self.model.parameters():

@@ -39,7 +39,7 @@ class StageTrainer(TorchTrainer):
         loss = nn.functional.mse_loss(outputs.mean(1), batch.sum(1))
         self.device.synchronize(0.5)
         loss.backward()
-        return loss.item()
+        return self.read_loss(loss)
 
     def pass_on(self, outputs):
         """Send the activations to the next stage and receive their gradients."""
@@ -47,7 +47,7 @@ class StageTrainer(TorchTrainer):
         gradients = self.take(self.rank + 1, outputs)
         self.device.synchronize(0.5)
         outputs.backward(gradients)
-        return outputs.square().mean().item()
+        return self.read_loss(outputs.square().mean())
 
     def hand_over(self, values, stage):
         """Send to a neighbour. All-zero values are skipped: there is nothing to learn from them."""
