@@ -135,7 +135,8 @@ STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
         ),
         (
             {"ranks": 513},
-            f"Stacks of 512 of 512 reporting ranks are collected: a kill loses no evidence.{STEPS}",
+            "Stacks of 512 of the 512 ranks that agents report are collected: a kill loses no "
+            f"evidence.{STEPS}",
         ),
         ({"dumps_in": None}, NOT_KNOWN + STEPS),
         ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
@@ -172,8 +173,8 @@ def test_a_job_that_never_started_names_what_is_missing():
         "[NEVER STARTED: ranks missing for 31 s] llama-70b (alice, 8 ranks): no rank is blamed "
         "(89 % sure of the cause). Agents report 6 of 8 ranks. Ranks 6-7 of 8 have not been seen",
         "Call the team that runs the scheduler. Before you call: read the launcher's output for "
-        "ranks 6-7. Stacks of 6 of 6 reporting ranks are collected: a kill loses no evidence. It "
-        "loses no steps.",
+        "ranks 6-7. Stacks of 6 of the 6 ranks that agents report are collected: a kill loses no "
+        "evidence. It loses no steps.",
         "Acknowledge: watchtower ack 01A | Details: watchtower incident 01A",
     )
 

@@ -169,11 +169,12 @@ def _say_evidence(facts: AlertFacts) -> str:
     wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
     if not wanted or arrived is None:
         return "It is not known whether a kill loses evidence."
-    unit = "rank" if wanted == _count(facts.ranks) else "reporting rank"
-    stacks = f"{min(arrived, wanted)} of {_say_number(wanted, unit)} are collected"
+    is_whole = wanted == _count(facts.ranks)
+    ranks = _say_number(wanted, "rank")
+    stacks = f"{min(arrived, wanted)} of {ranks if is_whole else f'the {ranks} that agents report'}"
     if arrived < wanted:
-        return f"Stacks of only {stacks}: a kill now loses the rest."
-    return f"Stacks of {stacks}: a kill loses no evidence."
+        return f"Stacks of only {stacks} are collected: a kill now loses the rest."
+    return f"Stacks of {stacks} are collected: a kill loses no evidence."
 
 
 def _say_lost_steps(facts: AlertFacts) -> str:

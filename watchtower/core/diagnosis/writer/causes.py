@@ -282,8 +282,10 @@ def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
 
 
 def _why_straggler(_: Picture, __: Accusation, position: Position) -> str:
-    seen = f"{position.evidence.waits} of {position.evidence.looks} samples"
-    return f"was waiting for other ranks in {seen}"
+    waits, samples = position.evidence.waits, position.evidence.looks
+    if not waits:
+        return f"never waited for other ranks in {samples} samples"
+    return f"waited for other ranks in only {waits} of {samples} samples"
 
 
 def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
