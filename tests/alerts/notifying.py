@@ -116,7 +116,7 @@ def tell(story: Story, path: Path, receiver: Receiver) -> None:
     async def work() -> None:
         run = Run(path / "watchtower.db", receiver)
         try:
-            await asyncio.wait_for(story(run), 40)
+            await asyncio.wait_for(story(run), 100)
         finally:
             await run.end()
 
