@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
-from tests.system.hung_jobs import FAST, SmallJob, reporting
+from tests.system.hung_jobs import FAST, PATIENT, SmallJob, reporting
 from tests.system.monitoring import free_address
 from tests.towers import RunningTower, running_tower
 from tests.towers import wait_until as wait_at_most
@@ -64,7 +64,7 @@ class Alerting(Environment):
             folder,
             nodes=2,
             interval_s=CONFIG.drill.agent_interval_s,
-            detection=CONFIG.detection,
+            detection={**CONFIG.detection, **PATIENT},
             forwarded=False,
             start_deadline_s=60.0,
         )
