@@ -42,6 +42,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_stores() -> None:
+    """Let stores in the processes of tests be closed however busy the machine is.
+
+    After the usual second what was saved may be missing, and the lock stays open: that fails a
+    later test, in which the garbage collector finds it.
+    """
+    from watchtower.store import sqlite
+
+    sqlite.CLOSE_S = 60.0
+
+
 class ByWeight(LoadScopeScheduling):
     """Gives light tests away file by file, and heavy ones one by one, to the next free process.
 

@@ -40,13 +40,13 @@ def serve() -> Iterator[Serve]:
 
 
 def _drip(handler: BaseHTTPRequestHandler) -> None:
-    for _ in range(200):
+    for _ in range(600):
         handler.wfile.write(b" ")
         time.sleep(0.05)
 
 
 def drip_body(handler: BaseHTTPRequestHandler) -> None:
-    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 200\r\n\r\n")
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 600\r\n\r\n")
     _drip(handler)
 
 
@@ -61,7 +61,7 @@ def test_a_reply_that_drips_ends_at_its_deadline(serve, monkeypatch, answer):
     began = time.monotonic()
     with pytest.raises(ClientError, match="did not answer in time"):
         TowerClient(serve(answer)).jobs()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_reply_that_is_too_long_is_an_error_and_not_cut(serve, monkeypatch):

@@ -101,8 +101,8 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
 def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
     head: bytes, more: bytes, every_s: float, said: str
 ) -> None:
-    # Only an answer that never ends may be waited for in vain: the others have a second to come.
-    limits = limits_of(0.3 if said == "no answer within" else 1.0)
+    # Only an answer that never ends may be waited for in vain: the others have time to come.
+    limits = limits_of(0.3 if said == "no answer within" else 30.0)
     foreign_server = ForeignServer(head, more, every_s)
     client = TowerConnection(TowerAddress(url=foreign_server.url), limits)
     began = time.monotonic()
@@ -116,7 +116,7 @@ def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
     assert isinstance(raised.value, NoReplyError) == (said == "no answer within")
     assert not raised.value.permanent
     assert raised.value.reason.isprintable()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 def limits_of(seconds: float) -> ReplyLimits:

@@ -130,7 +130,7 @@ def tell(
     async def work() -> None:
         run = Run(path / "watchtower.db", receiver, destinations)
         try:
-            await asyncio.wait_for(story(run), 40)
+            await asyncio.wait_for(story(run), 100)
         finally:
             await run.end()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from tests.alerts.apis import Api, serving
@@ -14,12 +13,6 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 
 OPEN = 500
-
-NEW_S = 1.0
-"""Longest time to the delivery of a new alert on a machine with free processors."""
-
-BUSY = 5.0
-"""How much longer it may take where other tests run."""
 
 
 def received(api: Api) -> set[str]:
@@ -44,10 +37,10 @@ def test_500_open_alerts_delay_no_new_one_and_are_all_repeated(tmp_path: Path):
             await wait_for(api, OPEN)
             assert len(api.requests) <= 3
             for number in range(3):
-                began = time.monotonic()
+                sent = len(api.requests)
                 notifier.note(opened(an_incident(f"new-{number}", f"new-{number}")))
                 await wait_for(api, OPEN + number + 1)
-                assert time.monotonic() - began <= NEW_S * BUSY
+                assert f"new-{number}" in str(api.bodies[: sent + 2])  # one was on its way
             sent = len(api.requests)
             while len(api.requests) <= sent + 2:
                 await asyncio.sleep(0.01)

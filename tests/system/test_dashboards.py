@@ -25,6 +25,7 @@ import pytest
 
 from tests.alerts.receivers import Receiver, receiving
 from tests.dashboard_queries import PanelQuery, all_queries, load, names, panel_queries
+from tests.system.hung_jobs import PATIENT
 from tests.system.monitoring import Prometheus, free_address, needs_prometheus, running
 from tests.system.promtool import promtool
 from tests.towers import wait_until
@@ -83,7 +84,7 @@ class Scraped(Environment):
             folder,
             nodes=2,
             interval_s=CONFIG.drill.agent_interval_s,
-            detection=CONFIG.detection,
+            detection={**CONFIG.detection, **PATIENT},
             forwarded=False,
             start_deadline_s=60.0,
         )

@@ -42,11 +42,11 @@ def test_an_outage_is_one_message_that_ends_once(tmp_path: Path):
             server.jobs.hang()
             wait_until(lambda: receiver.accepted, "the message arrives", 60)
             arrived_at = receiver.arrivals[0]
+            wait_until(lambda: len(receiver.accepted[-1]["alerts"]) == 3, "all are in it", 60)
             (outage,) = get(tower.url, "/api/v1/outages")["items"]
             assert (outage["open_count"], outage["rank_count"]) == (3, 24)
             assert "watchtower_outages 1.0" in get_text(tower.url)
 
-            wait_until(lambda: len(receiver.accepted[-1]["alerts"]) == 3, "all are in it", 60)
             message = receiver.accepted[-1]
             opened_at = min(unix_time(one["startsAt"]) for one in message["alerts"])
             print(f"from the first incident to the message: {arrived_at - opened_at:.2f} s")

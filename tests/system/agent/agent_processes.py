@@ -12,6 +12,10 @@ from pathlib import Path
 
 from tests.agent.agent_scene import PATIENCE_S
 
+STOPS_S = 15.0
+"""Seconds in which an agent ends after SIGTERM: less than 5 s on a machine with free processors;
+an agent that waits for what hangs takes longer than this."""
+
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 REPOSITORY = HERE.parents[2]

@@ -6,7 +6,7 @@ import os
 import signal
 
 from tests.agent.agent_scene import RecordingTower, wait_until
-from tests.system.agent.agent_processes import Victim
+from tests.system.agent.agent_processes import STOPS_S, Victim
 from tests.system.agent.test_agent_end_to_end import Run, reported
 
 
@@ -16,7 +16,7 @@ def test_its_last_report_says_that_it_stops(
     agent = run_agent(tower.url, "--interval", "30")
     wait_until(lambda: tower.reports and tower.reports[-1].get("ranks"), "it reports")
     agent.process.send_signal(signal.SIGTERM)
-    assert agent.process.wait(5.0) == 0
+    assert agent.process.wait(STOPS_S) == 0
     assert [report.get("stopping", False) for report in tower.reports[-2:]] == [False, True]
     assert len(tower.reports[-1]["ranks"]) == len(ranks)
 
@@ -27,7 +27,7 @@ def test_an_agent_that_does_not_watch_a_process_reports_its_end_if_the_tower_ask
     agent = run_agent(tower.url)
     known = reported(tower)
     agent.process.send_signal(signal.SIGTERM)
-    assert agent.process.wait(5.0) == 0
+    assert agent.process.wait(STOPS_S) == 0
     tower.missing = [{key: known[r][key] for key in ("pid", "start_time")} for r in (0, 1)]
     run_agent(tower.url, "--match", "OTHER=1")
     before = len(tower.reports)

@@ -71,7 +71,10 @@ def test_why_a_tool_ended_is_known(runner: ChildRunner, statements: str, ended: 
     assert outcome.code == (None if ended else 3)
 
 
-def test_a_source_file_of_the_longest_kind_fits_the_limit(tmp_path: Path) -> None:
+def test_a_source_file_of_the_longest_kind_fits_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.dumpers.source_loops.SOURCE_DEADLINE_S", PATIENCE_S)
     line = "    if [a for a in (1, 2, 3)]: break\n"
     body = "for i in x:\n" + line * ((MB - 100) // len(line))
     source = tmp_path / "long.py"

@@ -13,11 +13,11 @@ from watchtower.drills.children import ENDS_WITH_PARENT, Child, wait_for_url
 from watchtower.drills.errors import DrillError
 
 SLEEPER = (
-    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(300)'])"
 )
 
 
-def until(condition, deadline_s=10.0):
+def until(condition, deadline_s=60.0):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end
@@ -45,7 +45,7 @@ def test_ending_a_child_ends_its_children_too(tmp_path):
 
 
 def test_a_stopped_child_is_ended(tmp_path):
-    child = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path)
+    child = Child("sleeper", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path)
     child.signal(signal.SIGSTOP)
     child.end(patience_s=0.05)
     assert child.exit_code() is not None
@@ -56,8 +56,8 @@ def test_a_child_ends_with_its_parent():
         "import subprocess, sys, time, os;"
         f"with_parent = [sys.executable, '-I', {str(ENDS_WITH_PARENT)!r}, '9', str(os.getpid())];"
         "child = subprocess.Popen([*with_parent, sys.executable, '-c',"
-        " 'print(1, flush=True); import time; time.sleep(60)'], stdout=subprocess.PIPE);"
-        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)"
+        " 'print(1, flush=True); import time; time.sleep(300)'], stdout=subprocess.PIPE);"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(300)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True
@@ -70,10 +70,10 @@ def test_a_child_ends_with_its_parent():
 
 
 def test_the_address_is_the_first_line(tmp_path):
-    code = "print('watchtower on http://127.0.0.1:4242/', flush=True); import time; time.sleep(60)"
+    code = "print('watchtower on http://127.0.0.1:4242/', flush=True); import time; time.sleep(300)"
     child = Child("tower", [sys.executable, "-c", code], tmp_path)
     try:
-        assert wait_for_url(child, 10) == "http://127.0.0.1:4242"
+        assert wait_for_url(child, 60) == "http://127.0.0.1:4242"
     finally:
         child.end(patience_s=0)
 
@@ -81,6 +81,6 @@ def test_the_address_is_the_first_line(tmp_path):
 def test_a_child_that_dies_at_once_is_quoted(tmp_path):
     child = Child("tower", [sys.executable, "-c", "raise SystemExit('no such setting')"], tmp_path)
     with pytest.raises(DrillError) as caught:
-        wait_for_url(child, 10)
+        wait_for_url(child, 60)
     assert "no such setting" in caught.value.help_text
     child.end()
