@@ -67,8 +67,8 @@ LEFT_OUT_ON_TORCH = {
 }
 
 
-RIGHT_ON_QUEUED = {"dataloader_sleep", "graph_replay"}
-"""The drills of the backend that run in every tier: a fault and a healthy job with right answers.
+RIGHT_ON_QUEUED = {"dataloader_sleep", "order_swap"}
+"""The drills of the backend that run in every tier. Their answers are right.
 The diagnosis does not understand all others yet: `watchtower drill NAME --backend queued` runs one,
 and `WATCHTOWER_DRILLS=all` all of them.
 """
