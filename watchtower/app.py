@@ -28,6 +28,7 @@ from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
+from watchtower.api.examinations import examination_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -117,7 +118,8 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
-    made = (job_routes, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
+    jobs = (examination_routes, job_routes)
+    made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)

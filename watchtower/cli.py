@@ -11,25 +11,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from watchtower import __version__
-from watchtower.access.tls import CA_VARIABLE, TlsError
-from watchtower.access.tokens import (
-    FILE_VARIABLE,
-    VARIABLE,
-    TokenError,
-    find_client_token,
-    make_token,
-    write_token,
-)
-from watchtower.access.tower_address import (
-    DEFAULT_PORT,
-    URL_VARIABLE,
-    AddressError,
-    check_tower_url,
-)
+from watchtower.access.tls import TlsError
+from watchtower.access.tokens import TokenError, make_token, write_token
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
 from watchtower.commands import acknowledging, asking, on_demand, silencing
-from watchtower.commands.client import ClientError, TowerClient
+from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
     INTERRUPTED,
@@ -38,6 +26,7 @@ from watchtower.commands.exit_codes import (
     UNUSABLE,
     exit_code_of,
 )
+from watchtower.commands.tower_options import add_tower, make_client
 from watchtower.completing import add_completion, add_help
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
@@ -112,6 +101,7 @@ def make_parser() -> Parser:
     _add_serve(add("serve", "run the tower"))
     _add_jobs(add("jobs", "list the jobs that agents report"))
     _add_why(add("why", "show which rank hung a job, where and why"))
+    _add_stacks(add("stacks", "dump a job now and show its stacks, merged over ranks"))
     _add_incidents(add("incidents", "list incidents, newest first"))
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_incident(add("incident", "show one incident with its stacks"))
@@ -177,10 +167,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 def _add_jobs(parser: Parser) -> None:
     _add_drills(parser)
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
-    parser.set_defaults(run=lambda args: asking.show_jobs(_client(args), args))
+    parser.set_defaults(run=lambda args: asking.show_jobs(make_client(args), args))
 
 
 def _add_why(parser: Parser) -> None:
@@ -191,46 +181,70 @@ def _add_why(parser: Parser) -> None:
         help="name of the job, or its name or id in the scheduler; "
         "default: every job in trouble, or the only job",
     )
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
     once = parser.add_mutually_exclusive_group()
     _add_watch(once)
     once.add_argument(
         "--exit-code", action="store_true", help="exit with 1 if the job is in trouble"
     )
-    parser.set_defaults(run=lambda args: asking.show_verdict(_client(args), args))
+    on_demand.add_now(parser)
+
+    def run(args: argparse.Namespace) -> int:
+        if not args.now:
+            return asking.show_verdict(make_client(args), args)
+        from watchtower.commands.examining import show_verdict_now
+
+        if args.job is None or args.watch:
+            parser.error("--now needs JOB, and is not allowed with --watch")
+        return show_verdict_now(make_client(args, on_demand.EXAMINE_TIMEOUT_S), args)
+
+    parser.set_defaults(run=run)
+
+
+def _add_stacks(parser: Parser) -> None:
+    on_demand.add_stacks(parser)
+    add_tower(parser)
+    _add_json(parser)
+
+    def run(args: argparse.Namespace) -> int:
+        from watchtower.commands.examining import show_stacks
+
+        return show_stacks(make_client(args, on_demand.EXAMINE_TIMEOUT_S), args)
+
+    parser.set_defaults(run=run)
 
 
 def _add_incidents(parser: Parser) -> None:
     parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
-    parser.set_defaults(run=lambda args: asking.show_incidents(_client(args), args))
+    parser.set_defaults(run=lambda args: asking.show_incidents(make_client(args), args))
 
 
 def _add_outages(parser: Parser) -> None:
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
-    parser.set_defaults(run=lambda args: asking.show_outages(_client(args), args))
+    parser.set_defaults(run=lambda args: asking.show_outages(make_client(args), args))
 
 
 def _add_incident(parser: Parser) -> None:
     parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
     _add_watch(parser)
-    parser.set_defaults(run=lambda args: asking.show_incident(_client(args), args))
+    parser.set_defaults(run=lambda args: asking.show_incident(make_client(args), args))
 
 
 def _add_export(parser: Parser) -> None:
     parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
-    _add_tower(parser)
-    parser.set_defaults(run=lambda args: asking.export(_client(args), args))
+    add_tower(parser)
+    parser.set_defaults(run=lambda args: asking.export(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:
@@ -248,35 +262,35 @@ def _add_replay(parser: Parser) -> None:
 def _add_silence(parser: Parser) -> None:
     silencing.add_names(parser)
     silencing.add_length(parser)
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
         silencing.check_arguments(parser, args)
-        return silencing.silence(_client(args), args)
+        return silencing.silence(make_client(args), args)
 
     parser.set_defaults(run=run)
 
 
 def _add_silences(parser: Parser) -> None:
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.show_silences(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.show_silences(make_client(args), args))
 
 
 def _add_mute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
     silencing.add_length(parser, is_required=True)
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.mute(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.mute(make_client(args), args))
 
 
 def _add_unmute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job")
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.unmute(_client(args), args))
+    parser.set_defaults(run=lambda args: silencing.unmute(make_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
@@ -292,14 +306,14 @@ def _add_ack(parser: Parser) -> None:
         "--by", metavar="NAME", help="the person who works on it (default: your user name)"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="shown with the incident")
-    _add_tower(parser)
+    add_tower(parser)
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
         args.by = silencing.user_name() if args.by is None else args.by
         if args.outage is not None:
-            return acknowledging.ack_outage(_client(args), args)
-        return acknowledging.ack(_client(args), args)
+            return acknowledging.ack_outage(make_client(args), args)
+        return acknowledging.ack(make_client(args), args)
 
     parser.set_defaults(run=run)
 
@@ -327,44 +341,6 @@ def _add_watch(parser: argparse._ActionsContainer) -> None:
 
 def _add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the answer of the API, as JSON")
-
-
-def _add_tower(parser: Parser) -> None:
-    local = f"http://127.0.0.1:{DEFAULT_PORT}"
-    parser.add_argument(
-        "--tower",
-        default=os.environ.get(URL_VARIABLE) or local,
-        type=_tower_url,
-        metavar="URL",
-        help=f"address of the tower (default: ${URL_VARIABLE}, else {local})",
-    )
-    parser.add_argument(
-        "--token-file",
-        default="",
-        metavar="FILE",
-        help=f"file with a token (default: ${FILE_VARIABLE}; or a token in ${VARIABLE})",
-    )
-    parser.add_argument(
-        "--ca-file",
-        default=os.environ.get(CA_VARIABLE, ""),
-        metavar="FILE",
-        help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
-    )
-    parser.add_argument(
-        "--insecure", action="store_true", help="send the token over plain http:// anyway"
-    )
-
-
-def _tower_url(text: str) -> str:
-    try:
-        return check_tower_url(text)
-    except AddressError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _client(args: argparse.Namespace) -> TowerClient:
-    token = find_client_token(args.token_file, os.environ)
-    return TowerClient(args.tower, token=token, ca_file=args.ca_file, insecure=args.insecure)
 
 
 def _add_token(parser: Parser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.core.builders import FETCHING
 from tests.core.detection.test_snapshots import nodes, rank
 from tests.snapshots import TAKEN_AT, as_line, merge
 from watchtower.cli import main
-from watchtower.commands import snapshot_files
+from watchtower.commands import bounded_run, diagnosing, snapshot_files
 from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES
 
 HUNG = nodes(rank(5, FETCHING))
@@ -140,3 +141,22 @@ def test_texts_of_a_process_are_printable(diagnose):
     hostile = replace(HUNG[1], dumps=(HUNG[1].dumps[0], replace(batch, ranks=ranks)))
     _, said, _ = diagnose(as_line(HUNG[0]), as_line(hostile))
     assert all(line.isprintable() for line in said.splitlines())
+
+
+def test_files_that_need_too_long_are_given_up(diagnose, monkeypatch):
+    def spin(_case):
+        while True:
+            pass
+
+    monkeypatch.setattr(bounded_run, "CPU_S", 0.2)
+    monkeypatch.setattr(diagnosing, "diagnose", spin)
+    code, _, error = diagnose(*map(as_line, HUNG))
+    assert (code, "CPU time" in error) == (2, True)
+
+
+def test_files_that_need_too_much_memory_are_given_up(diagnose, monkeypatch):
+    monkeypatch.setattr(diagnosing, "diagnose", lambda _case: bytearray(1 << 33))
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    code, _, error = diagnose(*map(as_line, HUNG))
+    assert (code, "memory" in error) == (2, True)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limits

@@ -11,6 +11,7 @@ from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
+from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.views import (
     AgentList,
     AgentView,
@@ -247,6 +248,21 @@ INCIDENT_DETAIL = _plain(
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
+    )
+)
+STACKS = _plain(
+    StackList(
+        job=JOB,
+        generation=2,
+        items=[
+            ThreadStackView(
+                ranks="37",
+                thread="MainThread",
+                frames=[Frame(function="__next__", file="data.py", line=88)],
+            )
+        ],
+        left_out=0,
+        missing_evidence=[],
     )
 )
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}

@@ -76,10 +76,10 @@ def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
         return "\n".join(map(as_json, verdicts))
 
     verdicts = _show(args, ask, text, paint_verdict, write=write)
-    return TROUBLE if args.exit_code and any(map(_is_trouble, verdicts)) else DONE
+    return TROUBLE if args.exit_code and any(map(is_trouble, verdicts)) else DONE
 
 
-def _is_trouble(verdict: dict[str, Any]) -> bool:
+def is_trouble(verdict: dict[str, Any]) -> bool:
     """Whether a job is in trouble, or ended in an incident."""
     status = verdict["status"]
     return status in IN_TROUBLE or (status == "ended" and bool(verdict.get("incident")))
@@ -98,6 +98,11 @@ def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
             raise ClientError(f"several jobs are called {job!r}: {shown}") from None
         hint = suggest(job, (str(one["job"]) for one in jobs))
         raise NotFoundError(f"{error}.{clean(hint)}" if hint else str(error)) from None
+
+
+def find_job(client: TowerClient, name: str) -> str:
+    """Return the name of a job that is given by its name, or by its name or id in the scheduler."""
+    return str(_verdict_of(client, name)["job"])
 
 
 def _is_called(job: dict[str, Any], text: str) -> bool:

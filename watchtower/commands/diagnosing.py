@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
+from watchtower.commands.bounded_run import bounded_run
 from watchtower.commands.client import ClientError
 from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
@@ -34,6 +35,19 @@ SHORT_VIEW = (
 
 def show_diagnosis(args: argparse.Namespace) -> int:
     """Print the verdict of every job in the files. Returns 1 with --exit-code if one is suspect."""
+    with bounded_run("these files"):
+        verdicts = _diagnose(args)
+    if args.json:
+        for verdict in verdicts:
+            print(as_json(msgspec.to_builtins(view_verdict(verdict))))
+    else:
+        text = clean_lines("\n".join(render_text(each, time.time()) for each in verdicts)).rstrip()
+        print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
+    is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
+    return TROUBLE if args.exit_code and is_trouble else DONE
+
+
+def _diagnose(args: argparse.Namespace) -> list[Verdict]:
     files = read_snapshots(args.files)
     jobs = join_snapshots([file.snapshot for file in files])
     if args.job is not None:
@@ -44,15 +58,7 @@ def show_diagnosis(args: argparse.Namespace) -> int:
     for job in jobs:
         _check_times(job, files, args.within)
         _warn(job, files)
-    verdicts = [make_verdict(job) for job in jobs]
-    if args.json:
-        for verdict in verdicts:
-            print(as_json(msgspec.to_builtins(view_verdict(verdict))))
-    else:
-        text = clean_lines("\n".join(render_text(each, time.time()) for each in verdicts)).rstrip()
-        print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
-    is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
-    return TROUBLE if args.exit_code and is_trouble else DONE
+    return [make_verdict(job) for job in jobs]
 
 
 def make_verdict(job: JobSnapshot) -> Verdict:

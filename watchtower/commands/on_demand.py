@@ -31,6 +31,41 @@ def add_diagnose(parser: Parser) -> None:
     parser.set_defaults(run=_diagnose)
 
 
+def add_now(once: argparse._ActionsContainer) -> None:
+    """Add the option of `watchtower why` that dumps the job first."""
+    once.add_argument(
+        "--now",
+        action="store_true",
+        help="dump the job now and diagnose it, also if no rank is suspect; needs JOB",
+    )
+
+
+def add_stacks(parser: Parser) -> None:
+    """Add the options of `watchtower stacks`, except those about the tower."""
+    parser.add_argument(
+        "job", type=name_or_id, help="name of the job, or its name or id in the scheduler"
+    )
+    parser.add_argument("--rank", type=int, help="only the stacks of this rank")
+    parser.add_argument("--all-threads", action="store_true", help="not only the main threads")
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument(
+        "--innermost",
+        dest="outermost",
+        action="store_false",
+        help="one list of frames for each stack, innermost first (default)",
+    )
+    order.add_argument(
+        "--outermost",
+        action="store_true",
+        help="one tree for all ranks, outermost frame first",
+    )
+    parser.set_defaults(outermost=False)
+
+
+EXAMINE_TIMEOUT_S = 60.0
+"""The tower waits up to 15 s for dumps, and other examinations may be first."""
+
+
 def _diagnose(args: argparse.Namespace) -> int:
     from watchtower.commands.diagnosing import show_diagnosis  # noqa: PLC0415 - only if needed
 

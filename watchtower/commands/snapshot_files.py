@@ -20,7 +20,7 @@ from watchtower.wire.snapshot import (
     SnapshotHead,
 )
 
-MAX_TOTAL_BYTES = 512 * 1024 * 1024
+MAX_TOTAL_BYTES = 256 * 1024 * 1024
 """Bytes of all snapshots together: 2048 nodes of eight ranks have a quarter of this."""
 
 MAX_SNAPSHOTS = 16_384

@@ -34,6 +34,7 @@ from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
+from watchtower.tower.examination import Examinations
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
@@ -115,6 +116,9 @@ class Tower:
             self.live,
             self.counters,
         )
+        self.examinations = Examinations(
+            self.fleet, self.detector, clock, self.effects, self.runner, self.live
+        )
         self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -131,6 +135,7 @@ class Tower:
         """Cancel running diagnoses, and write all unsaved data to the store."""
         if self._judging is not None:
             self._judging.cancel()
+        await self.examinations.close()
         await self.effects.close()
         self.runner.stop()
         self.store_writer.close()

@@ -1,0 +1,128 @@
+"""What a snapshot prints and writes, without any process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.cli import parse
+from agent.snapshots.file import default_path, encode_snapshot, write_file
+from agent.snapshots.text import describe
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
+from tests.snapshots import a_snapshot, merge
+from watchtower.wire.dumps import FailureKind
+from watchtower.wire.report import AgentGaps
+from watchtower.wire.snapshot import Snapshot
+
+NODE = [a_rank(0), a_rank(1), a_rank(2, FETCHING), a_rank(3)]
+DECODER = msgspec.json.Decoder(Snapshot)
+
+
+def test_the_ranks_are_grouped_by_stack_and_the_odd_one_is_named():
+    said = describe(a_snapshot(NODE, size=8)).splitlines()
+    assert said[1] == "job llama: ranks 0-3 of 8"
+    assert said[2] == "  rank 2: S recvfrom"
+    assert said[3] == "      ShardReader.read (/home/ann/job/data.py:31)"
+    assert "  ranks 0-1,3: S recvfrom" in said
+    assert "odd rank: 2 (pid 4002)" in said[-1]
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        [a_rank(0)],
+        [a_rank(0), a_rank(1)],
+        [a_rank(0), a_rank(1, FETCHING)],
+        [a_rank(0), a_rank(1), a_rank(2, FETCHING), a_rank(3, FETCHING)],
+    ],
+)
+def test_without_a_majority_no_rank_is_odd(built):
+    assert "no odd rank" in describe(a_snapshot(built)).splitlines()[-1]
+
+
+def test_each_job_of_the_node_has_its_lines():
+    both = merge(a_snapshot(NODE), a_snapshot(NODE, job="bert"))
+    jobs = [line for line in describe(both).splitlines() if line.startswith("job ")]
+    assert jobs == ["job llama: ranks 0-3", "job bert: ranks 0-3"]
+
+
+def test_limits_and_failed_dumps_are_shown():
+    failed = a_rank(1, failure=a_failure(FailureKind.REFUSED, "py-spy may not read it"))
+    snapshot = a_snapshot([a_rank(0), failed])
+    limited = replace(snapshot.reports[1], limits=AgentGaps(process="finds only ranks of user 7"))
+    said = describe(replace(snapshot, reports=(snapshot.reports[0], limited)))
+    assert "limit: finds only ranks of user 7" in said
+    assert "no stack: py-spy may not read it" in said
+
+
+def test_no_text_of_a_process_reaches_the_terminal_as_anything_but_text():
+    odd = a_rank(2, "\x1b[2Jfetch\u202e \x1b]0;x.py:3", target="/mnt/\x1b[31m\nfake: line")
+    said = describe(a_snapshot([a_rank(0), a_rank(1), odd], job="a\x1b[1mb"))
+    assert all(line.isprintable() for line in said.splitlines())
+    assert "fake: line" not in said.splitlines()
+
+
+def test_a_file_is_one_line_that_a_reader_takes():
+    snapshot = a_snapshot(NODE)
+    line = encode_snapshot(snapshot)
+    assert line.count(b"\n") == 1
+    assert DECODER.decode(line) == snapshot
+
+
+def test_a_file_is_never_longer_than_its_limit():
+    deep = a_rank(0, " < ".join([IN_ALL_REDUCE] * 20))
+    snapshot = a_snapshot([deep, *NODE[1:]])
+    whole = len(encode_snapshot(snapshot))
+    for limit in (whole - 1, whole * 3 // 4, 4400):
+        line = encode_snapshot(snapshot, limit)
+        assert len(line) <= limit
+        assert DECODER.decode(line).node == snapshot.node
+
+
+def test_an_unknown_field_of_a_newer_release_is_ignored():
+    fields = msgspec.to_builtins(a_snapshot(NODE)) | {"later": {"a": [1]}}
+    assert DECODER.decode(msgspec.json.encode(fields)) == a_snapshot(NODE)
+
+
+def test_the_file_belongs_to_its_user_alone_and_replaces_an_earlier_one(tmp_path: Path):
+    path = tmp_path / "n0.json"
+    for content in (b"first\n", b"second\n"):
+        write_file(str(path), content)
+        assert path.read_bytes() == content
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["n0.json"]
+
+
+def test_a_link_that_another_user_put_there_is_not_followed(tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "n0.json").symlink_to(victim)
+    write_file(str(tmp_path / "n0.json"), b"mine\n")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "n0.json").read_text() == "mine\n"
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: Path):
+    with pytest.raises(OSError, match="No such file"):
+        write_file(str(tmp_path / "missing" / "n0.json"), b"x\n")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("node", ["gpu-001", "../../etc/passwd", "a b\x1b", "x" * 250])
+def test_the_name_of_the_file_is_in_this_folder(node: str):
+    path = default_path(node)
+    assert "/" not in path
+    assert path.isprintable()
+    assert len(path) < 200
+
+
+def test_no_tower_is_needed_and_the_options_are_checked(capsys: pytest.CaptureFixture[str]):
+    for words in (["--match", "x"], ["--node", ""], ["--tower", "http://t:1"]):
+        with pytest.raises(SystemExit) as ended:
+            parse(["snapshot", *words])
+        assert ended.value.code == 2
+    assert "--tower" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""Routes that examine a live job now. They order dumps, so that they need an operator's token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+from starlette.responses import Response
+
+from watchtower.api import examples
+from watchtower.api.job_paths import JOBS
+from watchtower.api.parameters import JobName, answer
+from watchtower.api.rendering import Format, VerdictFormat, write_verdict
+from watchtower.tower.examination import Examination, ExaminationRefusedError
+from watchtower.tower.stack_views import StackList, list_stacks
+from watchtower.tower.tower import Tower
+from watchtower.tower.views import VerdictView, view_verdict
+from watchtower.wire.bounds import MAX_RANK
+
+Rank = Annotated[int | None, Query(ge=0, le=MAX_RANK, description="Only the stacks of this rank.")]
+AllThreads = Annotated[
+    bool, Query(description="Whether all Python threads are listed, not only the main thread.")
+]
+
+
+def examination_routes(tower: Tower) -> APIRouter:
+    """Routes of one tower. They come before other routes of jobs, whose paths match more."""
+    router = APIRouter(prefix=JOBS)
+
+    async def examine(job: str) -> Examination:
+        try:
+            found = await tower.examinations.examine(job)
+        except ExaminationRefusedError as error:
+            raise HTTPException(503, str(error)) from None
+        if found is None:
+            raise HTTPException(404, f"no live rank of a job {job!r} is reported")
+        return found
+
+    @router.post(
+        "/{job:job}/verdict",
+        response_model=VerdictView,
+        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+    )
+    async def diagnose_now(
+        job: JobName, shape: Format = VerdictFormat.JSON
+    ) -> VerdictView | Response:
+        """Dump all ranks of a live job and return a verdict, also if no rank is suspect.
+
+        The agents dump every rank twice, which takes about two seconds. No incident opens and no
+        alert is sent. Those who ask for the same job at the same time get the same answer.
+        """
+        verdict = (await examine(job)).verdict
+        is_json = shape is VerdictFormat.JSON
+        return view_verdict(verdict) if is_json else write_verdict(verdict, shape)
+
+    @router.post(
+        "/{job:job}/stacks", responses=answer(examples.STACKS, "The stacks, merged over ranks")
+    )
+    async def list_stacks_now(
+        job: JobName, rank: Rank = None, all_threads: AllThreads = False
+    ) -> StackList:
+        """Dump all ranks of a live job and return their stacks. Equal stacks are one item.
+
+        The dumps are the same as those of a verdict on demand.
+        """
+        evidence = (await examine(job)).evidence
+        if evidence is None:
+            raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
+        # The case of a large job is decoded in a thread, so that reports are not delayed.
+        return await asyncio.to_thread(list_stacks, evidence, rank, all_threads=all_threads)
+
+    return router

@@ -1,0 +1,101 @@
+"""The commands that have a tower dump a job now: `why JOB --now` and `stacks JOB`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from watchtower.commands.asking import find_job, is_trouble
+from watchtower.commands.client import TowerClient
+from watchtower.commands.colours import paint_verdict, wants_colour
+from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.printing import as_json, clean_lines
+from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
+from watchtower.core.reading.stacktree import StackNode, merge_stacks
+from watchtower.wire.stacks import Frame, make_stack
+
+MAIN = "MainThread"
+
+
+def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
+    """Dump a job now and print the verdict. Returns 1 with --exit-code if the job is in trouble."""
+    job = find_job(client, args.job)
+    if args.json or args.exit_code:
+        verdict = client.diagnose_now(job)
+        text = as_json(verdict) if args.json else str(verdict["summary"])
+        code = TROUBLE if args.exit_code and is_trouble(verdict) else DONE
+    else:
+        text, code = client.diagnose_now_text(job).rstrip(), DONE
+    _print(text, is_json=args.json)
+    return code
+
+
+def show_stacks(client: TowerClient, args: argparse.Namespace) -> int:
+    """Dump a job now and print its stacks, merged over ranks."""
+    job = find_job(client, args.job)
+    answer = client.stacks(job, args.rank, all_threads=args.all_threads)
+    text = as_json(answer) if args.json else "\n".join(_describe(answer, args.outermost))
+    _print(text, is_json=args.json)
+    return DONE if answer["items"] else TROUBLE
+
+
+def _print(text: str, *, is_json: bool) -> None:
+    text = text if is_json else clean_lines(text)
+    is_coloured = not is_json and wants_colour(sys.stdout, os.environ)
+    print(paint_verdict(text) if is_coloured else text)
+
+
+def _describe(answer: dict[str, Any], outermost: bool) -> Iterator[str]:
+    threads: dict[str, list[dict[str, Any]]] = {}
+    for item in answer["items"]:
+        threads.setdefault(str(item["thread"]), []).append(item)
+    for thread, items in threads.items():
+        if thread != MAIN:
+            yield f"thread {thread}:"
+        yield from _draw_tree(items) if outermost else _list_groups(items)
+    if answer["left_out"]:
+        yield f"{answer['left_out']} more stacks are left out: use --rank"
+    yield from answer["missing_evidence"]
+
+
+def _list_groups(items: list[dict[str, Any]]) -> Iterator[str]:
+    for item in items:
+        ranks = parse_ranks(item["ranks"])
+        yield f"{name_ranks(ranks)} ({len(ranks)}), innermost frame first:"
+        yield from (f"    {_name(frame)}" for frame in item["frames"])
+
+
+def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
+    """Draw one tree for all ranks: outermost frame first, with the ranks where they part."""
+    # Two stacks of one rank belong to two threads of the same name: each is a line of its own.
+    stacks = {}
+    for number, item in enumerate(items):
+        frames = tuple(
+            Frame(function=f["function"], file=f["file"], line=f["line"]) for f in item["frames"]
+        )
+        stacks[number] = make_stack(frames)
+    ranks = {number: parse_ranks(item["ranks"]) for number, item in enumerate(items)}
+
+    def say(node: StackNode) -> str:
+        return format_ranks(rank for number in node.ranks for rank in ranks[number])
+
+    below: list[tuple[StackNode, int, str]] = [
+        (child, 0, "") for child in reversed(merge_stacks(stacks).children)
+    ]
+    yield "outermost frame first:"
+    while below:
+        node, depth, above = below.pop()
+        shown, frame = say(node), node.frame
+        mark = f"  ◀ {shown}" if shown != above else ""
+        if frame is not None:
+            yield f"    {'  ' * depth}{frame.function} ({frame.file}:{frame.line}){mark}"
+        # A frame that all ranks above share is not indented further.
+        deeper = depth + (len(node.children) > 1)
+        below += [(child, deeper, shown) for child in reversed(node.children)]
+
+
+def _name(frame: dict[str, Any]) -> str:
+    return f"{frame['function']} ({frame['file']}:{frame['line']})"

@@ -1,0 +1,155 @@
+"""Examines a job when an operator asks for it: orders dumps, waits for them, diagnoses.
+
+Each job has at most one examination at a time, and all who ask meanwhile get its result. Owners
+take turns. An examination changes nothing in the detection: it opens no incident and accuses no
+rank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.effects import DumpsWanted
+from watchtower.core.detection.on_demand import collect_on_demand
+from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.job import Job
+from watchtower.core.fleet.quotas import Quota
+from watchtower.tower.clock import Clock
+from watchtower.tower.diagnosis_result import run_diagnosis
+from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.effects import Effects
+from watchtower.tower.live import LiveJob
+from watchtower.tower.turns import Turns
+from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.wire.verdict import Status, Verdict
+
+AT_ONCE = 4
+"""Examinations that run at the same time. Most of their time they wait for agents."""
+
+MAX_EXAMINATIONS = 64
+"""Jobs whose examination runs or waits, shared by owners."""
+
+FRESH_S = 3.0
+"""Dumps that began within this time before an examination are part of it. An agent that has just
+dumped a job does not dump it again at once."""
+
+WAIT_S = 15.0
+"""An examination waits this long for dumps, and goes on with those that have arrived. An agent
+needs 10 s for a round in which a process does not answer."""
+
+POLL_S = 0.1
+
+ROUNDS = 2
+
+NOT_SUSPECT = (
+    "the job is {status}: {reason}. This examination compares two dumps, and cannot know "
+    "whether a rank stays at its place"
+)
+
+
+class ExaminationRefusedError(Exception):
+    """The job cannot be examined now. The message contains the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The result of one examination."""
+
+    verdict: Verdict
+    evidence: bytes | None
+    """The case as JSON, with all stacks; None if no case could be made."""
+
+
+class Examinations:
+    """All examinations of a tower. Not thread-safe: for one event loop."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        detector: Detector,
+        clock: Clock,
+        effects: Effects,
+        runner: DiagnosisRunner,
+        live: Mapping[str, LiveJob],
+    ) -> None:
+        self._fleet, self._detector, self._clock = fleet, detector, clock
+        self._effects, self._runner, self._live = effects, runner, live
+        self._turns = Turns(AT_ONCE, clock)
+        self._running: dict[str, asyncio.Task[Examination]] = {}
+        self._quota = Quota()
+
+    async def examine(self, name: str) -> Examination | None:
+        """Return the result for a live job; None if it is not live. Raises
+        ExaminationRefusedError."""
+        job, live = self._fleet.jobs.get(name), self._live.get(name)
+        if job is None or live is None or not any(job.generation.live()):
+            return None
+        task = self._running.get(name)
+        if task is None:
+            if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
+                raise ExaminationRefusedError("too many jobs are being examined: try again later")
+            task = asyncio.get_running_loop().create_task(self._examine(job, live))
+            self._begin(name, job.sharer, task)
+        # One client that goes away must not end the examination of the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancel all examinations."""
+        for task in list(self._running.values()):
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _begin(self, name: str, owner: str, task: asyncio.Task[Examination]) -> None:
+        self._running[name] = task
+        self._quota.add(owner, 1)
+
+        def end(done: asyncio.Task[Examination]) -> None:
+            del self._running[name]
+            self._quota.add(owner, -1)
+            if not done.cancelled():
+                done.exception()  # those who wait get it; without any, it is not an error
+
+        task.add_done_callback(end)
+
+    async def _examine(self, job: Job, live: LiveJob) -> Examination:
+        async with self._turns.take(job.sharer, job.founder):
+            gen = job.generation
+            since = self._clock.now() - FRESH_S
+            wanted = DumpsWanted(reason="examination", again=True)
+            self._effects.order_dumps(live, gen, wanted, self._clock.now())
+            await self._wait_for_dumps(gen, since)
+            if job.generation is not gen or self._live.get(job.name) is not live:
+                raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
+            result = await run_diagnosis(
+                self._runner,
+                job.name,
+                job.sharer,
+                job.founder,
+                lambda: collect_on_demand(
+                    gen, self._fleet.nodes, self._detector, since, self._clock.now()
+                ),
+                None,
+                again=True,
+            )
+        status, reason = live.watch.status, live.watch.reason
+        wall = self._clock.wall()
+        verdict = diagnosed_verdict(job.name, gen.number, status, result.diagnosis, wall)
+        if status not in (Status.SUSPECT, Status.HUNG):
+            note = NOT_SUSPECT.format(status=status.value, reason=reason)
+            verdict = replace(verdict, missing_evidence=(note, *verdict.missing_evidence))
+        return Examination(verdict=verdict, evidence=result.evidence)
+
+    async def _wait_for_dumps(self, gen: Generation, since: float) -> None:
+        """Wait until every reported rank was dumped twice, or for `WAIT_S` seconds."""
+        until = self._clock.now() + WAIT_S
+        while self._clock.now() < until:
+            now = self._clock.now()
+            reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
+            fresh = (sum(at >= since for at, _ in record.dumps) for record in reporting)
+            if all(number >= ROUNDS for number in fresh):
+                return
+            await asyncio.sleep(POLL_S)

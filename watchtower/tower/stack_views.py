@@ -1,0 +1,95 @@
+"""The merged stacks of a job, as the API returns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from watchtower.core.case import Case
+from watchtower.core.ranksets import format_ranks
+from watchtower.core.reading.threads import index_stacks
+from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.stacks import Frame
+
+MAX_ITEMS = 1024
+"""Groups in one answer, those with the most ranks first."""
+
+MAIN = "MainThread"
+
+_CASES = msgspec.json.Decoder(Case)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStackView:
+    """One distinct stack, and the ranks that have it."""
+
+    ranks: str
+    thread: str
+    """Name of the thread; MainThread for the main thread."""
+    frames: list[Frame]
+    """Innermost first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackList:
+    """The distinct stacks of a job now, those with the most ranks first."""
+
+    job: str
+    generation: int
+    items: list[ThreadStackView]
+    left_out: int
+    """Number of distinct stacks that are not listed."""
+    missing_evidence: list[str]
+    """Ranks without a stack, with the reason."""
+
+
+def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> StackList:
+    """Return the stacks of the last dumps in a case. `rank`: only of this rank.
+
+    Raises msgspec.MsgspecError if the case cannot be read.
+    """
+    case = _CASES.decode(evidence)
+    known = index_stacks(case.stacks)
+    groups: dict[tuple[str, str], list[int]] = {}
+    without: dict[str, list[int]] = {}
+    for item in case.ranks:
+        if rank is not None and item.rank != rank:
+            continue
+        dump = item.dumps[-1] if item.dumps else None
+        threads = [t for t in _threads(dump, all_threads) if t.digest in known]
+        for thread in threads:
+            name = MAIN if thread.main else thread.name
+            groups.setdefault((name, thread.digest), []).append(item.rank)
+        if not threads:
+            without.setdefault(_why_none(dump), []).append(item.rank)
+    order = sorted(
+        groups.items(), key=lambda group: (group[0][0] != MAIN, -len(group[1]), group[1])
+    )
+    return StackList(
+        job=case.job,
+        generation=case.generation,
+        items=[
+            ThreadStackView(
+                ranks=format_ranks(ranks),
+                thread=name,
+                frames=list(known[digest].stack.frames),
+            )
+            for (name, digest), ranks in order[:MAX_ITEMS]
+        ],
+        left_out=max(0, len(order) - MAX_ITEMS),
+        missing_evidence=[f"ranks {format_ranks(r)}: {why}" for why, r in sorted(without.items())],
+    )
+
+
+def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:
+    if dump is None:
+        return []
+    return [thread for thread in dump.threads if all_threads or thread.main]
+
+
+def _why_none(dump: RankDump | None) -> str:
+    if dump is None:
+        return "no dump arrived"
+    failure = dump.failure
+    return f"no stack: {failure.help_text or failure.kind.value}" if failure else "no stack"
