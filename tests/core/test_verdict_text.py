@@ -76,6 +76,14 @@ def test_a_healthy_job_is_one_line_and_its_facts():
     assert render_markdown(bare) == "**a: healthy**\nstepping\n"
 
 
+def test_a_suspicion_shows_when_it_becomes_an_incident():
+    because = {"status": Status.SUSPECT, "hung_because": "rank 3 does not move"}
+    soon = render_text(a_verdict(hung_in_s=6.2, **because))
+    assert "hung in 6 s if nothing changes: rank 3 does not move" in soon
+    now = render_text(a_verdict(hung_in_s=0.0, **because))
+    assert "hung with the next check if nothing changes" in now
+
+
 def test_an_unknown_cause_shows_alternatives_and_what_is_missing():
     verdict = a_verdict(
         cause=Cause.UNKNOWN,
