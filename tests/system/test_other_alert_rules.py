@@ -39,6 +39,10 @@ def waits(destination: str) -> str:
     return f'watchtower_outbox_oldest_seconds{{destination="{destination}",{SCRAPED}}}'
 
 
+def blamed(node: str, window: str) -> str:
+    return f'watchtower_node_incidents{{node="{node}",window="{window}",{SCRAPED}}}'
+
+
 DEAD = 'incident="01A",training_job="a",kind="ended",domain="node",user="alice"'
 DIED = f"watchtower_incident_ended{{{DEAD},{SCRAPED}}}"
 
@@ -54,6 +58,7 @@ TROUBLES = {
     "WatchtowerAgentMissing": (tower("agents_silent"), "0", "2", 120),
     "WatchtowerEvidenceDegraded": (evidence("a", "process"), "1", "0.85", 900),
     "WatchtowerAlertsNotDelivered": (waits("slack"), "119", "121", 0),
+    "WatchtowerNodeSuspectRepeated": (blamed("gpu-042", "7d"), "2", "3", 0),
     "WatchtowerJobDied": (DIED, "0", "1", 0),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
@@ -258,6 +263,14 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "watchtower alert test slack.",
         ),
         (
+            "WatchtowerNodeSuspectRepeated",
+            "1m",
+            {blamed("gpu-042", "7d"): "4x100", blamed("gpu-043", "30d"): "9x100"},
+            "gpu-042 was to blame in 4 incidents in 7 days",
+            "Test the node before the next job runs on it. The alert ends when fewer than 3 of "
+            "these incidents are younger than 7 days.",
+        ),
+        (
             "WatchtowerAgentMissing",
             "3m",
             {
@@ -278,6 +291,8 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
         labels = {"destination": "slack"}
     severity = "critical" if "Not" in alert else "warning"
     dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
+    if alert == "WatchtowerNodeSuspectRepeated":
+        labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
     expected = {
         "exp_labels": {"severity": severity, **labels},
         "exp_annotations": {
@@ -296,7 +311,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 11
+    assert len(rules) == 12
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name

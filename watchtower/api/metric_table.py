@@ -158,6 +158,12 @@ OUTAGES = gauge(
     "Outages with an open incident: two or more incidents with one shared cause that opened within "
     "two minutes. An outage whose open incidents are all in shadow mode does not count.",
 )
+NODE_INCIDENTS = gauge(
+    "watchtower_node_incidents",
+    "node window",
+    "Incidents of the last 7 or 30 days (`window`: 7d, 30d) in which all ranks that were named are "
+    "on this node, and whose `domain` is node, gpu or network. The 64 nodes with the most.",
+)
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
 AGENT_SILENT = gauge(

@@ -44,6 +44,7 @@ from watchtower.printable import label
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob
+from watchtower.tower.node_incidents import WINDOWS
 from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
@@ -54,6 +55,9 @@ MAX_JOBS_SHOWN = 1000
 
 MAX_SILENT_SHOWN = 16
 """Silent agents with a series of their own."""
+
+MAX_NODES_SHOWN = 64
+"""Nodes with series about their incidents."""
 
 SLICE_S = 0.005
 """Seconds after which a scrape lets the event loop do other work, before the next job."""
@@ -190,6 +194,7 @@ class TowerCollector(Collector):
             for text, count in counts.items():
                 family.add_metric([text], count)
             yield family
+        yield _count_by_node(tower)
         yield histogram_of(table.DIAGNOSIS_DURATION, {(): tower.runner.durations})
         yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
@@ -199,6 +204,14 @@ def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
     counts = Counter(live.watch.status for live in jobs)
     for status in Status:
         family.add_metric([status.value], counts[status])
+    return family
+
+
+def _count_by_node(tower: Tower) -> Metric:
+    family, wall = family_of(table.NODE_INCIDENTS), tower.clock.wall()
+    for window, window_s in WINDOWS.items():
+        for node, count in tower.node_incidents.count(window_s, wall).most_common(MAX_NODES_SHOWN):
+            family.add_metric([label(node), window], count)
     return family
 
 

@@ -15,6 +15,7 @@ from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.values import (
     AlertRow,
+    Blame,
     GenerationRow,
     Identity,
     Incident,
@@ -22,6 +23,7 @@ from watchtower.store.values import (
     Silence,
     SilenceKind,
 )
+from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 
@@ -99,6 +101,12 @@ ALERTS = (
     "SELECT destination, incident, alert, version, delivered, receipt, updated_at FROM alerts"
     " ORDER BY updated_at"
 )
+
+# The newest ones: older ones are not counted.
+BLAMES = """
+SELECT id, job, only_node, identity, opened_at FROM incidents
+WHERE only_node != '' AND shadow = 0 ORDER BY opened_at DESC LIMIT 4096
+"""
 
 SAVE_ALERT = """
 INSERT INTO alerts (destination, incident, alert, version, delivered, receipt, updated_at)
@@ -253,6 +261,24 @@ def read_incident(row: tuple[object, ...]) -> Incident:
         },
         Incident,
     )
+
+
+def read_blames(found: Iterable[tuple[object, ...]]) -> tuple[Blame, ...]:
+    """Return the blames of rows of `BLAMES`, oldest first, without those of drills."""
+    blames = [
+        Blame(
+            incident=str(ident),
+            node=str(node),
+            domain=(
+                _try_read(ident, "identity", lambda text: decode(text, _IDENTITIES), identity)
+                or Identity()
+            ).domain,
+            opened_at=float(str(opened_at)),
+        )
+        for ident, job, node, identity, opened_at in found
+        if not is_drill(str(job))
+    ]
+    return tuple(reversed(blames))
 
 
 def read_case(incident: Incident) -> Case | None:

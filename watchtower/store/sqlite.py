@@ -345,6 +345,7 @@ class SqliteStore:
             incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
             silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
             alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
+            blames=rows.read_blames(db.execute(rows.BLAMES)),
         )
 
 

@@ -141,6 +141,16 @@ class AlertRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The node of all ranks that the verdicts on an incident have named."""
+
+    incident: str
+    node: str
+    domain: Domain
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupState:
     """The stored state that a starting tower needs."""
 
@@ -154,3 +164,5 @@ class StartupState:
     silences: tuple[Silence, ...] = ()
     alerts: tuple[AlertRow, ...] = ()
     """Alerts that are not over, or whose end was not delivered."""
+    blames: tuple[Blame, ...] = ()
+    """The latest incidents with one node to blame, oldest first; none of shadow mode or drills."""

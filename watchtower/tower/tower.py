@@ -39,6 +39,7 @@ from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListe
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
@@ -91,7 +92,8 @@ class Tower:
         self.fleet = Fleet(policy)
         self.fleet.past.update(startup.generations)
         self.store_writer = StoreWriter(store, clock)
-        self.feed = IncidentFeed([self.store_writer, *listeners])
+        self.node_incidents = NodeIncidents(startup.blames)
+        self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)
         self.acks = Acks(self.store_writer, self.feed, clock)

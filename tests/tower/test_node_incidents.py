@@ -1,0 +1,95 @@
+"""Which incidents count against a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.notifying import an_incident, closed, opened, updated
+from watchtower.api.metrics import MAX_NODES_SHOWN, TowerCollector
+from watchtower.api.security import Refusals
+from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import Identity, Incident
+from watchtower.tower.node_incidents import DAY_S, MAX_BLAMES, NodeIncidents
+from watchtower.wire.verdict import Domain
+
+NOW = 100 * DAY_S
+
+
+def blaming(node: str, ident: str = "01A", age_s: float = 0.0, **changes: object) -> Incident:
+    identity = Identity(domain=Domain.NODE)
+    values = {"only_node": node, "identity": identity, "opened_at": NOW - age_s} | changes
+    return replace(an_incident(ident), **values)
+
+
+def test_an_incident_counts_once_from_its_opening_and_in_its_windows():
+    found = NodeIncidents(())
+    for incident in (blaming("a"), blaming("a", "01B", 8 * DAY_S), blaming("b", "01C", 1.0)):
+        for event in (opened(incident), updated(incident), closed(incident)):
+            found.note(event)
+    assert found.count(7 * DAY_S, NOW) == {"a": 1, "b": 1}
+    assert found.count(30 * DAY_S, NOW) == {"a": 2, "b": 1}
+    assert found.count(30 * DAY_S, NOW + 40 * DAY_S) == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"only_node": ""},
+        {"shadow": True},
+        {"job": "drill:a"},
+        {"identity": Identity(domain=Domain.USER_CODE)},
+        {"identity": Identity(domain=Domain.STORAGE)},
+        {"identity": Identity(domain=Domain.UNKNOWN)},
+    ],
+)
+def test_an_incident_that_does_not_blame_the_node_itself_does_not_count(changes):
+    found = NodeIncidents(())
+    found.note(opened(blaming("a", **changes)))
+    assert found.count(7 * DAY_S, NOW) == {}
+
+
+def test_a_corrected_verdict_takes_the_blame_back():
+    found = NodeIncidents(())
+    found.note(opened(blaming("a")))
+    found.note(updated(blaming("")))
+    assert found.count(7 * DAY_S, NOW) == {}
+
+
+def test_the_number_of_incidents_is_bounded():
+    found = NodeIncidents(())
+    for number in range(MAX_BLAMES + 5):
+        found.note(opened(blaming("a", f"{number:05}", float(MAX_BLAMES - number))))
+    assert found.count(7 * DAY_S, NOW) == {"a": MAX_BLAMES}
+
+
+def test_a_restarted_tower_counts_the_stored_incidents(tmp_path: Path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    for incident in (
+        blaming("a", closed_at=NOW),
+        blaming("b", "01B", shadow=True),
+        blaming("c", "01C", job="drill:c"),
+        blaming("d", "01D", identity=Identity(domain=Domain.DATA)),
+    ):
+        store.save_incident(incident).result(20)
+    found = NodeIncidents(store.recall().blames)
+    store.close()
+    assert found.count(7 * DAY_S, NOW) == {"a": 1}
+
+
+def test_the_nodes_with_the_most_incidents_have_series(tell):
+    async def story(sim) -> None:
+        wall = sim.tower.clock.wall()
+        for number in range(MAX_NODES_SHOWN + 9):
+            incident = blaming(f"n{number}", f"{number:05}", opened_at=wall)
+            sim.tower.node_incidents.note(opened(incident))
+        sim.tower.node_incidents.note(opened(blaming("bad", "1", opened_at=wall)))
+        sim.tower.node_incidents.note(opened(blaming("bad", "2", opened_at=wall)))
+        families = TowerCollector(sim.tower, Refusals()).collect()
+        (found,) = [one for one in families if one.name == "watchtower_node_incidents"]
+        assert len(found.samples) == 2 * MAX_NODES_SHOWN
+        assert [one.value for one in found.samples if one.labels["node"] == "bad"] == [2, 2]
+
+    tell(story)
