@@ -114,11 +114,11 @@ class TowerClient:
     def diagnose_now(self, job: str) -> dict[str, Any]:
         """Dump a job and return the verdict on it now."""
         path = f"/api/v1/jobs/{_quoted(job)}/verdict"
-        return self._json(path, "job", "status", method="POST")
+        return self._json(path, "job", "status", method="POST", said={})
 
     def diagnose_now_text(self, job: str) -> str:
         """Dump a job and return the verdict on it now, as text."""
-        return self._ask(f"/api/v1/jobs/{_quoted(job)}/verdict?format=text", "POST", None)
+        return self._ask(f"/api/v1/jobs/{_quoted(job)}/verdict?format=text", "POST", {})
 
     def stacks(self, job: str, rank: int | None, *, all_threads: bool) -> dict[str, Any]:
         """Dump a job and return its stacks."""
@@ -126,7 +126,7 @@ class TowerClient:
             {"all_threads": "true"} if all_threads else {}
         )
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
-        return self._json(path, "items", "left_out", "missing_evidence", method="POST")
+        return self._json(path, "items", "left_out", "missing_evidence", method="POST", said={})
 
     def list_incidents(
         self, job: str | None = None, limit: int = 100, drills: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from watchtower.core.case import Case
-from watchtower.core.ranksets import format_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
@@ -78,7 +78,7 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
             for (name, digest), ranks in order[:MAX_ITEMS]
         ],
         left_out=max(0, len(order) - MAX_ITEMS),
-        missing_evidence=[f"ranks {format_ranks(r)}: {why}" for why, r in sorted(without.items())],
+        missing_evidence=[f"{name_ranks(r)}: {why}" for why, r in sorted(without.items())],
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.system.agent.agent_processes import RunningAgent
 from tests.system.snapshots.hung_star import NODE, WATCHTOWER, run, star
 from tests.towers import running_tower, wait_until
+from watchtower.commands.client import NotFoundError, TowerClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -67,3 +68,16 @@ def test_a_job_that_is_not_suspect_is_dumped_on_demand(tmp_path: Path):
             assert ask("why", "--now").returncode == 2
         finally:
             agent.close()
+
+
+def test_a_tower_without_tokens_answers_too(tmp_path: Path):
+    with running_tower(tmp_path) as tower:
+        for words in (("stacks", "bert"), ("why", "bert", "--now")):
+            done = run(*WATCHTOWER, *words, "--tower", tower.url)
+            assert (done.returncode, "bert" in done.stderr) == (4, True), done
+        client = TowerClient(tower.url)
+        for ask in (client.diagnose_now, client.diagnose_now_text):
+            with pytest.raises(NotFoundError, match="no live rank"):
+                ask("bert")
+        with pytest.raises(NotFoundError, match="no live rank"):
+            client.stacks("bert", 3, all_threads=True)

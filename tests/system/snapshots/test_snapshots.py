@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.system.snapshots.hung_star import diagnose, star
+from tests.system.agent.agent_processes import Victim, clean_environment, new_mark
+from tests.system.snapshots.hung_star import AGENT, NODE, diagnose, run, star
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -72,3 +76,37 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path):
         done = job.snapshot(0, "-o", str(tmp_path / "missing" / "n0.json"))
     assert done.returncode == 5, done
     assert "cannot write" in done.stderr
+
+
+def test_heartbeats_are_used_if_there_are_some(tmp_path: Path):
+    mark, file = new_mark(), tmp_path / "n0.json"
+    names = {"WATCHTOWER_TEST": mark, "WATCHTOWER_JOB": "llama", "WORLD_SIZE": "2"}
+    with contextlib.ExitStack() as stack:
+        for rank in range(2):
+            victim = stack.enter_context(closing(Victim({**names, "RANK": str(rank)})))
+            victim.do("for step in range(3): beat(step)")
+        match = ("--match", f"WATCHTOWER_TEST={mark}")
+        taken = run(*AGENT, "snapshot", *match, "-o", str(file))
+        assert taken.returncode == 0, taken
+        snapshot = json.loads(file.read_text())
+        beats = [rank["beat"] for rank in snapshot["reports"][1]["ranks"]]
+        assert [beat["step"] for beat in beats] == [2, 2]
+        (verdict,) = verdicts(diagnose([file], "--json"))
+        # On a slow machine, the heartbeats are older than in a healthy job.
+        assert verdict["status"] == ("suspect" if beats[0]["age_s"] >= 5 else "healthy")
+        assert verdict["step"] == 2
+
+
+def test_a_shell_with_the_environment_of_a_rank_is_no_rank(tmp_path: Path):
+    file = tmp_path / "n0.json"
+    with star(size=3, per_node=3) as job:
+        job.hang(1)
+        # As `kubectl exec POD -- sh -c ...` in a pod that has its rank in its environment.
+        rank = {"RANK": "0", "WORLD_SIZE": "3", "WATCHTOWER_JOB": "star", NODE: job.mark_of(0)}
+        command = shlex.join([*AGENT, "snapshot", "--match", f"{NODE}={job.mark_of(0)}"])
+        environment = clean_environment(**rank)
+        done = run("sh", "-c", f"{command} -o {file}; true", environment=environment)
+        pids = [each.pid for each in job.ranks]
+    assert done.returncode == 0, done
+    ranks = json.loads(file.read_text())["reports"][1]["ranks"]
+    assert sorted(rank["pid"] for rank in ranks) == sorted(pids)

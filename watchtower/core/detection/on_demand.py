@@ -14,15 +14,16 @@ def collect_on_demand(
     gen: Generation,
     nodes: Mapping[str, NodeRecord],
     detector: Detector,
-    dumped_at: float,
+    fresh_since: float,
     now: float,
 ) -> CaseInputs:
-    """Copy the evidence about a generation. `dumped_at`: when its ranks were dumped for this case.
+    """Copy the evidence about a generation.
 
-    The case contains the dumps since the oldest last heartbeat, or since `dumped_at` if that is
-    earlier.
+    The case contains the dumps since the oldest last heartbeat, or since the first dump of a live
+    rank at or after `fresh_since` if that is earlier.
     """
-    beaten_at = gen.last_beat_of_all()
+    dumps = (at for record in gen.live() for at, _ in record.dumps if at >= fresh_since)
+    dumped_at, beaten_at = min(dumps, default=now), gen.last_beat_of_all()
     since = dumped_at if beaten_at is None else min(beaten_at, dumped_at)
     stall = Stall(why=Why.OVERDUE, since=since, ranks=frozenset())
     return collect_case_inputs(gen, nodes, detector, stall, None, now)

@@ -104,8 +104,7 @@ def _only(report: Report, key: JobName) -> Report:
 def _make_case(
     fleet: Fleet, job: Job, batches: Sequence[DumpBatch], detector: Detector, now: float
 ) -> Case:
-    dumped_at = min((now - batch.held_s for batch in batches), default=now)
-    inputs = collect_on_demand(job.generation, fleet.nodes, detector, dumped_at, now)
+    inputs = collect_on_demand(job.generation, fleet.nodes, detector, float("-inf"), now)
     parts, numbers = split_case(inputs)
     case = join_case(parts, [batches[int(number)] for number in numbers])
     # A rank in no snapshot may run on a node of which no file was given.
