@@ -112,6 +112,7 @@ def test_thousands_of_silenced_incidents_do_not_block_the_tower(tmp_path: Path, 
         await run.wait_for(1)
         assert receiver.keys == ["01L:1"]
         assert time.process_time() - began < 3
+        await run.settle()
         (outbox,) = run.notifier.outboxes().values()
         assert outbox.count_waiting() == 0
 

@@ -127,8 +127,13 @@ def tool(tmp_path: Path) -> str:
 @pytest.mark.ptrace
 @pytest.mark.usefixtures("ptrace")
 def test_hundreds_of_threads_with_deep_stacks_fit_the_limit(
-    tmp_path: Path, start: Start, runner: ChildRunner, tool: str
+    tmp_path: Path,
+    start: Start,
+    runner: ChildRunner,
+    tool: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("agent.dumpers.python_stacks.PY_SPY_DEADLINE_S", PATIENCE_S)
     victim = start(RANK="0")
     victim.do("def deep(n): return deep(n - 1) if n else time.sleep(600)")
     victim.do(
