@@ -44,12 +44,9 @@ class QueuedGroup(dist.ProcessGroup):
 
     def __init__(self, device, recorder, options):
         super().__init__(options.group_rank, options.group_size)
-        gloo = dist.ProcessGroupGloo._Options()
-        gloo._timeout = FOREVER
-        gloo._devices = [dist.ProcessGroupGloo.create_default_device()]
         self.device, self.recorder = device, recorder
         self.gloo = dist.ProcessGroupGloo(
-            options.store, options.group_rank, options.group_size, gloo
+            options.store, options.group_rank, options.group_size, FOREVER
         )
         self.stream = device.open_stream()
         self.numbers = itertools.count(1)
