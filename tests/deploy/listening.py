@@ -31,7 +31,7 @@ class ServiceManager:
         self.lines += heard
         return heard
 
-    def hear_until(self, line: str, deadline_s: float = 30.0) -> list[str]:
+    def hear_until(self, line: str, deadline_s: float = 90.0) -> list[str]:
         """Listen until this very line comes; return what came up to then."""
         until, heard = time.monotonic() + deadline_s, []
         while line not in heard:
