@@ -75,11 +75,18 @@ class Ranks:
             with connection.makefile("rb") as answer:
                 return json.loads(answer.read().partition(b"\r\n\r\n")[2])
 
+    def leave(self) -> list[int]:
+        """Let both ranks go on and return their exit codes."""
+        for process in self.processes:
+            assert process.stdin
+            process.stdin.close()
+        return [process.wait(DEADLINE_S) for process in self.processes]
+
     def end(self) -> None:
         """End both ranks."""
         for process in self.processes:
             process.kill()
-            process.communicate()
+            process.__exit__(None, None, None)  # closes its pipes and waits
 
 
 @pytest.fixture(params=["spin main nccl", "sleep engine frozen"], scope="module")
@@ -138,3 +145,7 @@ def test_the_watchdog_sets_completed(ranks):
     while states != {"completed"} and time.monotonic() < until:
         states = {entry["state"] for entry in ranks.ask(0, "dump_nccl_trace_json")["entries"]}
     assert states == {"completed"}
+
+
+def test_a_rank_that_leaves_while_a_collective_is_queued_keeps_its_exit_code(ranks):
+    assert ranks.leave() == [7, 0]  # the last test: the ranks end

@@ -18,6 +18,8 @@
 
 #define MAX_STREAMS 64
 #define SPINS 64 /* clock reads between two checks */
+#define SHORTEST_NAP_NS 500000
+#define LONGEST_NAP_NS 16000000
 
 enum kind { KERNEL, WAIT, CALL };
 enum schedule { SPIN, YIELD, SLEEP };
@@ -27,7 +29,8 @@ struct work {
     double seconds; /* KERNEL; infinite for one that never ends */
     int other;      /* WAIT: stream and number */
     long number;
-    PyObject *start; /* CALL: returns an object with wait() */
+    PyObject *start; /* CALL: returns the work of gloo */
+    int can_be_asked;
     struct work *next;
 };
 
@@ -94,11 +97,39 @@ static void execute(double seconds)
         ;
 }
 
-/* Executes one collective. If its transport fails, it never ends, as on a real device. */
-static void communicate(PyObject *start)
+static void nap(long ns)
 {
+    struct timespec pause = {0, ns};
+    nanosleep(&pause, NULL);
+}
+
+static int is_true(PyObject *work, const char *method)
+{
+    PyObject *answer = PyObject_CallMethod(work, method, NULL);
+    int is = answer ? PyObject_IsTrue(answer) : 0;
+    if (answer)
+        Py_DecRef(answer);
+    else
+        PyErr_Clear();
+    return is == 1;
+}
+
+/* Executes one collective. If its transport fails, it never ends, as on a real device.
+ *
+ * It asks for the end again and again: a thread that blocks in gloo while Python ends would abort the
+ * process when it takes Python's lock. Some calls of gloo cannot be asked.
+ */
+static void communicate(PyObject *start, int can_be_asked)
+{
+    long ns = SHORTEST_NAP_NS;
     GIL_ENSURED state = PyGILState_Ensure();
     PyObject *work = PyObject_CallFunctionObjArgs(start, NULL);
+    while (work && can_be_asked && !is_true(work, "is_completed")) {
+        PyGILState_Release(state);
+        nap(ns);
+        ns = ns < LONGEST_NAP_NS ? 2 * ns : ns;
+        state = PyGILState_Ensure();
+    }
     PyObject *over = work ? PyObject_CallMethod(work, "wait", NULL) : NULL;
     if (!over)
         PyErr_Clear();
@@ -126,8 +157,8 @@ static void *run_stream(void *argument)
         pthread_mutex_unlock(&lock);
         if (work->kind == KERNEL)
             execute(work->seconds);
-        if (work->kind == CALL)
-            communicate(work->start);
+        if (work->start)
+            communicate(work->start, work->can_be_asked);
         pthread_mutex_lock(&lock);
         stream->first = work->next;
         atomic_fetch_add(&stream->done, 1);
@@ -211,10 +242,10 @@ long stream_await(int stream, int other, long number)
     return push(stream, (struct work){.kind = WAIT, .other = other, .number = number});
 }
 
-long stream_call(int stream, PyObject *start)
+long stream_call(int stream, PyObject *start, int can_be_asked)
 {
     Py_IncRef(start);
-    return push(stream, (struct work){.kind = CALL, .start = start});
+    return push(stream, (struct work){.kind = CALL, .start = start, .can_be_asked = can_be_asked});
 }
 
 long stream_end(int stream)

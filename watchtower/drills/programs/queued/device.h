@@ -25,6 +25,7 @@ PyObject *PyTuple_GetSlice(PyObject *, long, long);
 PyThreadState *PyEval_SaveThread(void);
 GIL_ENSURED PyGILState_Ensure(void);
 long PyTuple_Size(PyObject *);
+int PyObject_IsTrue(PyObject *);
 void PyErr_Clear(void);
 void PyEval_RestoreThread(PyThreadState *);
 void PyGILState_Release(GIL_ENSURED);

@@ -36,7 +36,7 @@ class Device:
 
     def __init__(self, schedule, depth, helper):
         self._held = load_with_gil("libcuda.so.1")
-        self._held.stream_call.argtypes = [ctypes.c_int, ctypes.py_object]
+        self._held.stream_call.argtypes = [ctypes.c_int, ctypes.py_object, ctypes.c_int]
         for function in (self._held.stream_call, self._held.stream_end, self._held.stream_await):
             function.restype = ctypes.c_long
         self._held.stream_await.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -53,9 +53,12 @@ class Device:
         """Queue a kernel; never wait."""
         self._held.stream_launch(stream, seconds)
 
-    def call(self, stream, start):
-        """Queue a collective; return its number in the stream. `start` returns gloo's work."""
-        return self._held.stream_call(stream, start)
+    def call(self, stream, start, *, can_be_asked):
+        """Queue a collective; return its number in the stream.
+
+        `start` returns gloo's work. `can_be_asked`: whether its is_completed() becomes true.
+        """
+        return self._held.stream_call(stream, start, int(can_be_asked))
 
     def order(self, stream, other, number=None):
         """Let a stream wait for work of another one: all that is queued now, or up to a number."""

@@ -12,6 +12,8 @@ from torch._C._distributed_c10d import Work
 from queued.library import as_method
 
 FOREVER = timedelta(days=1)
+CANNOT_BE_ASKED = {"send", "recv", "reduce_scatter", "_reduce_scatter_base"}
+"""Calls whose works end only in wait(), so that nobody can ask whether they have ended."""
 PENDING = deque()  # (stream, number, results, tensors, divisor), in the order of the calls
 
 
@@ -85,7 +87,8 @@ class QueuedGroup(dist.ProcessGroup):
         _fill(name, arguments, self.rank())
         device, stream = self.device, self.stream
         device.order(stream, device.compute)
-        number = device.call(stream, functools.partial(getattr(self.gloo, name), *copies))
+        start = functools.partial(getattr(self.gloo, name), *copies)
+        number = device.call(stream, start, can_be_asked=name not in CANNOT_BE_ASKED)
         inputs = _tensors(arguments[1] if len(_tensors(arguments[1:2])) else arguments[0])
         self.recorder.add(
             self.named,
