@@ -1,6 +1,8 @@
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
 from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
 from tests.core.test_properties import verdict_of
 from watchtower.core.verdict_text import (
@@ -45,6 +47,14 @@ def test_a_terminal_gets_the_whole_answer():
         "  next: check /mnt/shards/0042.tar and its mount on gpu-00\n"
         "  next: restart the job from its last checkpoint before step 41\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "when"), [(0.0, "at the next check"), (0.4, "at the next check"), (7.2, "in 7 s")]
+)
+def test_a_suspicion_shows_when_it_becomes_hung(seconds, when):
+    text = render_text(a_verdict(hung_in_s=seconds, hung_because="rank 3 does not move"))
+    assert f"  hung {when} if nothing changes: rank 3 does not move\n" in text
 
 
 def test_markdown_keeps_the_evidence_in_a_code_block():

@@ -209,7 +209,9 @@ def _outlook(verdict: Verdict, say_at: Callable[[str], str]) -> list[str]:
         lines.append(_line(f"progress: {verdict.progress_text}"))
     if verdict.hung_in_s is not None:
         why = clean(verdict.hung_because, 240)
-        lines.append(f"hung in {say_duration(verdict.hung_in_s)} if nothing changes: {why}")
+        soon = round(verdict.hung_in_s) < 1
+        when = "at the next check" if soon else f"in {say_duration(verdict.hung_in_s)}"
+        lines.append(f"hung {when} if nothing changes: {why}")
     shown = verdict.aftermath[:SHOWN_AFTERMATH]
     lines += [_line(f"afterwards: {_describe_aftermath(item, say_at)}") for item in shown]
     if len(verdict.aftermath) > SHOWN_AFTERMATH:

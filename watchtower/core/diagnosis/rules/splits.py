@@ -24,6 +24,10 @@ ADVICE = {
     Cause.MISMATCHED_COLLECTIVE: ("compare_calls", "check_calls"),
 }
 
+NO_LOOP_SEEN = ("find_extra_call", "count_batches")
+"""Advice for uneven inputs where no loop shows it. The source of a framework's own loop is not
+read: one rank may as well make a call there that the others never make."""
+
 LOOP_ORDERS = (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP, ProgramOrder.SAME_LOOP)
 """Orders in which loops show which rank it is."""
 
@@ -51,9 +55,16 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
         suspects=split.few,
         reasons=tuple(reasons),
         doubts=_find_doubts(picture, split),
-        advice=ADVICE[cause],
+        advice=_choose_advice(split),
         about=split,
     )
+
+
+def _choose_advice(split: Split) -> tuple[str, ...]:
+    """Return what to do. Equal numbers of steps help only where a loop shows which rank left it."""
+    if split.cause is Cause.UNEVEN_INPUTS and split.order not in LOOP_ORDERS:
+        return NO_LOOP_SEEN
+    return ADVICE[split.cause]
 
 
 def _find_doubts(picture: Picture, split: Split) -> tuple[Doubt, ...]:
