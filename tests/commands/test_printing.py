@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import errno
 import io
+from pathlib import Path
 
 import pytest
 
+from watchtower.commands import asking
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
+from watchtower.commands.exit_codes import DONE, UNUSABLE, exit_code_of
 from watchtower.commands.printing import as_json, clean_lines, table
+from watchtower.commands.replaying import read_bundle
 from watchtower.core.times import say_distance, say_time
 
 NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
@@ -82,3 +89,33 @@ def test_no_text_of_a_process_reaches_the_terminal_as_a_command():
     assert "\x1b" not in clean_lines("a\x1b[2J\nb")
     assert "\x1b" not in table([("A", "B"), ("\x1b[2J", "\u202e")])
     assert as_json({"a": "\u202e"}).isascii()
+
+
+def a_job(name, status="healthy", incident=None):
+    return {"job": name, "status": status, "incident": incident}
+
+
+def test_why_without_a_job_names_jobs_that_ended_in_an_incident():
+    class Tower:
+        def jobs(self):
+            return [a_job("bert"), a_job("llama", "ended", "01J"), a_job("old", "ended")]
+
+    parsed = argparse.Namespace(job=None, json=False, watch=False, exit_code=True)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert asking.show_verdict(Tower(), parsed) == DONE
+    assert said.getvalue().splitlines()[1:] == [
+        "Ended in an incident: llama. List them: watchtower incidents"
+    ]
+
+
+def test_a_read_that_fails_is_not_a_write_that_fails(tmp_path, monkeypatch):
+    def fail(_path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    bundle = tmp_path / "bundle.json"
+    bundle.write_text("{}")
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match=r"bundle\.json") as caught:
+        read_bundle(bundle)
+    assert exit_code_of(caught.value) == UNUSABLE

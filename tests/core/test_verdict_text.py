@@ -1,6 +1,8 @@
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
 from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
 from tests.core.test_properties import verdict_of
 from watchtower.core.verdict_text import (
@@ -47,6 +49,14 @@ def test_a_terminal_gets_the_whole_answer():
     )
 
 
+@pytest.mark.parametrize(
+    ("seconds", "when"), [(0.0, "at the next check"), (0.4, "at the next check"), (7.2, "in 7 s")]
+)
+def test_a_suspicion_shows_when_it_becomes_hung(seconds, when):
+    text = render_text(a_verdict(hung_in_s=seconds, hung_because="rank 3 does not move"))
+    assert f"  hung {when} if nothing changes: rank 3 does not move\n" in text
+
+
 def test_markdown_keeps_the_evidence_in_a_code_block():
     lines = render_markdown(a_verdict()).splitlines()
     assert lines[0] == "**llama-70b: hung, dataloader_stall (93%)**"
@@ -74,14 +84,6 @@ def test_a_healthy_job_is_one_line_and_its_facts():
     assert render_text(verdict) == "a: healthy\nstepping\n  step: 7\n"
     bare = replace(verdict, step=None)
     assert render_markdown(bare) == "**a: healthy**\nstepping\n"
-
-
-def test_a_suspicion_shows_when_it_becomes_an_incident():
-    because = {"status": Status.SUSPECT, "hung_because": "rank 3 does not move"}
-    soon = render_text(a_verdict(hung_in_s=6.2, **because))
-    assert "hung in 6 s if nothing changes: rank 3 does not move" in soon
-    now = render_text(a_verdict(hung_in_s=0.0, **because))
-    assert "hung with the next check if nothing changes" in now
 
 
 def test_an_unknown_cause_shows_alternatives_and_what_is_missing():

@@ -122,12 +122,19 @@ def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
 
 
 def _healthy_text(jobs: list[dict[str, Any]]) -> str:
-    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
-    more = f" and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else ""
-    return (
-        f"None of {number_of(len(jobs), 'job')} is in trouble: {names}{more}. "
+    ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
+    lines = [
+        f"None of {number_of(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
         "Describe one of them: watchtower why JOB"
-    )
+    ]
+    if ended:
+        lines.append(f"Ended in an incident: {_name_jobs(ended)}. List them: watchtower incidents")
+    return "\n".join(lines)
+
+
+def _name_jobs(jobs: list[dict[str, Any]]) -> str:
+    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
+    return f"{names} and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else names
 
 
 def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:

@@ -45,13 +45,23 @@ def read_bundle(path: Path) -> Bundle:
             f"{path} has more than {MAX_BYTES} bytes: it is not an export of watchtower"
         )
     try:
-        bundle = _BUNDLES.decode(path.read_bytes())
+        bundle = _BUNDLES.decode(_read(path))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError(f"{path} is not an export of watchtower: {error}") from None
     schema = bundle.case.schema if bundle.case else 0
     if bundle.format != BUNDLE_FORMAT or schema > CASE_SCHEMA:
         raise ClientError(f"{path} was written by a newer watchtower: replay it with that release")
     return bundle
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file. Raises OSError with its name: `open` names the file, `read` does
+    not, and an error without a name is one of the output (`exit_codes`).
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def diagnose_again(bundle: Bundle) -> Verdict:

@@ -208,8 +208,9 @@ def _outlook(verdict: Verdict, say_at: Callable[[str], str]) -> list[str]:
     if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
         lines.append(_line(f"progress: {verdict.progress_text}"))
     if verdict.hung_in_s is not None:
-        why, in_s = clean(verdict.hung_because, 240), verdict.hung_in_s
-        when = f"in {say_duration(in_s)}" if in_s >= 1 else "with the next check"
+        why = clean(verdict.hung_because, 240)
+        soon = round(verdict.hung_in_s) < 1
+        when = "at the next check" if soon else f"in {say_duration(verdict.hung_in_s)}"
         lines.append(f"hung {when} if nothing changes: {why}")
     shown = verdict.aftermath[:SHOWN_AFTERMATH]
     lines += [_line(f"afterwards: {_describe_aftermath(item, say_at)}") for item in shown]

@@ -63,6 +63,14 @@ class TestByRecords:
         assert named(diagnosis) == ("uneven_inputs", [2])
         assert 0.5 < diagnosis.confidence <= 0.8
 
+    def test_equal_steps_are_advised_only_where_a_loop_was_left(self):
+        """The source of a framework's loop is not read: a callback may make the call alone."""
+        behind, own_calls = BARRIER.format(line=60), calls("barrier", before=6, open=1)
+        assert any("drop_last" in step for step in said(behind, own_calls).next_steps)
+        steps = said(behind, own_calls, sourced=False).next_steps
+        assert not any("drop_last" in step for step in steps)
+        assert any("callback" in step for step in steps)
+
     def test_calls_in_another_order_are_a_mismatch(self):
         usual = calls("all_reduce all_gather all_reduce all_gather all_reduce", open=1)
         swapped = calls("all_reduce all_gather all_reduce all_gather all_gather", open=1)

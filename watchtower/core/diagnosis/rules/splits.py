@@ -11,7 +11,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, R
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, stack_reason
-from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.mismatches import Ground, Split, is_meeting
 from watchtower.wire.verdict import Cause
 
@@ -24,7 +24,11 @@ ADVICE = {
     Cause.MISMATCHED_COLLECTIVE: ("compare_calls", "check_calls"),
 }
 
-LOOP_ORDERS = (Order.LEFT_LOOP, Order.IN_LOOP, Order.SAME_LOOP)
+NO_LOOP_SEEN = ("find_extra_call", "count_batches")
+"""Advice for uneven inputs where no loop shows it. The source of a framework's own loop is not
+read: one rank may as well make a call there that the others never make."""
+
+LOOP_ORDERS = (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP, ProgramOrder.SAME_LOOP)
 """Orders in which loops show which rank it is."""
 
 
@@ -51,9 +55,16 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
         suspects=split.few,
         reasons=tuple(reasons),
         doubts=_find_doubts(picture, split),
-        advice=ADVICE[cause],
+        advice=_choose_advice(split),
         about=split,
     )
+
+
+def _choose_advice(split: Split) -> tuple[str, ...]:
+    """Return what to do. Equal numbers of steps help only where a loop shows which rank left it."""
+    if split.cause is Cause.UNEVEN_INPUTS and split.order not in LOOP_ORDERS:
+        return NO_LOOP_SEEN
+    return ADVICE[split.cause]
 
 
 def _find_doubts(picture: Picture, split: Split) -> tuple[Doubt, ...]:
@@ -72,7 +83,7 @@ def _is_plain(split: Split) -> bool:
     Ranks in two data calls of one loop may as well be victims in a sub-group of their own, and so
     may several who have met in one.
     """
-    if split.order in (Order.LEFT_LOOP, Order.SAME_LINE):
+    if split.order in (ProgramOrder.LEFT_LOOP, ProgramOrder.SAME_LINE):
         return True
-    meets = split.order is Order.IN_LOOP or is_meeting(split.few_call)
+    meets = split.order is ProgramOrder.IN_LOOP or is_meeting(split.few_call)
     return meets and len(split.few) == 1

@@ -13,7 +13,7 @@ Site = tuple[Frame, ...]
 """Frames that lead to a call, outermost first, without the call itself."""
 
 
-class Order(Enum):
+class ProgramOrder(Enum):
     """Where one call site lies, seen from another."""
 
     LEFT_LOOP = "left the loop"
@@ -44,20 +44,24 @@ def site_of(position: Position) -> Site:
     return frames[::-1]
 
 
-def compare_sites(one: Site, other: Site) -> Order:
+def compare_sites(one: Site, other: Site) -> ProgramOrder:
     """Return where `one` lies, seen from `other`."""
     fork = _find_fork(one, other)
     if fork is None:
-        return Order.SAME_LINE if one and other and _is_same(one[0], other[0]) else Order.UNKNOWN
+        return (
+            ProgramOrder.SAME_LINE
+            if one and other and _is_same(one[0], other[0])
+            else ProgramOrder.UNKNOWN
+        )
     mine, theirs = one[fork], other[fork]
     if not (mine.has_source and theirs.has_source):
-        return Order.LATER if mine.line > theirs.line else Order.EARLIER
+        return ProgramOrder.LATER if mine.line > theirs.line else ProgramOrder.EARLIER
     around = _loops_in(one[:fork]) + len(set(mine.loops) & set(theirs.loops))
     if _has_left(mine, theirs, other[fork + 1 :], around):
-        return Order.LEFT_LOOP
+        return ProgramOrder.LEFT_LOOP
     if _has_left(theirs, mine, one[fork + 1 :], around):
-        return Order.IN_LOOP
-    return Order.SAME_LOOP if around else Order.STRAIGHT
+        return ProgramOrder.IN_LOOP
+    return ProgramOrder.SAME_LOOP if around else ProgramOrder.STRAIGHT
 
 
 def _find_fork(one: Site, other: Site) -> int | None:

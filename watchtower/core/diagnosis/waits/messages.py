@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_candidates
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
@@ -76,7 +76,7 @@ def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[
     logs = positions.collective_logs
     if positions.graph is None or logs is None:
         return ()
-    if odd_rank is not None and odd_rank.order in (Order.LEFT_LOOP, Order.IN_LOOP):
+    if odd_rank is not None and odd_rank.order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
         return ()  # it sends no more because its loop is over
     found = []
     for end, candidates in find_candidates(positions.graph):

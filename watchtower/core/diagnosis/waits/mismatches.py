@@ -13,7 +13,7 @@ from enum import Enum
 
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.call_counts import role_of
-from watchtower.core.diagnosis.waits.callsites import Order, compare_sites, site_of
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder, compare_sites, site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.divergent_rank import Divergence
 from watchtower.core.diagnosis.waits.graph import EndKind
@@ -51,7 +51,7 @@ class Split:
     many_call: str
     at: str = ""
     """Such as "number 41 of group default_pg"; empty without collective logs."""
-    order: Order = Order.UNKNOWN
+    order: ProgramOrder = ProgramOrder.UNKNOWN
     """Where the few wait, seen from the many."""
     is_even: bool = False
     """As many differ as do not."""
@@ -161,14 +161,14 @@ def _is_called_by(logs: CollectiveLogs, group: str, rank: int, call: CallKind, n
     )
 
 
-def _name_cause(order: Order, *, same_operation: bool, known: bool) -> Cause:
+def _name_cause(order: ProgramOrder, *, same_operation: bool, known: bool) -> Cause:
     if same_operation:
         return Cause.MISMATCHED_COLLECTIVE
-    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+    if order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
         return Cause.UNEVEN_INPUTS
-    if known or order is Order.SAME_LINE:
+    if known or order is ProgramOrder.SAME_LINE:
         return Cause.MISMATCHED_COLLECTIVE
-    return Cause.UNEVEN_INPUTS if order is Order.LATER else Cause.CONDITIONAL_COLLECTIVE
+    return Cause.UNEVEN_INPUTS if order is ProgramOrder.LATER else Cause.CONDITIONAL_COLLECTIVE
 
 
 def _say_call(call: CallKind, *, with_signature: bool) -> str:
@@ -187,7 +187,7 @@ def _describe_odd_rank(
     point = max(awaited, key=lambda each: (len(each.waiting), -min(each.waiting)))
     stray = own[0].group is not None and not _is_known(logs, own[0], odd_rank.end.ranks)
     cause = Cause.MISMATCHED_COLLECTIVE
-    if odd_rank.order in (Order.LEFT_LOOP, Order.IN_LOOP) or stray:
+    if odd_rank.order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP) or stray:
         cause = _name_cause(odd_rank.order, same_operation=False, known=False)
     return Split(
         ground=Ground.COLLECTIVE_LOGS,
@@ -281,11 +281,11 @@ TRANSFERS = ("send", "recv", "receive", "p2p")
 """Words in the names of calls between two ranks."""
 
 
-def _name_stack_cause(order: Order, few_call: str, many_call: str) -> Cause:
-    if order in (Order.LEFT_LOOP, Order.IN_LOOP):
+def _name_stack_cause(order: ProgramOrder, few_call: str, many_call: str) -> Cause:
+    if order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
         return Cause.UNEVEN_INPUTS
     meets = is_meeting(few_call)
-    if order is Order.LATER and meets:
+    if order is ProgramOrder.LATER and meets:
         return Cause.UNEVEN_INPUTS
     if few_call == many_call or meets:
         return Cause.CONDITIONAL_COLLECTIVE

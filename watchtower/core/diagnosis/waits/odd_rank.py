@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.diagnosis.waits.callsites import Order, Site, compare_sites, site_of
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder, Site, compare_sites, site_of
 from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
 from watchtower.core.diagnosis.waits.divergent_rank import Divergence, find_divergent_ranks
 from watchtower.core.diagnosis.waits.graph import End, EndKind, WaitGraph
@@ -37,7 +37,7 @@ class OddRank:
 
     rank: int
     end: End
-    order: Order
+    order: ProgramOrder
     """Where it waits, seen from ranks that are not candidates."""
     proof: Sign | Divergence | None = None
     """What shows that it is this rank; null where its place shows it."""
@@ -64,7 +64,7 @@ def _choose(positions: Positions, end: End, candidates: Sequence[int]) -> OddRan
     orders = {rank: _order_of(positions, rank, innocent) for rank in candidates}
     if len(candidates) == 1:
         return OddRank(candidates[0], end, orders[candidates[0]], Sign.BREAKS_CYCLE)
-    for side in (Order.LEFT_LOOP, Order.IN_LOOP):
+    for side in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
         there = [rank for rank, order in orders.items() if order is side]
         if len(there) == 1:
             return OddRank(there[0], end, side)
@@ -86,8 +86,8 @@ def _sites_of_others(
     return {site for rank in others if (site := site_of(positions.by_rank[rank]))}
 
 
-def _order_of(positions: Positions, rank: int, innocent: Iterable[Site]) -> Order:
+def _order_of(positions: Positions, rank: int, innocent: Iterable[Site]) -> ProgramOrder:
     """Return where a rank waits, seen from all of these sites; `UNKNOWN` where they disagree."""
     own = site_of(positions.by_rank[rank])
     orders = {compare_sites(own, site) for site in innocent}
-    return orders.pop() if len(orders) == 1 else Order.UNKNOWN
+    return orders.pop() if len(orders) == 1 else ProgramOrder.UNKNOWN

@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.subjects import (
     SameCall,
     expect,
 )
-from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
@@ -219,7 +219,7 @@ def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
     others = split.many
     call, waited = f"{clean(split.few_call, 120)}{say_at(position)}", say_duration(position.age_s)
     verb = "is" if len(others) == 1 else "are"
-    order_needs_both = split.order is Order.SAME_LOOP
+    order_needs_both = split.order is ProgramOrder.SAME_LOOP
     return join_sentences(
         f"called a collective that the others did not: {call} ({waited} ago)"
         if accusation.cause is Cause.CONDITIONAL_COLLECTIVE

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from watchtower.core.diagnosis.bystanders import Bystander, Worker, find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.waits.callsites import Order
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -293,12 +293,12 @@ def say_owner(picture: Picture, owner: ThreadDump) -> str:
     return f"{thread} holds the GIL" + (f" at {clean(place, 120)}" if place else "")
 
 
-def say_loop(order: Order) -> str:
+def say_loop(order: ProgramOrder) -> str:
     """Say "it has left the loop that the others are in", or nothing."""
     return {
-        Order.LEFT_LOOP: "it has left the loop that the others are in",
-        Order.IN_LOOP: "it is still in a loop that the others have left",
-        Order.SAME_LOOP: "both lines are in the same loop",
+        ProgramOrder.LEFT_LOOP: "it has left the loop that the others are in",
+        ProgramOrder.IN_LOOP: "it is still in a loop that the others have left",
+        ProgramOrder.SAME_LOOP: "both lines are in the same loop",
     }.get(order, "")
 
 
