@@ -90,6 +90,22 @@ def test_ranks_without_dumps_do_not_block_for_ever(tell):
     tell(story)
 
 
+def test_an_agent_that_ignores_an_order_gets_another_one(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await begin(sim)
+        assert all((await orders(sim)).values())  # the agents have just dumped the job
+        assert not any((await orders(sim)).values())
+        sim.world.now += examination.AGAIN_S
+        async with asyncio.timeout(30):
+            while not all((await orders(sim)).values()):
+                await asyncio.sleep(0.001)
+        await sim.dump(behind=2)
+        assert [suspect.rank for suspect in (await task).verdict.suspects] == [2]
+
+    tell(story)
+
+
 def test_stacks_are_merged_with_the_most_ranks_first(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -41,6 +41,10 @@ WAIT_S = 15.0
 """An examination waits this long for dumps, and goes on with those that have arrived. An agent
 needs 10 s for a round in which a process does not answer."""
 
+AGAIN_S = 4.0
+"""If dumps are missing after this many seconds, they are ordered again. An agent ignores an order
+if it dumped the job less than 3 s before, and those dumps may be older than `FRESH_S`."""
+
 POLL_S = 0.1
 
 ROUNDS = 2
@@ -119,9 +123,7 @@ class Examinations:
         async with self._turns.take(job.sharer, job.founder):
             gen = job.generation
             since = self._clock.now() - FRESH_S
-            wanted = DumpsWanted(reason="examination", again=True)
-            self._effects.order_dumps(live, gen, wanted, self._clock.now())
-            await self._wait_for_dumps(gen, since)
+            await self._order_dumps(live, gen, since)
             if job.generation is not gen or self._live.get(job.name) is not live:
                 raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
             result = await run_diagnosis(
@@ -143,11 +145,14 @@ class Examinations:
             verdict = replace(verdict, missing_evidence=(note, *verdict.missing_evidence))
         return Examination(verdict=verdict, evidence=result.evidence)
 
-    async def _wait_for_dumps(self, gen: Generation, since: float) -> None:
-        """Wait until every reported rank was dumped twice, or for `WAIT_S` seconds."""
-        until = self._clock.now() + WAIT_S
-        while self._clock.now() < until:
-            now = self._clock.now()
+    async def _order_dumps(self, live: LiveJob, gen: Generation, since: float) -> None:
+        """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds."""
+        wanted = DumpsWanted(reason="examination", again=True)
+        until, order_at = self._clock.now() + WAIT_S, self._clock.now()
+        while (now := self._clock.now()) < until:
+            if now >= order_at:
+                self._effects.order_dumps(live, gen, wanted, now)
+                order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
             fresh = (sum(at >= since for at, _ in record.dumps) for record in reporting)
             if all(number >= ROUNDS for number in fresh):
