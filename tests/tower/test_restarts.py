@@ -304,3 +304,19 @@ def test_a_failure_that_an_agent_saw_is_reported_although_other_ranks_ended_unse
         assert {suspect.rank for suspect in incident.verdict.suspects} <= {2, 3}
 
     tell(story)
+
+
+def test_an_empty_report_under_a_dead_node_s_name_ends_no_rank(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.silent = {"n1"}
+        await sim.report(6)
+        await sim.dump(behind=-1, nodes=("n0",))
+        await sim.report(20)
+        assert (sim.status, sim.verdict.cause) == ("hung", Cause.NODE_LOST)
+        sim.doubled = {"n1"}
+        await sim.report(60)
+        assert sim.verdict.cause is not Cause.PROCESS_DIED
+        assert all(record.is_live for record in sim.generation.ranks.values())
+
+    tell(story)
