@@ -1,4 +1,4 @@
-"""Places at a resource that only a few users can use at once, shared fairly by owners.
+"""Turns of owners at a limited resource, and places that only a few of them can use at once.
 
 Standard library only. `now` is an argument, in seconds. The tower waits for a place with asyncio
 (`tower/turns.py`), and the agent waits with threads (`agent/dumping/tool_turns.py`).
@@ -51,12 +51,7 @@ class Ticket:
 
 
 class FairPlaces:
-    """A number of places. The owner with the least use is next, if `has_share` allows it.
-
-    The use of an owner is its own use or that of its founding node, whichever is more: a node
-    cannot get more turns by inventing owners. Among owners of one node, the owner's own use
-    decides.
-    """
+    """A number of places. The owner with the least use is next, if `has_share` allows it."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -64,8 +59,7 @@ class FairPlaces:
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, list[tuple[tuple[int, ...], int, Ticket]]] = {}
         """By owner, as a heap."""
-        self._used = _Uses()
-        self._used_by_founder = _Uses()
+        self._use = FairUse()
 
     def ask(
         self,
@@ -104,7 +98,7 @@ class FairPlaces:
         ticket.has_left = True
         if ticket.since is not None:
             self._held[ticket.owner] -= 1
-            self._note_use(ticket, now - ticket.since, now)
+            self._use.note(ticket.owner, ticket.founder, now - ticket.since, now)
             self._held += Counter()  # without zeros
         self._forget_left(ticket.owner)
 
@@ -116,7 +110,11 @@ class FairPlaces:
             if has_share(self._held, ticket.owner, max(1, self._places - ticket.leaves_last))
         ]
         order = {
-            ticket: (ticket.leaves_last, *self._use_of(ticket, now), ticket.number)
+            ticket: (
+                ticket.leaves_last,
+                *self._use.of(ticket.owner, ticket.founder, now),
+                ticket.number,
+            )
             for ticket in may
         }
         return min(may, key=order.__getitem__, default=None)
@@ -128,16 +126,31 @@ class FairPlaces:
         if not heap:
             self._waiting.pop(owner, None)
 
-    def _use_of(self, ticket: Ticket, now: float) -> tuple[float, float]:
-        own_s = self._used.of(ticket.owner, now)
-        return max(own_s, self._used_by_founder.of(ticket.founder, now)), own_s
 
-    def _note_use(self, ticket: Ticket, took_s: float, now: float) -> None:
-        before_s = self._used.of(ticket.owner, now)
-        self._used.note(ticket.owner, took_s, now)
-        if ticket.founder:
+class FairUse:
+    """How much each owner has used of a resource. The owner with the least use is next.
+
+    The use of an owner is its own use or that of its founding node, whichever is more: a node
+    cannot get more turns by inventing owners. Among owners of one node, the owner's own use
+    decides.
+    """
+
+    def __init__(self) -> None:
+        self._used = _Uses()
+        self._used_by_founder = _Uses()
+
+    def of(self, owner: str, founder: str, now: float) -> tuple[float, float]:
+        """Return the use of an owner. The lowest value is next."""
+        own_s = self._used.of(owner, now)
+        return max(own_s, self._used_by_founder.of(founder, now)), own_s
+
+    def note(self, owner: str, founder: str, took_s: float, now: float) -> None:
+        """Record a use of `took_s` seconds. `founder` is empty if its use is not counted."""
+        before_s = self._used.of(owner, now)
+        self._used.note(owner, took_s, now)
+        if founder:
             shared_s = max(0.0, FOUNDER_SHARE_S - before_s)
-            self._used_by_founder.note(ticket.founder, min(took_s, shared_s), now)
+            self._used_by_founder.note(founder, min(took_s, shared_s), now)
 
 
 class _Uses:

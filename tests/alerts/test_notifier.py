@@ -48,6 +48,25 @@ def test_one_incident_is_one_alert_from_its_opening_to_its_end(tmp_path: Path, r
     tell(story, tmp_path, receiver)
 
 
+def test_lines_about_an_alert_use_the_share_of_its_owner(
+    tmp_path: Path, receiver: Receiver, caplog
+):
+    caplog.set_level("INFO", logger="watchtower.alerts")
+
+    async def story(run: Run) -> None:
+        receiver.status = 500
+        run.notifier.note(opened(an_incident()))
+        await run.wait_for_requests(1)
+        receiver.status = 200
+        await run.wait_for(1)
+        await run.settle()
+
+    tell(story, tmp_path, receiver)
+    about = [one for one in caplog.records if "the alert of incident" in one.getMessage()]
+    assert {getattr(one, "sharer", None) for one in about} == {"a"}
+    assert {one.levelname for one in about} == {"WARNING", "INFO"}
+
+
 def test_what_changes_while_the_store_is_slow_is_written_when_the_tower_stops(
     tmp_path: Path, receiver: Receiver
 ):

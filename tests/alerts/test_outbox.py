@@ -13,10 +13,22 @@ from watchtower.alerts.message import AlertFacts
 from watchtower.alerts.outbox import BURST, LAST_RETRY_S, MAX_ALERTS, Outbox
 
 
-def an_alert(incident: str = "i1", version: int = 1, *, over: bool = False, sharer: str = "a"):
+def an_alert(
+    incident: str = "i1",
+    version: int = 1,
+    *,
+    over: bool = False,
+    sharer: str = "a",
+    founder: str = "",
+):
     closed_at = 2.0 if over else None
     return Alert(
-        incident=incident, version=version, facts=AlertFacts(), closed_at=closed_at, sharer=sharer
+        incident=incident,
+        version=version,
+        facts=AlertFacts(),
+        closed_at=closed_at,
+        sharer=sharer,
+        founder=founder,
     )
 
 
@@ -109,6 +121,35 @@ def test_the_alerts_of_one_owner_do_not_delay_those_of_another():
     outbox.put(an_alert("one", sharer="few"), 1.0)
     sent = [send(outbox, 1.0) for _ in range(3)]
     assert "one" in {alert.incident for alert in sent if alert}
+
+
+def test_owners_that_a_node_invents_do_not_delay_the_alerts_of_another_owner():
+    """Each second the node invents two more owners, so that the outbox is never empty."""
+    outbox, waits = Outbox(), []
+    for now in range(600):
+        for number in range(2):
+            outbox.put(an_alert(f"{now}-{number}", sharer=f"{now}-{number}", founder="n9"), now)
+        if now % 100 == 50:
+            outbox.put(an_alert(f"real-{now}", sharer="real", founder="n0"), now)
+        while alert := send(outbox, now):
+            if alert.sharer == "real":
+                waits.append(now - int(alert.incident.removeprefix("real-")))
+    assert len(waits) == 6
+    assert max(waits) <= 1
+
+
+def test_alerts_that_were_sent_long_ago_count_little():
+    outbox = Outbox()
+    outbox.put(an_alert("stuck", sharer="stuck"), 0.0)  # so that the outbox is never empty
+    outbox.begin(outbox.entries["stuck"], 0.0)
+    for number in range(20):
+        outbox.put(an_alert(f"{number}", sharer="early"), 0.0)
+        assert send(outbox, 0.0)
+    outbox.put(an_alert("before", sharer="late"), 890.0)
+    assert send(outbox, 890.0)
+    outbox.put(an_alert("late", sharer="late"), 900.0)
+    outbox.put(an_alert("early", sharer="early"), 900.0)
+    assert [alert.incident for _ in range(2) if (alert := send(outbox, 900.0))] == ["early", "late"]
 
 
 def test_the_rate_is_limited_and_nothing_is_lost():
@@ -210,7 +251,7 @@ def answer(outbox: Outbox, now: float, refused: str = "") -> list[str]:
     outbox.begin(entry, now)
     more = outbox.find_more(now)
     for other in more:
-        outbox.join(other)
+        outbox.join(other, now)
     sent = [each.alert for each in (entry, *more)]
     incidents = [alert.incident for alert in sent]
     if refused not in incidents:

@@ -102,8 +102,8 @@ def test_what_is_remembered_of_owners_is_bounded(monkeypatch):
         places.ask(f"o{number}", founder=f"n{number}")
         (ticket,) = places.hand_out(float(number))
         places.leave(ticket, number + 0.5)
-    assert len(places._used) <= 10
-    assert len(places._used_by_founder) <= 10
+    assert len(places._use._used) <= 10
+    assert len(places._use._used_by_founder) <= 10
     assert not places._waiting
     assert not places._held
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from watchtower.api.allowances import MAX_HELD_REPORTS_BYTES, HeldBytes
+from watchtower.api.client_addresses import share_of
 from watchtower.api.connections import ConnectionLimit
+from watchtower.api.security import client_of
 
 ATTACKERS = tuple(f"10.0.0.{number}" for number in range(8))
 PIECE = 65_536
@@ -37,3 +39,16 @@ def test_connections_of_several_addresses_leave_some_for_others():
             pass
     assert limit.enter("10.0.1.1")
     assert limit.enter("10.0.1.2")
+
+
+def test_the_addresses_of_an_ipv6_network_are_one():
+    first, last, other = "2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff", "2001:db8:0:2::1"
+    assert share_of(first) == share_of(last) == "2001:db8:0:1::/64"
+    assert share_of(other) == "2001:db8:0:2::/64"
+    assert client_of({"client": (first, 40_000)}) == client_of({"client": (last, 40_001)})
+
+
+def test_other_addresses_are_themselves():
+    for address in ("10.0.0.1", "::1", "fe80::1%eth0", "fe80::2", "local", "testclient"):
+        assert share_of(address) == address
+    assert share_of("::ffff:10.0.0.1") == "10.0.0.1"

@@ -115,6 +115,7 @@ def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("ALTER TABLE incidents DROP COLUMN only_node")
         db.execute("ALTER TABLE incidents DROP COLUMN shadow")
+        drop_owners(db)
         db.execute("DROP TABLE silences")
         db.execute(
             "CREATE TABLE mutes (job TEXT PRIMARY KEY, since DOUBLE PRECISION NOT NULL,"
@@ -133,6 +134,29 @@ def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
     assert len({first.id, second.id}) == 2
     assert len(first.id) == 26
     assert (incident.only_node, incident.shadow) == ("", False)
+
+
+def drop_owners(db: sqlite3.Connection) -> None:
+    for table in ("incidents", "dumps"):
+        db.execute(f"DROP INDEX {table}_by_sharer")
+        db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
+
+
+def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    store.save_incident(an_incident(sharer="uid:1")).result()
+    store.save_dumps("llama", a_batch("b1"), 5.0, "uid:1").result()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        drop_owners(db)
+        db.execute("PRAGMA user_version = 7")
+    store = SqliteStore(path)
+    assert store.recall().incidents == (an_incident(),)
+    store.save_incident(an_incident(id="02", opened_at=200.0, sharer="uid:1")).result()
+    assert [one.sharer for one in store.incidents().result()] == ["uid:1", ""]
+    store.close()
+    assert version_of(path) == SCHEMA_VERSION
 
 
 def test_the_node_and_the_shadow_mode_of_an_incident_are_stored(tmp_path):

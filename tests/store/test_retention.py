@@ -122,6 +122,38 @@ def test_dumps_are_bounded_altogether_by_job_and_by_age(keep, path):
     assert kept[-1] == "099"
 
 
+def test_many_incidents_of_one_owner_push_out_none_of_another_one(keep, path):
+    store = keep(incidents=6)
+    for number in range(100):
+        store.save_incident(closed(number, sharer="uid:1" if number < 3 else "uid:2"))
+    for number in range(100, 103):
+        still_open = replace(closed(number, sharer="uid:3"), closed_at=None)
+        store.save_incident(still_open)
+    prune_all(store)
+    assert ids(path, "incidents") == ["0001", "0002", "0099", "0100", "0101", "0102"]
+
+
+def test_much_evidence_of_one_owner_pushes_out_none_of_another_one(keep):
+    store = keep(evidence_mb=4.5 * len(EVIDENCE) / MB)
+    for number in range(20):
+        sharer = "uid:1" if number < 2 else "uid:2"
+        store.save_incident(closed(number, evidence=EVIDENCE, sharer=sharer)).result()
+    prune_all(store)
+    found = [store.incident(f"{number:04}").result() for number in range(20)]
+    assert [one.id for one in found if one.evidence] == ["0000", "0001", "0018", "0019"]
+
+
+def test_many_dumps_of_one_owner_push_out_none_of_another_one(keep, path):
+    store = keep(dumps_mb=0.1)
+    for number in range(100):
+        job, sharer = ("calm", "uid:1") if number < 5 else (f"loud-{number}", "uid:2")
+        batch = a_large_batch(f"{number:03}", 4240, job)
+        store.save_dumps(job, batch, NOW - 200 + number, sharer).result()
+    prune_all(store)
+    assert ids(path, "dumps")[:5] == ["000", "001", "002", "003", "004"]
+    assert ids(path, "dumps")[-1] == "099"
+
+
 def test_jobs_are_bounded_with_their_pauses(keep, path):
     store = keep(jobs=3, job_days=30)
     for number in range(40):

@@ -129,7 +129,8 @@ class Simulation:
         """Report all nodes and advance the tower, now and then once a second for `seconds`."""
         for _ in range(max(1, round(seconds))):
             self.world.now += 1.0 if seconds else 0.0
-            for node in sorted({r.node for r in self.world.ranks.values()} - self.world.silent):
+            nodes = {r.node for r in self.world.ranks.values()} | self.agents.keys()
+            for node in sorted(nodes - self.world.silent):
                 agent, missing = self.agents.get(node, node), self.missing.get(node, ())
                 report = self.world.make_report(node, agent, missing)
                 self.missing[node] = self.tower.take_report(report).missing

@@ -202,13 +202,13 @@ def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, mo
         (one,) = await sim.incidents()
         waiting = unsaved.Unsaved()
         for number in range(20):
-            bad = replace(one, id=f"bad{number}", evidence=bytes(3000))
-            assert waiting.put(bad, OTHER) is (number < 5)
-        assert waiting.put(replace(one, evidence=bytes(2000)), USER)
+            bad = replace(one, id=f"bad{number}", sharer=OTHER, evidence=bytes(3000))
+            assert waiting.put(bad) is (number < 5)
+        assert waiting.put(replace(one, evidence=bytes(2000)))
         assert waiting.find(one.id).evidence is not None
         assert sum(len(each.evidence or b"") for each in waiting) <= 10_000
         waiting.remove("bad0")
-        assert waiting.put(replace(one, id="bad9"), OTHER)
+        assert waiting.put(replace(one, id="bad9", sharer=OTHER))
 
     tell(story)
 

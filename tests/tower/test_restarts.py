@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from tests.core.detection.scenes import JOB
@@ -264,5 +266,57 @@ def test_a_learned_pause_fades_once_a_day_and_durably(tell):
         sim.world.now += 2 * 86_400
         await sim.report(3)
         assert sim.live.pauses.longest("", "user") == pytest.approx(100 * 0.95**3)
+
+    tell(story)
+
+
+async def end_unseen(sim: Simulation, *, but: Collection[int] = (), code: int = 0) -> None:
+    """End every rank while no agent reports, except ranks `but`, whose agents see exits."""
+    await sim.step(10)
+    unseen = [rank for rank in sim.world.ranks if rank not in but]
+    sim.world.silent = {sim.world.ranks[rank].node for rank in unseen}
+    for rank in but:
+        sim.world.end(rank, EndingKind.EXIT, code)
+    await sim.report(5)
+    for rank in unseen:
+        sim.world.end(rank)
+    for node in sim.world.silent:
+        sim.restart_agent(node)
+    sim.world.silent = set()
+    await sim.report(40)
+
+
+@pytest.mark.parametrize("seen", [(), (2, 3)], ids=["none", "a node"])
+def test_a_job_that_ended_while_no_agent_watched_it_may_have_finished(tell, seen):
+    async def story(sim: Simulation) -> None:
+        await end_unseen(sim, but=seen)
+        assert sim.status == "ended"
+        assert await sim.incidents() == []
+
+    tell(story)
+
+
+def test_a_failure_that_an_agent_saw_is_reported_although_other_ranks_ended_unseen(tell):
+    async def story(sim: Simulation) -> None:
+        await end_unseen(sim, but=(2, 3), code=7)
+        (incident,) = await sim.incidents()
+        assert incident.verdict.cause is Cause.PROCESS_DIED
+        assert {suspect.rank for suspect in incident.verdict.suspects} <= {2, 3}
+
+    tell(story)
+
+
+def test_an_empty_report_under_a_dead_node_s_name_ends_no_rank(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.world.silent = {"n1"}
+        await sim.report(6)
+        await sim.dump(behind=-1, nodes=("n0",))
+        await sim.report(20)
+        assert (sim.status, sim.verdict.cause) == ("hung", Cause.NODE_LOST)
+        sim.doubled = {"n1"}
+        await sim.report(60)
+        assert sim.verdict.cause is not Cause.PROCESS_DIED
+        assert all(record.is_live for record in sim.generation.ranks.values())
 
     tell(story)

@@ -36,7 +36,9 @@ class Alert:
     """UNIX seconds."""
     closed_at: float | None = None
     sharer: str = ""
-    """Owner of the job, or else its founding node."""
+    """Owner of the job; the job's own name if the owner is not known."""
+    founder: str = ""
+    """Node that reported the job first."""
     subject: Subject = field(default_factory=Subject)
     """What a silence of this alert may name."""
     outage: str = ""
@@ -98,6 +100,7 @@ def make_alert(
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),
         sharer=event.sharer or (before.sharer if before else ""),
+        founder=before.founder if before else event.job.founder,
         subject=subject_of(incident),
         outage=before.outage if before else incident.identity.outage,
     )

@@ -175,7 +175,11 @@ class AlertNotifier:
         dropped = sender.outbox.put(alert, self._clock.now(), _find_delay_s(sender, alert))
         if dropped is not None:
             words = (sender.destination.name, dropped.incident)
-            log.error("no alert to %s for incident %s: too many alerts wait", *words)
+            log.error(
+                "no alert to %s for incident %s: too many alerts wait",
+                *words,
+                extra={"sharer": dropped.sharer},
+            )
             sender.writes.remove(dropped.incident)
         if entry := sender.outbox.entries.get(alert.incident):
             sender.writes.save_soon(entry)
@@ -197,7 +201,7 @@ class AlertNotifier:
                 more = sender.outbox.find_more(now)
                 together = [entry, *(each for each in more if not self._must_hold(each))]
                 for other in together[1:]:
-                    sender.outbox.join(other)
+                    sender.outbox.join(other, now)
                 alerts, receipt = [each.alert for each in together], entry.receipt
                 await sender.writes.wait_for(together)
                 await self._deliver(sender, alerts, receipt)
@@ -243,6 +247,7 @@ class AlertNotifier:
     async def _deliver(self, sender: _Sender, alerts: Sequence[Alert], receipt: str) -> None:
         name, outbox = sender.destination.name, sender.outbox
         first, began = alerts[0].incident, time.monotonic()
+        extra = {"sharer": alerts[0].each[0].sharer}
         which = first if len(alerts) == 1 else f"{first} and {len(alerts) - 1} more"
         try:
             sending = sender.thread.submit(lambda: _send(sender.destination, alerts, receipt))
@@ -255,11 +260,14 @@ class AlertNotifier:
                 reason = f"no result within {DELIVERY_S:g} s"
             words = (which, name, reason, wait_s)
             log.warning(
-                "the alert of incident %s was not sent to %s: %s; next attempt in %.0f s", *words
+                "the alert of incident %s was not sent to %s: %s; next attempt in %.0f s",
+                *words,
+                extra=extra,
             )
             return
         took_s, now = time.monotonic() - began, self._clock.now()
-        log.info("the alert of incident %s was sent to %s in %.1f s", which, name, took_s)
+        sent = (which, name, took_s)
+        log.info("the alert of incident %s was sent to %s in %.1f s", *sent, extra=extra)
         for alert in alerts:
             entry = outbox.entries.get(alert.incident)
             before = (entry.delivered, entry.receipt) if entry else None

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from watchtower.alerts.alert import Alert
+from watchtower.fair_places import FairUse
 from watchtower.token_bucket import TokenBucket
 
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 300.0
@@ -73,8 +75,8 @@ class Outbox:
     """By incident."""
     deliveries: int = 0
     failures: int = 0
-    _turns: Counter[str] = field(default_factory=Counter)
-    """Deliveries by sharer since the outbox was last empty."""
+    _use: FairUse = field(default_factory=FairUse)
+    """Seconds of the destination that each sharer has used: `1 / PER_S` for a request."""
     _splits: int = 0
     """How often the number of alerts of a request was halved, because one of them was refused."""
     _paused_until: float = float("-inf")
@@ -127,22 +129,29 @@ class Outbox:
         alert first."""
         if now < self._paused_until or self._bucket.left(now) < 1:
             return None
-        return min(self._due(now), key=self._rank, default=None)
+        return min(self._due(now), key=self._rank_at(now), default=None)
 
     def find_more(self, now: float) -> list[Entry]:
         """Return further entries for the same request, in the same order."""
-        return heapq.nsmallest((self.most >> self._splits) - 1, self._due(now), key=self._rank)
+        return heapq.nsmallest(
+            (self.most >> self._splits) - 1, self._due(now), key=self._rank_at(now)
+        )
 
     def _due(self, now: float) -> Iterator[Entry]:
         return (each for each in self.entries.values() if each.is_due_ever and each.due_at <= now)
 
-    def _rank(self, entry: Entry) -> tuple[bool, int, float]:
-        return entry.is_delivered, self._turns[self._sharer_of(entry)], entry.due_at
+    def _rank_at(self, now: float) -> Callable[[Entry], tuple[bool, tuple[float, float], float]]:
+        """Return the order of entries: news first, then the sharer with the least use.
 
-    def _sharer_of(self, entry: Entry) -> str:
-        """Return whose turn an entry uses. A message about incidents of several sharers uses that
-        of the sharer who had the fewest, so that a flood of one does not delay it for another."""
-        return min((one.sharer for one in entry.alert.each), key=self._turns.__getitem__)
+        A message about incidents of several sharers uses the turn of the sharer with the least use,
+        so that a flood of one does not delay it for another.
+        """
+        use = cache(lambda sharer, founder: self._use.of(sharer, founder, now))
+        return lambda entry: (
+            entry.is_delivered,
+            min(use(one.sharer, one.founder) for one in entry.alert.each),
+            entry.due_at,
+        )
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until `find_next` may have a result; infinite if nothing waits."""
@@ -171,11 +180,13 @@ class Outbox:
     def begin(self, entry: Entry, now: float) -> None:
         """Count a request. The entry is not due until its result is known."""
         self._bucket.take(now)
-        self.join(entry)
+        self.join(entry, now)
 
-    def join(self, entry: Entry) -> None:
+    def join(self, entry: Entry, now: float) -> None:
         """Add an entry of `find_more` to the request that `begin` has counted."""
-        self._turns[self._sharer_of(entry)] += 1
+        used_by = {(one.sharer, one.founder) for one in entry.alert.each}
+        sharer, founder = min(used_by, key=lambda each: self._use.of(each[0], each[1], now))
+        self._use.note(sharer, founder, 1 / PER_S, now)
         entry.due_at, entry.is_begun = float("inf"), True
 
     def split(self, incidents: Sequence[str], now: float) -> None:
@@ -207,7 +218,6 @@ class Outbox:
         if entry.is_finished:
             del self.entries[incident]
         if all(each.is_delivered for each in self.entries.values()):
-            self._turns.clear()
             self._splits = 0
         return entry
 

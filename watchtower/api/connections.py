@@ -20,6 +20,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from watchtower.api.client_addresses import share_of
 from watchtower.core.fleet.quotas import Quota
 
 HEAD_S = 10.0
@@ -104,7 +105,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and start the deadline of its first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        address = self.client[0] if self.client else "local"
+        address = share_of(self.client[0]) if self.client else "local"
         if not self.limit.enter(address):
             self.transport.abort()
             return

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from watchtower.access import scopes
 from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import find_refusal
+from watchtower.api.client_addresses import share_of
 from watchtower.api.problems import problem
 
 log = logging.getLogger("watchtower.api")
@@ -147,9 +148,9 @@ class Guard:
 
 
 def client_of(scope: Scope) -> str:
-    """Return the address of a request's client."""
+    """Return the address of a request's client, for shares and for the log."""
     client = scope.get("client")
-    return str(client[0]) if client else "an unknown address"
+    return share_of(str(client[0])) if client else "an unknown address"
 
 
 def _needed(scope: Scope) -> frozenset[scopes.Scope]:

@@ -1,12 +1,17 @@
 """Limits of the stored data. Data over a limit is deleted in small batches.
 
+Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
+owner do not push out those of another one. What an earlier release stored has no owner and counts
+as one owner's.
+
 The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
 cases are never deleted. Dumps are deleted by age and amount only: dumps of an open incident are
-deleted if other jobs send too many.
+deleted if other jobs of its owner send too many.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -33,7 +38,8 @@ class Retention:
         10_000,
         10,
         10_000_000,
-        "Number of stored incidents. One has about 2 KB without its evidence.",
+        "Number of stored incidents. Over it, the owner with the most loses its oldest. One has "
+        "about 2 KB without its evidence.",
     )
     incident_days: float = setting(
         400,
@@ -45,13 +51,14 @@ class Retention:
         2_000,
         10,
         1_000_000,
-        "MB of evidence of all incidents. Over it, the oldest evidence is deleted.",
+        "MB of evidence of all incidents. Over it, the owner with the most loses its oldest.",
     )
     dumps_mb: float = setting(
         1_000,
         10,
         1_000_000,
-        "MB of dumps of all jobs. 1000 MB are about 50,000 batches of a node with 8 ranks.",
+        "MB of dumps of all jobs. Over it, the owner with the most loses its oldest. 1000 MB are "
+        "about 50,000 batches of a node with 8 ranks.",
     )
     dumps_per_job_mb: float = setting(
         400, 1, 1_000_000, "MB of dumps of one job. 400 MB are two dumps of 16,384 ranks."
@@ -89,9 +96,10 @@ def _old_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
 
 
 def _too_many_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    (total,) = db.execute("SELECT COALESCE(SUM(size_bytes), 0) FROM dumps").fetchone()
-    rows = db.execute("SELECT id, size_bytes FROM dumps ORDER BY received_at LIMIT ?", (BITE,))
-    return _remove(db, "dumps", "id", _until(total - keep.dumps_mb * MB, rows.fetchall()))
+    excess, sharer = _find_excess(db, "dumps", "SUM(size_bytes)", keep.dumps_mb * MB)
+    oldest = "SELECT id, size_bytes FROM dumps WHERE sharer = ? ORDER BY received_at LIMIT ?"
+    rows = db.execute(oldest, (sharer, BITE)).fetchall()
+    return _remove(db, "dumps", "id", _until(excess, rows))
 
 
 def _too_many_dumps_of_a_job(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -115,24 +123,24 @@ def _old_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
 
 
 def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    (number,) = db.execute("SELECT COUNT(*) FROM incidents").fetchone()
-    excess = max(0, int(number - keep.incidents))
+    excess, sharer = _find_excess(db, "incidents", "COUNT(*)", keep.incidents, "COUNT(closed_at)")
     oldest = (
-        "SELECT id, evidence_bytes FROM incidents WHERE closed_at IS NOT NULL"
+        "SELECT id, evidence_bytes FROM incidents WHERE sharer = ? AND closed_at IS NOT NULL"
         " ORDER BY opened_at LIMIT ?"
     )
-    rows = db.execute(oldest, (min(excess, BITE),)).fetchall()
+    rows = db.execute(oldest, (sharer, min(math.ceil(excess), BITE))).fetchall()
     return _remove_incidents(db, _until(BITE_BYTES, rows))
 
 
 def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    (total,) = db.execute("SELECT COALESCE(SUM(evidence_bytes), 0) FROM incidents").fetchone()
+    deletable = "SUM(CASE WHEN closed_at IS NULL THEN 0 ELSE evidence_bytes END)"
+    limit = keep.evidence_mb * MB
+    excess, sharer = _find_excess(db, "incidents", "SUM(evidence_bytes)", limit, deletable)
     oldest = (
-        "SELECT id, evidence_bytes FROM incidents WHERE evidence_bytes > 0"
+        "SELECT id, evidence_bytes FROM incidents WHERE sharer = ? AND evidence_bytes > 0"
         " AND closed_at IS NOT NULL ORDER BY opened_at LIMIT ?"
     )
-    excess = total - keep.evidence_mb * MB
-    ids = list(_until(excess, db.execute(oldest, (BITE,)).fetchall()))
+    ids = list(_until(excess, db.execute(oldest, (sharer, BITE)).fetchall()))
     bare = "UPDATE incidents SET evidence_bytes = 0 WHERE id = ?"
     db.executemany(bare, [(ident,) for ident in ids])
     return _remove(db, "evidence", "incident", ids)
@@ -144,14 +152,9 @@ def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
 
 
 def _too_many_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    """Delete the oldest jobs of the owner with the most jobs."""
-    numbers = "SELECT owner, COUNT(*) AS number FROM generations GROUP BY owner ORDER BY number"
-    by_owner = db.execute(numbers).fetchall()
-    excess = int(sum(number for _, number in by_owner) - keep.jobs)
-    if excess <= 0:
-        return False
+    excess, owner = _find_excess(db, "generations", "COUNT(*)", keep.jobs, sharer="owner")
     oldest = "SELECT job FROM generations WHERE owner = ? ORDER BY seen_at LIMIT ?"
-    return _remove_jobs(db, oldest, (by_owner[-1][0], min(excess, BITE)))
+    return _remove_jobs(db, oldest, (owner, min(math.ceil(excess), BITE)))
 
 
 def _remove_jobs(db: sqlite3.Connection, query: str, values: tuple[object, ...]) -> bool:
@@ -176,6 +179,32 @@ def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bo
 def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
     past = db.execute("SELECT id FROM silences WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
     return _remove(db, "silences", "id", [ident for (ident,) in past])
+
+
+def _find_excess(
+    db: sqlite3.Connection,
+    table: str,
+    amount: str,
+    limit: float,
+    deletable: str = "1",
+    sharer: str = "sharer",
+) -> tuple[float, str]:
+    """Return the owner with the most of a table over its limit, and how much it loses.
+
+    It loses what is over the same amount for all owners with something deletable. It loses 0 if the
+    table is not over its limit.
+    """
+    sums = f"SELECT {sharer}, {amount}, {deletable} FROM {table} GROUP BY {sharer}"
+    by_sharer = db.execute(sums).fetchall()
+    losers = sorted((has, name) for name, has, may_lose in by_sharer if may_lose)
+    room = limit - sum(has for _, has, may_lose in by_sharer if not may_lose)
+    for place, (has, _) in enumerate(losers):
+        share = room / (len(losers) - place)
+        if has > share:
+            most, sharer = losers[-1]
+            return most - share, sharer
+        room -= has
+    return 0.0, ""
 
 
 def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:

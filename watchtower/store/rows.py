@@ -43,7 +43,7 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow"
+    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -86,7 +86,7 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 
 SAVE_INCIDENT = f"""
 INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
@@ -141,6 +141,7 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         encode(incident.identity),
         incident.only_node,
         int(incident.shadow),
+        incident.sharer,
         len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
@@ -199,11 +200,12 @@ def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
     )
 
 
-def insert_dumps(job: str, sent: SentBatch, received_at: float) -> Insert:
+def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> Insert:
     """Return the row of a batch of a job. It contains the undecoded message."""
-    batch, taken_at = sent.batch, received_at - sent.batch.held_s
-    row = (batch.id, job, batch.node, received_at, _as_text(sent.body), taken_at, len(sent.body))
-    into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes)"
+    batch, taken_at, size = sent.batch, received_at - sent.batch.held_s, len(sent.body)
+    text = _as_text(sent.body)
+    row = (batch.id, job, batch.node, received_at, text, taken_at, size, sharer)
+    into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes, sharer)"
     return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
 
 
@@ -226,7 +228,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, evidence = rest
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -257,6 +259,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             or Identity(),
             "only_node": only_node,
             "shadow": bool(shadow),
+            "sharer": sharer,
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

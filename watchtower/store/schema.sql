@@ -1,4 +1,4 @@
--- Version 7. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 8. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -16,10 +16,13 @@ CREATE TABLE IF NOT EXISTS incidents (
     verdicts TEXT NOT NULL DEFAULT '[]',
     identity TEXT NOT NULL DEFAULT '{}',
     only_node TEXT NOT NULL DEFAULT '',
-    shadow INTEGER NOT NULL DEFAULT 0
+    shadow INTEGER NOT NULL DEFAULT 0,
+    sharer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_sharer
+    ON incidents (sharer, opened_at, closed_at, evidence_bytes);
 -- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
     incident TEXT PRIMARY KEY,
@@ -32,10 +35,12 @@ CREATE TABLE IF NOT EXISTS dumps (
     received_at DOUBLE PRECISION NOT NULL,
     batch TEXT NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL DEFAULT 0,
-    size_bytes INTEGER NOT NULL DEFAULT 0
+    size_bytes INTEGER NOT NULL DEFAULT 0,
+    sharer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
+CREATE INDEX IF NOT EXISTS dumps_by_sharer ON dumps (sharer, received_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (
     job TEXT NOT NULL,
     phase TEXT NOT NULL,

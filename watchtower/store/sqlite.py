@@ -168,13 +168,15 @@ class SqliteStore:
         """Insert or update an incident. An update without a case does not remove a stored case."""
         return self._write(lambda db: rows.save_incident(db, incident))
 
-    def save_dumps(self, job: str, sent: SentBatch, received_at: float) -> Future[None]:
+    def save_dumps(
+        self, job: str, sent: SentBatch, received_at: float, sharer: str = ""
+    ) -> Future[None]:
         """Insert a batch of a job. A batch that is stored already does not change.
 
         `job` is the tower's label of the job. The agent's name for it is not unique: another owner
-        may have a job of that name.
+        may have a job of that name. `sharer` is the owner whose share of the store it uses.
         """
-        future = self._writes.insert(rows.insert_dumps(job, sent, received_at))
+        future = self._writes.insert(rows.insert_dumps(job, sharer, sent, received_at))
         self._unpruned_bytes += len(sent.body)
         if self._unpruned_bytes > PRUNE_AFTER_BYTES:
             self._unpruned_bytes = 0

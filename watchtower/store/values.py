@@ -74,6 +74,9 @@ class Incident:
     shadow: bool = False
     """Whether no alert is sent, because the tower or the cause is in shadow mode. Once false, it
     stays false."""
+    sharer: str = ""
+    """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
+    earlier releases."""
 
 
 class SilenceKind(Enum):

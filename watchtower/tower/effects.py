@@ -98,20 +98,21 @@ class Effects:
                     self._fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
                     facts = find_job_facts(job, live)
-                    change, incident = self._change_incident(live, effect, facts.user, now)
-                    self._feed.publish(change, incident, sharer, facts)
+                    change, incident = self._change_incident(live, effect, sharer, facts.user, now)
+                    self._feed.publish(change, incident, facts)
 
     def _change_incident(
         self,
         live: LiveJob,
         effect: IncidentOpened | IncidentUpdated | IncidentClosed,
+        sharer: str,
         user: str,
         now: float,
     ) -> tuple[Change, Incident | None]:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(now, wall, self.outages, user)
+                incident = live.open_incident(now, wall, self.outages, sharer, user)
                 self._counters.count_incident(incident)
                 return Change.OPENED, incident
             case IncidentUpdated():

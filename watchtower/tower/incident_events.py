@@ -64,7 +64,6 @@ class IncidentFeed:
         self,
         change: Change,
         incident: Incident | None,
-        sharer: str = "",
         job: JobFacts = NOT_LIVE,
     ) -> None:
         """Pass an event to every listener. An error of one does not affect the others.
@@ -73,7 +72,7 @@ class IncidentFeed:
         """
         if incident is None:
             return
-        event = IncidentEvent(change=change, incident=incident, job=job, sharer=sharer)
+        event = IncidentEvent(change=change, incident=incident, job=job, sharer=incident.sharer)
         for listener in self._listeners:
             try:
                 listener.note(event)

@@ -25,6 +25,8 @@ class JobFacts:
     """Step at which the last checkpoint was complete."""
     step_s: float | None = None
     """Seconds that a step usually takes."""
+    founder: str = ""
+    """Node that reported it first."""
 
 
 def find_job_facts(job: Job, live: LiveJob) -> JobFacts:
@@ -39,4 +41,5 @@ def find_job_facts(job: Job, live: LiveJob) -> JobFacts:
         dumps_wanted=live.context.dumps_want,
         checkpoint_step=job.generation.checkpoint_step,
         step_s=job.generation.pace("").typical_s or None,
+        founder=job.founder,
     )

@@ -203,8 +203,11 @@ class LiveJob:
             return verdict
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
-    def open_incident(self, now: float, wall: float, outages: Outages, user: str = "") -> Incident:
-        """Open an incident with the current diagnosis. `user` is the user of the job.
+    def open_incident(
+        self, now: float, wall: float, outages: Outages, sharer: str, user: str
+    ) -> Incident:
+        """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
+        store it uses, and `user` the user of the job.
 
         The end of a job and a drill are in no outage: nobody can repair what is over, and no
         person is notified of a drill.
@@ -230,6 +233,7 @@ class LiveJob:
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
+            sharer=sharer,
         )
         self.incident = replace(incident, evidence=None)  # the store has it
         return incident

@@ -116,13 +116,13 @@ class StoreWriter:
         if store.failure is not None:
             self._note(store.failure)
 
-    def begin_dumps(self, job: str, sent: SentBatch) -> Future[None]:
+    def begin_dumps(self, job: str, sent: SentBatch, sharer: str) -> Future[None]:
         """Start to store a batch of a job and return the future for `wait`.
 
         Raises StoreFailedError while an earlier batch hangs.
         """
         self._dump_writes.take_done()
-        save = partial(self.store.save_dumps, job, sent, self._clock.wall())
+        save = partial(self.store.save_dumps, job, sent, self._clock.wall(), sharer)
         future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
@@ -173,7 +173,7 @@ class StoreWriter:
             self._unsaved.note_ack(incident)
             return
         self._settle(incident.id)
-        if not self._unsaved.put(incident, event.sharer):
+        if not self._unsaved.put(incident):
             log.error("incident %s is not stored: too many are waiting for the store", incident.id)
         elif incident.id not in self._saving:
             self._write_incident(incident.id)

@@ -184,7 +184,9 @@ class Tower:
             live.missing_dumps -= len(taken)
             if live.watch.may_use_dumps(live.context.dumps_want, live.missing_dumps, now):
                 self._judge_soon(name)
-        saving, receipt = self.store_writer.begin_dumps(name, sent), DumpReceipt(id=batch.id)
+        job, receipt = self.fleet.jobs.get(name), DumpReceipt(id=batch.id)
+        sharer = job.sharer if job else batch.owner or name
+        saving = self.store_writer.begin_dumps(name, sent, sharer)
         del sent, batch, taken  # a decoded batch is many times as large as its message
         await self.store_writer.wait(saving, "the dumps")
         self.counters.dumps += 1
@@ -345,7 +347,7 @@ class Tower:
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
             closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall())
-            self.feed.publish(Change.CLOSED, closed, job.sharer, find_job_facts(job, live))
+            self.feed.publish(Change.CLOSED, closed, find_job_facts(job, live))
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)

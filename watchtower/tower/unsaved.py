@@ -22,7 +22,6 @@ class Unsaved:
 
     def __init__(self) -> None:
         self._incidents: dict[str, Incident] = {}
-        self._owners: dict[str, str] = {}
         self._quota = Quota()
         self._evidence_bytes = 0
 
@@ -36,17 +35,16 @@ class Unsaved:
         """Return the waiting incident with this id; None if no such incident waits."""
         return self._incidents.get(ident)
 
-    def put(self, incident: Incident, owner: str) -> bool:
+    def put(self, incident: Incident) -> bool:
         """Add an incident, in place of an earlier state of it. Return False if there are too many.
 
         An incident without its case gets the case of the earlier state.
         """
         earlier = self._incidents.get(incident.id)
         if earlier is None:
-            if not self._quota.has_room(owner, MAX_UNSAVED):
+            if not self._quota.has_room(incident.sharer, MAX_UNSAVED):
                 return False
-            self._owners[incident.id] = owner
-            self._quota.add(owner, 1)
+            self._quota.add(incident.sharer, 1)
         elif incident.evidence is None:
             incident = replace(incident, evidence=earlier.evidence)
         self._set(incident)
@@ -63,8 +61,9 @@ class Unsaved:
 
     def remove(self, ident: str) -> None:
         """Remove an incident that is stored."""
-        self._evidence_bytes -= _evidence_bytes(self._incidents.pop(ident))
-        self._quota.add(self._owners.pop(ident), -1)
+        incident = self._incidents.pop(ident)
+        self._evidence_bytes -= _evidence_bytes(incident)
+        self._quota.add(incident.sharer, -1)
 
     def _set(self, incident: Incident) -> None:
         before = self._incidents.get(incident.id)

@@ -80,6 +80,8 @@ class Condition:
     kind: Kind
     reason: str
     stall: Stall | None = None
+    is_end_unseen: bool = False
+    """Whether the job ended, and nothing shows that a rank failed (see `JobEnd.is_unseen`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,8 @@ class Detector:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
         if now - last < self.policy.settle_s:
             return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
-        return Condition(kind=Kind.ENDED, reason=explain_end(find_end(gen)))
+        end = find_end(gen)
+        return Condition(kind=Kind.ENDED, reason=explain_end(end), is_end_unseen=end.is_unseen)
 
     def _judge_progress(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float

@@ -164,6 +164,8 @@ class JobWatch:
             reason = self._explain_lost(reason)
         if status is not self.status:
             effects += self._change(status, reason, now)
+            if condition.is_end_unseen:  # it may have finished: no rank is named
+                effects = [effect for effect in effects if effect != DiagnosisWanted()]
         if self.wait_counts is not None:
             effects += self.wait_counts.tick(now)
         self.reason = reason

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import describe_ending
 from watchtower.wire.report import Ending, EndingKind
@@ -35,6 +35,9 @@ class JobEnd:
     """Number of ranks that were alive when their node stopped reporting."""
     never_seen: int
     """Number of ranks within the world size that no agent ever reported."""
+    is_unseen: bool = False
+    """Whether a rank ended while no agent watched it, and no agent saw that a rank failed. The job
+    may have finished."""
 
     @property
     def is_finished(self) -> bool:
@@ -52,11 +55,12 @@ class JobEnd:
 
 def find_end(gen: Generation) -> JobEnd:
     """Count how the ranks of a job ended."""
-    ended = [record.vitals.ended for record in gen.ranks.values() if not record.is_live]
+    ended = [record for record in gen.ranks.values() if not record.is_live]
     return JobEnd(
-        ends=Counter(map(_name_end, ended)),
+        ends=Counter(_name_end(record.vitals.ended) for record in ended),
         silent=len(gen.ranks) - len(ended),
         never_seen=max(0, gen.world_size - len(gen.ranks)),
+        is_unseen=any(record.is_end_unseen for record in ended) and not any(map(_failed, ended)),
     )
 
 
@@ -74,6 +78,14 @@ def explain_end(end: JobEnd) -> str:
     frequent = sorted(end.ends.items(), key=lambda counted: -counted[1])[:MAX_ENDS]
     parts = (f"{count_ranks(number)} {_describe_end(*how)}" for how, number in frequent)
     return f"{every} has ended: {', '.join(parts)}"
+
+
+def _failed(record: RankRecord) -> bool:
+    """Return whether an agent saw that a rank failed: how it ended, or its uncaught exception."""
+    beat = record.vitals.beat
+    if beat is not None and beat.exception_type:
+        return True
+    return not record.is_end_unseen and _name_end(record.vitals.ended) not in (FINISHED, CANCELLED)
 
 
 def _name_ranks_seen(end: JobEnd) -> str:

@@ -110,8 +110,13 @@ class RankRecord:
         """Whether the process had not ended when it was last reported."""
         return self.ended_at is None
 
+    @property
+    def is_end_unseen(self) -> bool:
+        """Whether no agent watched the process when it ended. It may have finished or failed."""
+        return self.ended_at is not None and self.ended_at > self.seen_at
+
     def vanish(self, now: float) -> None:
-        """Record that the process has ended, in an unknown way."""
+        """Record that the process has ended, in an unknown way, while no agent watched it."""
         self.ended_at = now
         self.vitals = replace(self.vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=0.0))
 
