@@ -7,7 +7,7 @@ import gc
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests import import_order, tiers
+from tests import failures, import_order, tiers
 from tests.properties import register_profiles
 from tests.tiers import QUICK
 
@@ -28,6 +28,7 @@ TOGETHER = {
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tiers apart, and let the processes compile different files."""
+    config.pluginmanager.register(failures)
     config.pluginmanager.register(tiers)
     config.pluginmanager.register(import_order)
 

@@ -13,7 +13,14 @@ from signal import Signals
 from watchtower.drills.children import Child, start_fixture
 from watchtower.drills.compiling import compile_queued
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import JOB_MARK, Launch, Layout, start_ranks, start_torchruns
+from watchtower.drills.launching import (
+    JOB_MARK,
+    Launch,
+    Layout,
+    job_mark,
+    start_ranks,
+    start_torchruns,
+)
 from watchtower.drills.network import Network
 from watchtower.drills.program_log import ProgramLog
 
@@ -79,7 +86,7 @@ class TrainingJob:
             network=self.network,
             more_environment={**self._environment, **self._libraries()},
         )
-        words = [f"{JOB_MARK}={self.name}"]
+        words = [f"{JOB_MARK}={job_mark(self.folder, self.name)}"]
         self._sweeper = start_fixture("sweeper.py", words, self.folder, label=label)
         self._children = []
         for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):

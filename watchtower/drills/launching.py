@@ -103,7 +103,7 @@ class Launch:
             **counted,
             **self.more_environment,
             MARK: node_mark(self.environment_folder, node),
-            JOB_MARK: self.job,
+            JOB_MARK: job_mark(self.folder, self.job),
             # For Yama in the mode in which only parents may trace: the agent is not a parent of the
             # ranks.
             "WATCHTOWER_PTRACE": "any",
@@ -117,6 +117,14 @@ def node_mark(environment_folder: Path, node: int) -> str:
     Other environments may run in parallel, in folders of the same name.
     """
     return f"{environment_folder.resolve()}/{node_name(node)}"
+
+
+def job_mark(folder: Path, job: str) -> str:
+    """Return the mark of the processes of this job with its files in `folder`.
+
+    A job of the same name in another folder is another job: what ends one must spare the other.
+    """
+    return f"{folder.resolve()}/{job}"
 
 
 def node_name(node: int) -> str:

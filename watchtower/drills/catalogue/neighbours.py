@@ -14,7 +14,7 @@ from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import JOB_MARK, MARK, node_mark
+from watchtower.drills.launching import JOB_MARK, MARK, job_mark, node_mark
 from watchtower.drills.setup import names
 
 USER = 65534
@@ -55,7 +55,10 @@ def _plan(run: DrillRun) -> dict[str, object]:
     """Return what the attackers know: everything that a local user can see."""
     job = run.job
     environments = [
-        {MARK: node_mark(run.environment.folder, node), JOB_MARK: job.name}
+        {
+            MARK: node_mark(run.environment.folder, node),
+            JOB_MARK: job_mark(job.folder, job.name),
+        }
         for node in range(job.layout.nodes)
     ]
     words = {"user": USER, "job": job.name, "ranks": job.layout.ranks}
