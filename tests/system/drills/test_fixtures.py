@@ -123,7 +123,7 @@ def test_a_process_is_killed_at_the_memory_limit_of_its_group(set_up, tmp_path):
     try:
         group, _ = set_up("control_group.py", "limit", str(eater.pid), str(32 << 20))
         assert Path(f"/proc/{eater.pid}/cgroup").read_text() != before
-        assert until(lambda: eater.exit_code()) == -signal.SIGKILL
+        assert until(eater.exit_code) == -signal.SIGKILL
         group.end()
         assert not any(Path("/sys/fs/cgroup").glob(f"*/watchtower-drill-{group.pid}"))
     finally:
