@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from agent import config
+from agent.collectors import make_collectors
 from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
 from agent.discovery.discovery import Discovery
@@ -69,6 +71,7 @@ def find_all(settings: config.Settings) -> Iterator[Finding]:
         yield Finding(what="rank variables", said=mistakes, limited=True)
     yield _check_stacks(py_spy, gaps.python_stacks)
     yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
+    yield from _check_collectors(settings.root)
     yield _check_spool(settings.spool_dir)
     yield _check_tower(settings)
 
@@ -112,6 +115,17 @@ def _check_stacks(py_spy: str, limit: str) -> Finding:
         said += f", gives none of this process: {dump.failure.help_text}"
         return Finding(what="Python stacks", said=said, limited=True)
     return Finding(what="Python stacks", said=said)
+
+
+def _check_collectors(root: str) -> Iterator[Finding]:
+    for collector in make_collectors(root):
+        for _ in collector.collect(time.monotonic()):
+            break
+        gap = collector.gap()
+        collector.stop()
+        what = collector.name.replace("_", " ")
+        said = gap.removeprefix(f"{what}: ") or "is read"
+        yield Finding(what=what, said=said, limited=bool(gap))
 
 
 def _version_of(py_spy: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import resource
 import select
 import signal
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent import config
+from agent.collectors import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool_keeper import SpoolKeeper
@@ -40,7 +40,9 @@ from agent.dumping.dump_triggers import (
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
+from agent.starting import make_first_line, raise_descriptor_limit
 from agent.watching.missing import find_gone
+from agent.watching.observing import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
@@ -49,9 +51,6 @@ from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report
-
-MAX_OWN_DESCRIPTORS = 65536
-"""The usual limit of 1024 is for programs with select(2). 8 ranks with 64 workers need more."""
 
 STOP_FLUSH_S = 1.0
 """Seconds that a stopping agent waits for the spool, and then for its last report."""
@@ -86,6 +85,7 @@ class Agent:
             own_pid=os.getpid(),
         )
         self._watchlist = Watchlist(self._proc, settings.interval_s)
+        self._observer = Observer(make_collectors(settings.root))
         self._metrics = Metrics(settings.node)
         self._py_spy = settings.py_spy or find_py_spy()
         self._gaps = AgentGaps()
@@ -139,10 +139,10 @@ class Agent:
         """Watch until `stop`. Then it returns within seconds, whatever hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         self._find_gaps(time.monotonic())
         url = self._metrics.serve(self._settings.metrics_host, self._settings.port)
-        print(_first_line(self._settings, self._gaps, url), flush=True)
+        print(make_first_line(self._settings, self._gaps, url), flush=True)
         self._reports.start()
         self._dumps.start()
         if self._keeper is not None:
@@ -153,6 +153,7 @@ class Agent:
         self._dumping.stop()
         self._runner.stop()
         self._source_runner.stop()
+        self._observer.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)
         self._guard(self._report_last)
@@ -218,12 +219,15 @@ class Agent:
         self._reports.flush(STOP_FLUSH_S)
 
     def _make_report(self) -> Report:
+        now, boot_now = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._observer.note_processes(self._watchlist.living(), boot_now)
+        observations = self._observer.observe(now, boot_now)
         return Report(
             version=PROTOCOL_VERSION,
             node=self._settings.node,
             agent_id=self._agent_id,
             interval_s=self._interval_s,
-            ranks=self._watchlist.vitals(time.monotonic()),
+            ranks=mark_oom_kills(self._watchlist.vitals(now), observations),
             jobs=self._discovery.job_labels(),
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
             contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
@@ -235,7 +239,9 @@ class Agent:
                     filter(None, (str(self._discovery.left_out), str(self._discovery.mistakes)))
                 )[:MAX_TEXT],
                 owners=self._discovery.owners.trouble(),
+                collectors=self._observer.gap(),
             ),
+            observations=observations,
         )
 
     def _act(self, now: float) -> None:
@@ -369,27 +375,3 @@ class Agent:
         """Called in the thread of a dump."""
         self._ended_dumps.append(request)
         os.eventfd_write(self._wake, 1)
-
-
-def _raise_descriptor_limit() -> None:
-    """Raise the limit of open descriptors: each watched rank and worker needs some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    may = MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    wanted = min(may, MAX_OWN_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _first_line(settings: config.Settings, gaps: AgentGaps, metrics_url: str) -> str:
-    """Return one line: what this agent does, and what it cannot do on this node."""
-    parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
-    if settings.match:
-        parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
-    parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
-    stacks = gaps.python_stacks
-    parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
-    where = settings.spool_dir or "memory (no --spool-dir)"
-    parts.append(f"dumps wait in {where} while the tower is away")
-    if gaps.process:
-        parts.append(gaps.process)
-    return "watchtower-agent: " + "; ".join(parts)

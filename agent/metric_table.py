@@ -30,8 +30,9 @@ TICK_DURATION = histogram(
 LIMITED = gauge(
     "watchtower_agent_limited",
     "source",
-    "1 if the agent cannot do all of this on its node, by source: python_stacks, process, spool, "
-    "ranks, owners. The log of the agent and `/readyz` of the tower contain the reason.",
+    "1 if the agent cannot do all of this on its node, by source: python_stacks, process, "
+    "spool, ranks, owners, collectors. The log of the agent and `/readyz` of the tower contain the "
+    "reason.",
 )
 INFO = gauge(
     "watchtower_agent_info", "version python_version kernel", "Always 1. It describes the agent."

@@ -1,1 +1,15 @@
-"""Collectors: cheap reads of a rank, at every interval. One file each."""
+"""Collectors: cheap reads at every interval. One file each.
+
+Two kinds: readers of one rank's process (`process`, `traffic`, `endings`), and readers of the node
+(`Collector`), which are named here.
+"""
+
+from __future__ import annotations
+
+from agent.collectors.collector import Collector
+from agent.collectors.kernel_log import KernelLog
+
+
+def make_collectors(root: str) -> tuple[Collector, ...]:
+    """Return all collectors of the node. `root` is the root of its file system."""
+    return (KernelLog(root),)

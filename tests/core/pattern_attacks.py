@@ -87,11 +87,8 @@ def _calls_of_re(source: str) -> Iterator[ast.Call]:
     if not re.search(r"\bre\s*\.", source):  # most files: not to parse them saves half a second
         return
     tree = ast.parse(source)
-    named = {
-        id(statement.value)
-        for statement in tree.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-    }
+    assigned = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    named = {id(node) for each in assigned if each.value for node in ast.walk(each.value)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             of, name = node.func.value, node.func.attr
@@ -110,16 +107,28 @@ def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
                 yield Use(f"{module.__name__}.{name}.{method}", value.pattern, _run(value, method))
         elif not name.startswith("__"):
             for number, found in enumerate(_patterns_in(value, module.__name__, seen)):
-                yield Use(f"{module.__name__}.{name} {number}", found.regex.pattern, _ask(found))
+                if isinstance(found, TextPattern):
+                    pattern, run = found.regex.pattern, _ask(found)
+                else:
+                    pattern, run = found.pattern, _run(found, _only_method(methods))
+                yield Use(f"{module.__name__}.{name} {number}", pattern, run)
 
 
-def _patterns_in(value: Any, module: str, seen: set[int]) -> Iterator[TextPattern]:
+def _only_method(methods: dict[str, set[str]]) -> str:
+    """Return the method by which a module uses the patterns of a table: the slowest of them."""
+    used = {method for names in methods.values() for method in names}
+    return next((each for each in ("search", "finditer", "sub", "match") if each in used), "search")
+
+
+def _patterns_in(
+    value: Any, module: str, seen: set[int]
+) -> Iterator[TextPattern | re.Pattern[str]]:
     """Yield the patterns of the facts that a value of a module holds, however deep."""
     if id(value) in seen:
         return
     seen.add(id(value))
     parts: list[Any] = []
-    if isinstance(value, TextPattern):
+    if isinstance(value, TextPattern | re.Pattern):
         yield value
     elif isinstance(value, dict):
         parts = list(value.values())
@@ -142,12 +151,10 @@ def _methods(tree: ast.Module) -> dict[str, set[str]]:
     """Return which methods of patterns are used, by the name before the dot."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.attr in MAKES_PATTERNS
-        ):
-            found.setdefault(node.value.id, set()).add(node.attr)
+        if isinstance(node, ast.Attribute) and node.attr in MAKES_PATTERNS:
+            of = node.value  # `PATTERN.match` or `row.pattern.match`
+            name = of.id if isinstance(of, ast.Name) else getattr(of, "attr", "")
+            found.setdefault(name, set()).add(node.attr)
     return found
 
 

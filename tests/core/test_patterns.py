@@ -73,6 +73,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.core.reading.collective_log._SHAPE.sub",
         "agent.dumpers.loop_lines._TOKEN.finditer",
         "agent.dumpers.canonical._PACKAGES.search",
+        "agent.collectors.kernel_lines._ROWS",
     }
 
 

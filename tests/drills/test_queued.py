@@ -6,10 +6,10 @@ import pytest
 
 from watchtower.drills import launching
 from watchtower.drills.compiling import QUEUED, QUEUED_LIBRARIES
-from watchtower.drills.drill_run import plan_of_backend
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import choose_backend
 from watchtower.drills.settings import DrillSettings, parse_settings
+from watchtower.drills.setup import plan_of_backend
 
 
 def test_without_a_compiler_the_reason_is_given(monkeypatch):

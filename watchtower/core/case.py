@@ -11,6 +11,7 @@ from enum import Enum
 
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import RankDump
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import AgentGaps, Beat, Ending, Movement, ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -92,6 +93,8 @@ class NodeEvidence:
     interval_s: float = 1.0
     """Seconds between two reports of its agent."""
     limits: AgentGaps = AgentGaps()
+    observations: tuple[Observation, ...] = ()
+    """Observations of its collectors, with their ages at the moment of the case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

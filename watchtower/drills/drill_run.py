@@ -17,9 +17,9 @@ from watchtower.drills.display import Display
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
+from watchtower.drills.launching import node_name
 from watchtower.drills.network import Network
-from watchtower.drills.settings import DrillSettings
-from watchtower.drills.setup import DrillSetup, Plan, Variables
+from watchtower.drills.setup import DrillSetup, Plan, Variables, plan_of_backend
 from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
@@ -120,8 +120,21 @@ class DrillRun:
 
     def freeze(self, rank: int) -> None:
         """Freeze a rank from outside."""
-        held = self.set_up("freezer.py", str(self.job.pid(rank)))
+        held = self.set_up("control_group.py", "freeze", str(self.job.pid(rank)))
         self._note_fault(held["monotonic_s"], f"rank {rank} is frozen")
+
+    def limit_memory(self, rank: int, size: int) -> None:
+        """Allow a rank to allocate only `size` bytes more."""
+        self.set_up("control_group.py", "limit", str(self.job.pid(rank)), str(size))
+
+    def report_error_of_gpu(self, rank: int) -> None:
+        """Write to the kernel log of its node that the GPU of a rank has fallen off the bus."""
+        logs = self.environment.kernel_logs
+        if logs is None:
+            raise DrillError("this drill has no kernel log of its own")
+        pid = self.job.pid(rank)
+        logs.write_lost_gpu(node_name(self.job.layout.node_of(rank)), pid)
+        self.note(f"the kernel log has Xid 79 with pid {pid}")
 
     def forbid_tracing(self, rank: int) -> None:
         """Record a complaint if a process traces this rank. It cannot stop, so it would stay
@@ -365,17 +378,6 @@ class DrillRun:
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
         pace |= plan_of_backend(self.job.backend, settings)
         return pace | self.drill.plan(self.variables)
-
-
-def plan_of_backend(backend: str, settings: DrillSettings) -> Plan:
-    """Return the part of the plan that only programs of this backend need."""
-    if backend != "queued":
-        return {}
-    return {
-        "schedule": settings.queued_schedule,
-        "log": settings.queued_log,
-        "engine_thread": settings.queued_engine,
-    }
 
 
 def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from watchtower.drills.children import FIXTURES, Child, wait_for_url
 from watchtower.drills.errors import DrillError
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, free_port, node_mark, node_name
 from watchtower.drills.wall_clock import WallClock
 
@@ -36,6 +37,8 @@ class Environment:
         """
         self.folder = folder
         self.clock = clock
+        self.kernel_logs: KernelLogs | None = None
+        """Null: agents read the kernel log of this machine."""
         self.shared = shared
         self.tower_url = ""
         self._nodes = nodes
@@ -113,6 +116,8 @@ class Environment:
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
+            if self.kernel_logs is not None:
+                words += ["--root", str(self.kernel_logs.make_root(name))]
             self._agents[node] = self._start_child(f"agent-{name}", "agent", words)
 
     def _start_tower(self, port: int) -> None:

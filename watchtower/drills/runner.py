@@ -25,6 +25,7 @@ from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import Layout, choose_backend
 from watchtower.drills.notifying import Notify, wait_for_alert, wait_for_end
 from watchtower.drills.result import Result
@@ -116,6 +117,8 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
         clock=WallClock(folder) if drill.own_clock else None,
         shared=shared,
     )
+    if drill.own_kernel_log:
+        environment.kernel_logs = KernelLogs(folder)
     if request.notify:
         environment.alerts, environment.secrets = request.notify.table, request.notify.secrets
     return environment

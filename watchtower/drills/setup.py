@@ -60,6 +60,17 @@ def _no_plan(_: Variables) -> Plan:
     return {}
 
 
+def plan_of_backend(backend: str, settings: DrillSettings) -> Plan:
+    """Return the part of the plan that only programs of this backend need."""
+    if backend != "queued":
+        return {}
+    return {
+        "schedule": settings.queued_schedule,
+        "log": settings.queued_log,
+        "engine_thread": settings.queued_engine,
+    }
+
+
 def _no_detection(_: DrillSettings) -> Mapping[str, object]:
     return {}
 
@@ -92,6 +103,8 @@ class DrillSetup:
     """Whether processes of another user attack. Their jobs are on the same tower."""
     own_clock: bool = False
     """Whether all processes read a wall clock that the drill can set."""
+    own_kernel_log: bool = False
+    """Whether agents read a kernel log that the drill can write."""
     whole_node: bool = False
     """Whether every rank on the node of the chosen rank has the fault."""
     blames: Callable[[int], tuple[int, ...]] | None = None
@@ -114,4 +127,5 @@ class DrillSetup:
         """Return whether this drill needs its own tower and agents."""
         apart = backend in self.networked or not self.named
         changed = self.breaks_parts or self.forwarded or self.own_clock
+        changed = changed or self.own_kernel_log
         return apart or changed or self.attacked

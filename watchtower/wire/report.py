@@ -23,6 +23,7 @@ from watchtower.wire.bounds import (
     check_rate,
     check_text,
 )
+from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 
 EXIT_PHASE = "exit"
 """Phase of a rank whose program has finished and whose process has not ended yet: the interpreter
@@ -266,6 +267,8 @@ class AgentGaps:
     """The ranks that are missing in the reports because there are too many; else empty."""
     owners: str = ""
     """Why the owner of some ranks may be wrong; else empty."""
+    collectors: str = ""
+    """What the collectors of GPUs and kernel cannot observe, and why; else empty."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -274,11 +277,12 @@ class AgentGaps:
         check_text("spool", self.spool, MAX_TEXT)
         check_text("ranks", self.ranks, MAX_TEXT)
         check_text("owners", self.owners, MAX_TEXT)
+        check_text("collectors", self.collectors, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
         """Return the sentences that are not empty."""
         every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
-        return tuple(filter(None, every))
+        return tuple(filter(None, (*every, self.collectors)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +306,8 @@ class Report:
     """The agent sees only the processes of its own container (pid namespace)."""
     stopping: bool = False
     """This is the agent's last report: the next agent of the node may report its ranks at once."""
+    observations: tuple[Observation, ...] = ()
+    """All recent observations of the node. A later report replaces them."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -310,6 +316,7 @@ class Report:
         check_text("agent_id", self.agent_id)
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
+        check_count("observations", len(self.observations), MAX_OBSERVATIONS)
         if not self.node:
             raise ValueError("`node` is empty, a report needs the name of its node")
         if not 0 < self.interval_s <= 3600:

@@ -89,7 +89,7 @@ def test_nobody_has_to_wait_at_the_pipe(set_up, tmp_path):
 @needs_root
 def test_a_frozen_process_is_thawed_and_put_back(set_up, sleeper):
     before = Path(f"/proc/{sleeper.pid}/cgroup").read_text()
-    freezer, _ = set_up("freezer.py", str(sleeper.pid))
+    freezer, _ = set_up("control_group.py", "freeze", str(sleeper.pid))
     assert Path(f"/proc/{sleeper.pid}/cgroup").read_text() != before
     freezer.end()
     assert Path(f"/proc/{sleeper.pid}/cgroup").read_text() == before
@@ -100,17 +100,34 @@ def test_a_frozen_process_is_thawed_and_put_back(set_up, sleeper):
 @needs_root
 @pytest.mark.skipif(not FREEZER_V1.is_dir(), reason="no v1 freezer is mounted")
 def test_what_a_killed_freezer_left_is_taken_away_by_the_next(set_up, sleeper, tmp_path):
-    killed, _ = set_up("freezer.py", str(sleeper.pid))
+    killed, _ = set_up("control_group.py", "freeze", str(sleeper.pid))
     killed.end(patience_s=0)
     assert (FREEZER_V1 / f"watchtower-drill-{killed.pid}").is_dir()
     other = Child("other", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path)
     try:
-        again = start_fixture("freezer.py", [str(other.pid)], tmp_path, label="again")
+        again = start_fixture(
+            "control_group.py", ["freeze", str(other.pid)], tmp_path, label="again"
+        )
         until(lambda: first_words(again))
         again.end()
         assert not (FREEZER_V1 / f"watchtower-drill-{killed.pid}").exists()
     finally:
         other.end(patience_s=0)
+
+
+@needs_root
+def test_a_process_is_killed_at_the_memory_limit_of_its_group(set_up, tmp_path):
+    code = "import time; time.sleep(2); held = [b'1' * 2**20 for _ in range(256)]; time.sleep(300)"
+    eater = Child("eater", [sys.executable, "-c", code], tmp_path)
+    before = Path(f"/proc/{eater.pid}/cgroup").read_text()
+    try:
+        group, _ = set_up("control_group.py", "limit", str(eater.pid), str(32 << 20))
+        assert Path(f"/proc/{eater.pid}/cgroup").read_text() != before
+        assert until(eater.exit_code) == -signal.SIGKILL
+        group.end()
+        assert not any(Path("/sys/fs/cgroup").glob(f"*/watchtower-drill-{group.pid}"))
+    finally:
+        eater.end(patience_s=0)
 
 
 @needs_root

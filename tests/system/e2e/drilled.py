@@ -45,6 +45,7 @@ NEED_MORE = {
     "d_state_fuse",
     "dead_storage",
     "frozen",
+    "cgroup_oom",
     "clock_step",
     "sigkill",
     "launcher_kills_rest",
@@ -58,6 +59,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
+    "cgroup_oom",
     "dead_storage",
     # They run on stdlib, and take long here.
     "hung_then_cancelled_sigkill",
@@ -67,7 +69,7 @@ LEFT_OUT_ON_TORCH = {
 }
 
 
-RIGHT_ON_QUEUED = {"dataloader_sleep", "order_swap"}
+RIGHT_ON_QUEUED = {"dataloader_sleep", "order_swap", "xid_79"}
 """The drills of the backend that run in every tier. Their answers are right.
 The diagnosis does not understand all others yet: `watchtower drill NAME --backend queued` runs one,
 and `WATCHTOWER_DRILLS=all` all of them.

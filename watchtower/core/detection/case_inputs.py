@@ -179,4 +179,5 @@ def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEviden
         silent_for_s=now - node.seen_at,
         interval_s=node.interval_s,
         limits=node.gaps,
+        observations=node.observations.aged(now),
     )

@@ -60,6 +60,8 @@ AGENT_ALONE = Doubt("agent_alone", 0.92)
 NODE_LEFT_EARLIER = Doubt("node_left_earlier", CANDIDATE)
 OTHERS_ELSEWHERE = Doubt("others_elsewhere", CANDIDATE)
 ALL_BLOCKED = Doubt("all_blocked", CANDIDATE)
+GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75)
+GPU_ERROR_BESIDE = Doubt("gpu_error_beside", CANDIDATE)
 
 # Of ranks in different calls
 LINES_ALONE = Doubt("lines_alone", 0.75)

@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.reading.threads import CommThreads
+from watchtower.core.reading.xids import GpuError
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.verdict import Cause
 
@@ -123,6 +124,23 @@ class LostNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultyGpu:
+    """A rank whose GPU reported errors, the earliest first."""
+
+    position: Position
+    errors: tuple[GpuError, ...]
+    before_s: float
+    """Seconds from the first error to the last step of the rank; negative if it came later."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyGpus:
+    """The ranks whose GPUs reported errors."""
+
+    items: tuple[FaultyGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NeverSeen:
     """Ranks that were never seen, and those that wait for them in set-up."""
 
@@ -153,6 +171,7 @@ ReasonSubject = (
     | Death
     | Deaths
     | End
+    | FaultyGpu
     | Held
     | Lingering
     | LostNode
@@ -172,6 +191,7 @@ ReasonSubject = (
 AccusationSubject = (
     Deaths
     | End
+    | FaultyGpus
     | GilOwners
     | LingeringRanks
     | LostNodes

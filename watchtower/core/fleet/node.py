@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from watchtower.core.fleet.generation import RankRecord
+from watchtower.core.fleet.observations import NodeObservations
 from watchtower.core.fleet.sizes import count_gaps
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import AgentGaps, ProcessId, Report
@@ -39,6 +40,7 @@ class NodeRecord:
     since."""
     missing: tuple[ProcessId, ...] = ()
     """Live processes of these ranks that the report lacks, and whose end its agent can see."""
+    observations: NodeObservations = field(default_factory=NodeObservations)
 
     @classmethod
     def of(
@@ -55,6 +57,9 @@ class NodeRecord:
             hold_s,
             contained=report.contained,
         )
+        known = previous.observations if previous is not None else NodeObservations()
+        held_s = previous.hold_s if previous is not None else 0.0
+        node.observations = known.updated(report, now, held_s)
         if previous is not None:
             node._compare_agents(previous, now)
         return node
@@ -109,9 +114,9 @@ class NodeRecord:
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes of the sentences that the agent reports about itself."""
-        return count_gaps(self.gaps)
+        """Bytes of the agent's observations, and of its sentences about itself."""
+        return count_gaps(self.gaps) + self.observations.bytes
 
     def drop(self, excess: int) -> None:
-        """Drop the sentences that the agent reports about itself, until its next report."""
-        self.gaps = AgentGaps()
+        """Drop the observations and the agent's sentences, until its next report."""
+        self.gaps, self.observations = AgentGaps(), NodeObservations()

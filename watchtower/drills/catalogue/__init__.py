@@ -37,6 +37,7 @@ DRILLS: tuple[Drill, ...] = (
     outside.SIGKILL,
     deaths.EXCEPTION,
     deaths.EXIT_ZERO,
+    deaths.CGROUP_OOM,
     collectives.UNEVEN_INPUTS,
     collectives.CONDITIONAL_COLLECTIVE,
     collectives.ORDER_SWAP,

@@ -4,7 +4,32 @@ from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import names
+
+ALLOWED_BYTES = 64 << 20
+"""What the rank may still allocate: its steps need far less."""
+
+STEPS_BEFORE = 3
+"""The limit comes so many steps before the rank begins to hoard memory."""
+
+
+def _run_out_of_memory(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_step(max(1, run.variables.step - STEPS_BEFORE))
+    run.limit_memory(run.rank, ALLOWED_BYTES)
+    run.wait_for_fault()
+    run.wait_for_final()
+
+
+CGROUP_OOM = Drill(
+    name="cgroup_oom",
+    shows="one rank exceeds the memory limit of its control group, and the kernel kills it "
+    "(needs root)",
+    expected=names("oom_killed", domain="user_code"),
+    plan=event("hoard"),
+    act=_run_out_of_memory,
+)
 
 EXCEPTION = Drill(
     name="exception",

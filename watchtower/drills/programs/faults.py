@@ -13,6 +13,9 @@ from report import emit
 
 FOREVER_S = 86400.0
 
+HOARDED_BYTES, MOST_HOARDED = 2 << 20, 256
+"""Bytes of one piece, and the most pieces: half a GB, if no limit ends the process before."""
+
 
 def slow_storage(trainer):
     trainer.storage.latency_s = FOREVER_S
@@ -81,6 +84,14 @@ def die(trainer):
     os._exit(3)
 
 
+def hoard(trainer):
+    trainer.activations = []
+    while len(trainer.activations) < MOST_HOARDED:
+        trainer.activations.append(b"\1" * HOARDED_BYTES)
+        time.sleep(0.005)
+    time.sleep(FOREVER_S)
+
+
 def skip_micro_batch(trainer):
     trainer.micro_batches -= 1
 
@@ -117,6 +128,7 @@ ACTS = {
         spawn_uploader,
         stop_early,
         die,
+        hoard,
         skip_micro_batch,
         stick_device,
         recompile,

@@ -6,7 +6,7 @@ order below decides, from the reason that excludes the most to the one that says
 
 1. how a process ended, the kernel's own word (OOM) before an exception before a bare exit code,
    and an exit with 0 last, because only the others' waiting makes it a fault;
-2. a node that is gone with all its ranks: nothing of it can be asked;
+2. a node that is gone with all its ranks: nothing of it can be asked; then a GPU with an error;
 3. what keeps a living process from running, the deliberate ones (stop, trace) first, then a frozen
    cgroup, which looks like state D, then D itself;
 4. ranks that never came, before those that came and stay outside of set-up;
@@ -27,6 +27,7 @@ from watchtower.core.diagnosis.rules import (
     behind_collective,
     collective_cycle,
     gil_held,
+    gpu_fault,
     missing_send,
     node_lost,
     straggler,
@@ -47,6 +48,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("process_died", partial(find_ended, Cause.PROCESS_DIED)),
     ("exited_early", find_exited_early),
     ("node_lost", node_lost.find),
+    ("gpu_fault", gpu_fault.find),
     ("process_stopped", partial(find_held, Cause.PROCESS_STOPPED)),
     ("process_traced", partial(find_held, Cause.PROCESS_TRACED)),
     ("process_frozen", partial(find_held, Cause.PROCESS_FROZEN)),

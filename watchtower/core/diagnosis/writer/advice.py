@@ -12,7 +12,14 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.subjects import LostNodes, MissingSends, NeverSeen, expect
+from watchtower.core.diagnosis.subjects import (
+    FaultyGpus,
+    LostNodes,
+    MissingSends,
+    NeverSeen,
+    expect,
+)
+from watchtower.core.diagnosis.writer.gpu_errors import say_source
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -126,8 +133,14 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
     return {"places": join_words(places[:2])}
 
 
+def _of_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
+    error = expect(accusation.about, FaultyGpus).items[0].errors[0]
+    return {"device": clean(error.device, 32), "source": say_source(error)}
+
+
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
+    Cause.GPU_FAULT: _of_gpu,
     Cause.NEVER_STARTED: lambda _, a: {
         "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
     },

@@ -11,6 +11,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.subjects import (
     Deaths,
+    FaultyGpus,
     GilOwners,
     LingeringRanks,
     LostNodes,
@@ -28,6 +29,7 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
+from watchtower.core.diagnosis.writer.gpu_errors import say_gpu_error
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,
@@ -195,6 +197,11 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
     )
 
 
+def _why_gpu_fault(_: Picture, accusation: Accusation, position: Position) -> str:
+    found = expect(accusation.about, FaultyGpus).items
+    return say_gpu_error(next(each for each in found if each.position is position))
+
+
 def _why_never_started(*_: object) -> str:
     return "was not seen on any watched node"
 
@@ -325,6 +332,7 @@ TEXTS = {
     Cause.PROCESS_DIED: _ENDED,
     Cause.EXITED_EARLY: _ENDED,
     Cause.NODE_LOST: Text(_why_node, _summarise_node),
+    Cause.GPU_FAULT: _summarise(_why_gpu_fault),
     Cause.PROCESS_STOPPED: _HELD,
     Cause.PROCESS_TRACED: _HELD,
     Cause.PROCESS_FROZEN: _HELD,

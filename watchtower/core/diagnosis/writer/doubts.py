@@ -49,6 +49,8 @@ SENTENCES = {
     "node_left_earlier": "the job made steps after the node stopped reporting",
     "others_elsewhere": "another rank, on a live node, does not wait and may hold up the job",
     "all_blocked": "all ranks on several nodes are blocked, so they may share the cause",
+    "gpu_error_earlier": "the job continued after the error of the GPU",
+    "gpu_error_beside": "{suspects} waits for others, and another rank does not",
     "lines_alone": "only source lines show which calls differ: there are no collective logs",
     "lines_may_fit": "without collective logs, calls at these lines may belong together",
     "condition_unknown": "the sources do not show whether a loop ended or a condition differs",

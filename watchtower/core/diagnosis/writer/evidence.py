@@ -18,6 +18,7 @@ from watchtower.core.diagnosis.subjects import (
     CalledBeside,
     Children,
     Deaths,
+    FaultyGpu,
     Held,
     Path,
     Ranks,
@@ -36,6 +37,7 @@ from watchtower.core.diagnosis.writer.endings import (
     say_ending,
     say_last_words,
 )
+from watchtower.core.diagnosis.writer.gpu_errors import name_error, say_gpu_error
 from watchtower.core.diagnosis.writer.words import (
     MAX_WAITS,
     describe_children,
@@ -53,6 +55,9 @@ from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.verdict import Evidence
+
+MAX_ERRORS = 4
+"""Later errors of a GPU that are named."""
 
 MAX_HOPS = 4
 """Waits shown of one path; of a longer one, the first and the last ones."""
@@ -80,6 +85,7 @@ OF_ONE_RANK = frozenset(
         Kind.GIL,
         Kind.LINGERS,
         Kind.AHEAD,
+        Kind.GPU_ERROR,
     }
 )
 """Their sentences begin with the rank."""
@@ -278,6 +284,13 @@ def _say_node(picture: Picture, lost: LostNode) -> str:
     )
 
 
+def _say_gpu_error(_: Picture, found: FaultyGpu) -> str:
+    others = found.errors[1:]
+    codes = join_words(list(dict.fromkeys(name_error(each) for each in others[:MAX_ERRORS])))
+    then = f"; then {codes}" if others else ""
+    return f"{say_gpu_error(found)}{then}"
+
+
 def _say_odd(_: Picture, split: Split) -> str:
     return f"{name_ranks(item.rank for item in split.few)}: {say_proof(split.proof)}"
 
@@ -326,6 +339,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.NOT_SEEN: _about(Ranks, _say_not_seen),
     Kind.NODE: _about(LostNode, _say_node),
     Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
+    Kind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
     Kind.ODD: _about(Split, _say_odd),
     Kind.AHEAD: _about(MissingSend, lambda _, missing: say_gone_on(missing.proofs)),
     Kind.LOOP: _about(Split, _say_loop),

@@ -8,6 +8,7 @@ from watchtower.core.case import Presence
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.exits import DeathKind
 from watchtower.core.text import clean, say_duration
 
 MAX_GAPS = 16
@@ -73,6 +74,9 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
     """Yield what agents may not do, if this case lacks something because of it."""
     no_stack = {item.evidence.node for item in picture.live if item.stack is None}
     has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
+    killed = {
+        death.node for death in picture.deaths if death.kind in (DeathKind.KILLED, DeathKind.OOM)
+    }
     said: dict[str, list[str]] = {}
     for node in picture.case.nodes:
         limits = node.limits
@@ -82,6 +86,8 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
             said.setdefault(clean(limits.process, 240), []).append(node.node)
         if limits.ranks and has_missing:
             said.setdefault(clean(limits.ranks, 240), []).append(node.node)
+        if limits.collectors and node.node in killed:
+            said.setdefault(clean(limits.collectors, 240), []).append(node.node)
     for sentence, nodes in said.items():
         shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
         more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""

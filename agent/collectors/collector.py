@@ -1,0 +1,33 @@
+"""What a collector is: a cheap reader of one source on the node, called at every interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from watchtower.wire.observations import Observation
+
+
+class Collector(Protocol):
+    """Reads one source, such as the kernel log. One file each, named in `make_collectors`.
+
+    All methods are called by the thread of the agent's loop, so that none of them may block: a
+    source that can block is read in a child process.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the source in every observation, such as "kernel_log"."""
+
+    def collect(self, now: float) -> Iterable[Observation]:
+        """Return everything that was observed recently, each with its age at `now`.
+
+        `now` is a time of `time.monotonic`. The first observations matter most: of a collector
+        with too many, the last ones are not sent.
+        """
+
+    def gap(self) -> str:
+        """Return what this collector cannot observe and how to change that; empty if nothing."""
+
+    def stop(self) -> None:
+        """End what was started. It takes well below a second."""

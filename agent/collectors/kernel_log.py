@@ -1,0 +1,198 @@
+"""Collector: lines of the kernel log about GPUs, memory, hung tasks, file servers and network.
+
+/dev/kmsg returns one record per read: "priority,sequence,microseconds,flags;text". Only records of
+the facility "kernel" count. A process can write to /dev/kmsg, too, but the kernel gives its records
+another facility, so that it cannot forge a line.
+
+The kernel stores the time since boot of every record. After a restart the agent reads the whole
+buffer again, and recent lines have their true age.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.collectors.kernel_lines import MAX_LINE, KernelLine, read_line
+from watchtower.fair_order import by_turns
+from watchtower.wire.observations import Observation
+
+KEPT_S = 900.0
+"""Seconds that a line is reported. A stall that is diagnosed began more recently."""
+
+MAX_OF_FAMILY = 16
+"""Lines reported per family, the newest of each owner in turn. A user's processes can cause
+thousands of segmentation faults, and must not displace an Xid or another user's OOM kill."""
+
+MAX_STORED = 64
+"""Lines stored per family. Beyond that the oldest are dropped."""
+
+MAX_RECORDS_PER_TICK = 1000
+"""Records read at one interval: about 5 ms. If there are more, they wait in the kernel, which
+overwrites the oldest."""
+
+RECORD_BYTES = 8192
+"""Size of a read: the kernel refuses a buffer that is smaller than the record."""
+
+_KERNEL_FACILITY = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of /dev/kmsg."""
+
+    facility: int
+    sequence: int
+    at_s: float
+    """Seconds since boot, on the clock of CLOCK_MONOTONIC."""
+    text: str
+
+
+def parse_record(line: bytes) -> Record | None:
+    """Parse the first line of a record; None for the lines with its device, and for other text."""
+    head, semicolon, text = line.partition(b";")
+    fields = head.split(b",", 3)
+    if not semicolon or len(fields) < 3 or not all(each.isdigit() for each in fields[:3]):
+        return None
+    if max(map(len, fields[:3])) > 20:
+        return None
+    priority, sequence, microseconds = map(int, fields[:3])
+    return Record(
+        facility=priority >> 3,
+        sequence=sequence,
+        at_s=microseconds / 1e6,
+        text=text[:MAX_LINE].decode("utf-8", "replace"),
+    )
+
+
+class KernelLog:
+    """Reads /dev/kmsg of one root. It never blocks."""
+
+    name = "kernel_log"
+
+    def __init__(self, root: str = "/") -> None:
+        self._path = os.path.join(root, "dev/kmsg")
+        self._fd = -1
+        self._trouble = ""
+        self._rest = b""
+        self._next_sequence: int | None = None
+        self._lost, self._lost_at = 0, float("-inf")
+        self._read_to_end_at = float("-inf")
+        self._found: dict[tuple[str, str], tuple[float, KernelLine]] = {}
+        """By name and subject: when the newest such line was written, and the line."""
+
+    def collect(self, now: float) -> Iterator[Observation]:
+        """Return the recognised lines of the last 15 minutes, newest first in each family."""
+        self._open()
+        is_at_end = self._read(now)
+        if is_at_end:
+            self._read_to_end_at = now
+        self._forget_old(now)
+        newest = sorted(self._found.values(), key=lambda item: -item[0])
+        counts = Counter[str]()
+        keyed = (((_family_of(line), line.owner), (at, line)) for at, line in newest)
+        for at, line in by_turns(keyed):
+            family = _family_of(line)
+            counts[family] += 1
+            if counts[family] <= MAX_OF_FAMILY:
+                yield Observation(
+                    source=self.name,
+                    subject=line.subject,
+                    name=line.name,
+                    age_s=max(0.0, now - at),
+                    value=line.value,
+                    unit=line.unit,
+                    text=line.text,
+                    pid=line.pid,
+                )
+
+    def gap(self) -> str:
+        """Return why lines of the kernel log are missing; empty if none is."""
+        if self._trouble:
+            return (
+                f"kernel log: {self._path} cannot be read ({self._trouble}), so that OOM kills and "
+                "GPU errors (Xid) stay unknown: give the agent CAP_SYSLOG"
+            )
+        if self._lost:
+            return f"kernel log: {self._lost} lines were overwritten before they could be read"
+        return ""
+
+    def stop(self) -> None:
+        """Close the device."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            return
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._trouble = ""
+        except OSError as error:
+            self._trouble = os.strerror(error.errno or 0)
+
+    def _read(self, now: float) -> bool:
+        """Read the new records. Return whether none is left."""
+        for _ in range(MAX_RECORDS_PER_TICK):
+            try:
+                part = os.read(self._fd, RECORD_BYTES) if self._fd >= 0 else b""
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten; the next read returns the oldest left
+                    continue
+                self._trouble = os.strerror(error.errno or 0)
+                self.stop()
+                return True
+            if not part:
+                return True
+            # One record of the device. A file below another root returns several, and parts.
+            *lines, self._rest = (self._rest + part).split(b"\n")
+            self._rest = self._rest[:RECORD_BYTES]
+            for line in lines:
+                self._take(line, now)
+        return False
+
+    def _take(self, raw: bytes, now: float) -> None:
+        record = parse_record(raw)
+        if record is None:
+            return
+        self._count_lost(record.sequence, now)
+        line = read_line(record.text) if record.facility == _KERNEL_FACILITY else None
+        if line is None:
+            return
+        # The clock of the kernel log drifts from CLOCK_MONOTONIC. A record that was not there at
+        # the last read was written after it.
+        at = min(now, max(record.at_s, self._read_to_end_at))
+        key = line.name, line.subject
+        self._found.pop(key, None)
+        if not line.clears:
+            self._found[key] = at, line
+            self._drop_oldest(_family_of(line))
+
+    def _count_lost(self, sequence: int, now: float) -> None:
+        expected = self._next_sequence
+        if expected is not None and sequence > expected:
+            self._lost, self._lost_at = self._lost + sequence - expected, now
+        self._next_sequence = sequence + 1
+
+    def _drop_oldest(self, family: str) -> None:
+        """Drop the oldest line of the owner with the most lines, if a family has too many."""
+        keys = [key for key, (_, line) in self._found.items() if _family_of(line) == family]
+        if len(keys) > MAX_STORED:
+            owners = Counter(self._found[key][1].owner for key in keys)
+            most = owners.most_common(1)[0][0]
+            del self._found[next(key for key in keys if self._found[key][1].owner == most)]
+
+    def _forget_old(self, now: float) -> None:
+        self._found = {key: item for key, item in self._found.items() if now - item[0] <= KEPT_S}
+        if now - self._lost_at > KEPT_S:
+            self._lost = 0
+
+
+def _family_of(line: KernelLine) -> str:
+    return line.name.partition(".")[0]

@@ -1,0 +1,128 @@
+"""Collects the observations of the node, and joins them to the ranks that they are about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+from agent.collectors.collector import Collector
+from agent.collectors.subjects import name_pid
+from agent.discovery.process_table import Process
+from agent.procfs import CLOCK_TICKS_PER_S
+from agent.watching.ranks import WatchedRank
+from watchtower.fair_order import by_turns
+from watchtower.wire.bounds import MAX_TEXT
+from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
+from watchtower.wire.report import EndingKind, RankVitals
+
+OOM_KILL = "oom_kill"
+SIGKILL = 9
+
+MAX_PIDS = 65_536
+"""Processes of ranks that are remembered. If there are more, those seen first are dropped."""
+
+STARTS_AFTER_S = 0.05
+"""The kernel counts the start of a process in ticks of 10 ms, and its log in microseconds."""
+
+ENDED_FOR_S = 60.0
+"""Longest time from the end of a process to a line of the kernel log about it."""
+
+
+class _Member(NamedTuple):
+    """A process of a rank's tree, which may have ended."""
+
+    rank: Process
+    start_time: int
+    seen_at: float
+    """When it was last seen alive, in seconds since boot."""
+
+
+log = logging.getLogger(__name__)
+
+
+class Observer:
+    """Asks every collector. A collector that fails is logged once and does not stop the others."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+        self._troubles: dict[str, str] = {}
+        self._members: dict[int, _Member] = {}
+
+    def note_processes(self, ranks: Iterable[WatchedRank], boot_now: float) -> None:
+        """Remember which processes belong to which rank. The kernel log names only their pids."""
+        for rank in ranks:
+            top = rank.found.process
+            for process in (top, *top.descendants()):
+                self._members[process.pid] = _Member(top, process.start_time, boot_now)
+        if len(self._members) > MAX_PIDS:
+            self._members = dict(islice(self._members.items(), MAX_PIDS // 2, None))
+
+    def observe(self, now: float, boot_now: float) -> tuple[Observation, ...]:
+        """Return the observations of all collectors. If there are too many, collectors take turns.
+
+        `now` is a time of `time.monotonic`, `boot_now` of CLOCK_BOOTTIME.
+        """
+        found: list[tuple[str, Observation]] = []
+        for collector in self._collectors:
+            found += ((collector.name, each) for each in self._collect(collector, now))
+        chosen = islice(by_turns(found), MAX_OBSERVATIONS)
+        return tuple(self._join(each, boot_now) for each in chosen)
+
+    def gap(self) -> str:
+        """Return what the collectors cannot observe; empty if nothing."""
+        gaps = [*(collector.gap() for collector in self._collectors), *self._troubles.values()]
+        return "; ".join(filter(None, gaps))[:MAX_TEXT]
+
+    def stop(self) -> None:
+        """Stop every collector."""
+        for collector in self._collectors:
+            collector.stop()
+
+    def _collect(self, collector: Collector, now: float) -> list[Observation]:
+        try:
+            found = list(islice(collector.collect(now), MAX_OBSERVATIONS))
+        except Exception as error:
+            trouble = f"{collector.name}: {type(error).__name__}: {error}"
+            if self._troubles.get(collector.name) != trouble:
+                log.warning("a collector failed: %s", trouble, exc_info=True)
+            self._troubles[collector.name] = trouble
+            return []
+        self._troubles.pop(collector.name, None)
+        return found
+
+    def _join(self, observation: Observation, boot_now: float) -> Observation:
+        """Replace the pid of a rank's child by the pid of the rank.
+
+        A pid is used again: the pid of an event before the start of its process, or long after its
+        end, belongs to another process.
+        """
+        member = None if observation.pid is None else self._members.get(observation.pid)
+        if member is None:
+            return observation
+        at = boot_now - observation.age_s
+        started_at = member.start_time / CLOCK_TICKS_PER_S
+        if started_at - STARTS_AFTER_S <= at <= member.seen_at + ENDED_FOR_S:
+            return replace(observation, pid=member.rank.pid)
+        return replace(observation, pid=None)
+
+
+def mark_oom_kills(
+    ranks: Iterable[RankVitals], observations: Iterable[Observation]
+) -> tuple[RankVitals, ...]:
+    """Return the ranks. Those that the OOM killer ended, according to the kernel log, say so.
+
+    The kernel may also kill a child of a rank. Then the rank itself lives, or ends by other means.
+    """
+    kills = (each for each in observations if each.name == OOM_KILL and each.pid is not None)
+    killed = {each.pid for each in kills if each.subject == name_pid(each.pid or 0)}
+    return tuple(
+        replace(rank, ended=replace(rank.ended, oom_killed=True))
+        if rank.ended is not None
+        and (rank.ended.kind, rank.ended.code) == (EndingKind.SIGNAL, SIGKILL)
+        and rank.pid in killed
+        else rank
+        for rank in ranks
+    )

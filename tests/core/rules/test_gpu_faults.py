@@ -1,0 +1,123 @@
+"""gpu_fault: an error of the GPU that a rank uses, told from errors that explain nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import FETCHING, a_case, a_rank, ranks_in, with_rank
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.rules.gpu_fault import find
+from watchtower.core.reading.xids import explain_xid, find_gpu_errors
+from watchtower.wire.observations import Observation
+
+GPU = "pci:0000:3b:00"
+RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x{}"
+
+
+def an_xid(code, *, pid=None, age_s=30.0, subject=GPU, text=""):
+    return Observation(
+        source="kernel_log", subject=subject, name=f"xid.{code}", pid=pid, age_s=age_s, text=text
+    )
+
+
+def used_by(pid, subject=GPU):
+    return Observation(source="gpu", subject=subject, name="used_by", pid=pid, age_s=1.0)
+
+
+def observed(*observations, rank=None, stalled_for_s=30.0, others=()) -> Case:
+    """A stalled job of 8 ranks on two nodes; the node of rank 2 has these observations."""
+    built = with_rank(ranks_in(8), *others)
+    case = a_case(built, stalled_for_s=stalled_for_s)
+    first, *rest = case.nodes
+    return replace(case, nodes=(replace(first, observations=observations), *rest))
+
+
+def pid_of(case, rank):
+    return case.ranks[rank].pid
+
+
+PID = pid_of(observed(), 2)
+
+
+def answer(case):
+    said = diagnose(case)
+    return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+@pytest.mark.parametrize("code", [46, 48, 62, 74, 79, 95, 119, 158, 4242])
+def test_an_error_of_the_gpu_that_names_the_process(code):
+    assert answer(observed(an_xid(code, pid=PID))) == ("gpu_fault", [2])
+
+
+def test_an_error_without_a_process_on_the_gpu_that_a_rank_uses():
+    assert answer(observed(an_xid(79), used_by(PID))) == ("gpu_fault", [2])
+
+
+def test_an_error_without_a_process_accuses_no_rank_while_the_users_are_unknown():
+    assert answer(observed(an_xid(79)))[1] == []
+
+
+def test_the_error_of_a_gpu_of_another_rank():
+    case = observed(an_xid(79), used_by(PID, "pci:0000:5e:00"))
+    assert answer(case)[1] == []
+
+
+def test_a_process_with_the_same_pid_on_another_node():
+    case = observed(an_xid(79, pid=pid_of(observed(), 6)))
+    assert pid_of(case, 6) not in {item.pid for item in case.ranks[:4]}
+    assert answer(case)[1] == []
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 93, 154, 163])
+def test_codes_for_which_the_gpu_is_not_to_blame(code):
+    assert find(take_picture(observed(an_xid(code, pid=PID)))) is None
+
+
+def test_an_error_long_before_the_stall_is_none():
+    assert find(take_picture(observed(an_xid(79, pid=PID, age_s=900)))) is None
+
+
+def test_a_job_that_went_on_after_the_error_is_less_certain():
+    said = diagnose(observed(an_xid(79, pid=PID, age_s=70)))
+    assert [doubt.kind for doubt in said.doubts] == ["gpu_error_earlier"]
+    assert said.confidence == 0.75
+
+
+def test_a_rank_that_waits_is_not_accused_while_another_does_not_wait():
+    case = observed(an_xid(79, pid=PID), others=[a_rank(5, FETCHING)])
+    assert answer(case) == ("dataloader_stall", [5])
+
+
+def test_a_code_45_beside_another_is_not_the_error_that_is_named():
+    case = observed(an_xid(45, pid=PID, age_s=31), an_xid(79, pid=PID))
+    assert "Xid 79" in diagnose(case).summary
+
+
+def test_the_driver_decides_what_is_needed():
+    words = [an_xid(79, pid=PID), an_xid(154, text=RECOVERY.format("1 (GPU Reset Required)"))]
+    step = diagnose(observed(*words)).next_steps[0]
+    assert "nvidia-smi --gpu-reset" in step
+    assert "(Xid 154)" in step
+
+
+def test_an_unknown_recovery_leaves_the_action_of_the_table():
+    words = [an_xid(79, pid=PID), an_xid(154, text=RECOVERY.format("7 (Sing)"))]
+    assert find_gpu_errors(words)[0].action == "reboot_node"
+
+
+def test_a_gpu_that_is_lost_without_a_number():
+    lost = Observation(source="kernel_log", subject=GPU, name="gpu_lost", age_s=30.0)
+    assert answer(observed(lost, used_by(PID))) == ("gpu_fault", [2])
+
+
+def test_every_code_of_a_range_has_a_meaning():
+    assert explain_xid(147).device_class == "nvlink"
+    assert explain_xid(9999).action == "contact_support"
+
+
+@pytest.mark.parametrize("name", ["xid", "xid.", "xid.x", "xid.-1", "xid.²", "xid." + "9" * 100])
+def test_a_name_that_is_not_a_code_harms_nothing(name):
+    forged = Observation(source="kernel_log", subject=GPU, name=name[:128], age_s=1.0, pid=PID)
+    diagnose(observed(forged))

@@ -1,0 +1,37 @@
+"""Sentences about the errors of a GPU."""
+
+from __future__ import annotations
+
+from watchtower.core.diagnosis.subjects import FaultyGpu
+from watchtower.core.reading.xids import GpuError
+from watchtower.core.text import clean, say_duration
+
+AT_ONCE_S = 1.0
+"""An error this close to the last step came "at the last step": reports are a second apart."""
+
+
+def name_error(error: GpuError) -> str:
+    """Return "Xid 79", or how the driver names an error without a number."""
+    return "GPU lost" if error.code is None else f"Xid {error.code}"
+
+
+def say_gpu_error(found: FaultyGpu) -> str:
+    """Return "uses GPU 0000:3b:00, which reported Xid 79 at its last step (the GPU has ...)"."""
+    error, before_s = found.errors[0], found.before_s
+    if abs(before_s) < AT_ONCE_S:
+        when = "at its last step"
+    else:
+        when = (
+            f"{say_duration(abs(before_s))} {'before' if before_s > 0 else 'after'} its last step"
+        )
+    did = "failed" if error.code is None else f"reported {name_error(error)}"
+    return f"uses GPU {clean(error.device, 32)}, which {did} {when} ({error.means})"
+
+
+def say_source(error: GpuError) -> str:
+    """Return which source asks for the action."""
+    if error.by_driver:
+        return "the driver itself asks for this (Xid 154)"
+    if error.code is None:
+        return "NVIDIA's catalogue asks for this after Xid 79"
+    return f"NVIDIA's catalogue asks for this after Xid {error.code}"

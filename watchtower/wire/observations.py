@@ -1,0 +1,74 @@
+"""Observations: what the collectors of a node found out about its GPUs, kernel and processes.
+
+The vocabulary is open, so that a new collector needs no new message. The tower stores observations
+without interpreting them. Only readers in `watchtower.core.reading` and rules know the names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.wire.bounds import check_age, check_integer, check_text
+
+MAX_OBSERVATIONS = 256
+"""Observations of one node: some 8 GPUs with 20 each, and the recent lines of the kernel log."""
+
+MAX_WORD = 128
+"""Characters of a source, a subject or a name. A cgroup path may be longer and is cut."""
+
+MAX_OBSERVATION_TEXT = 256
+"""Characters of a text: one line of the kernel log without its details."""
+
+NODE = "node"
+"""Subject of an observation about the whole node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One thing that a collector observed. Source, subject and name identify it: a later
+    observation with the same three words replaces it."""
+
+    source: str
+    """Name of the collector, such as "kernel_log"."""
+    subject: str
+    """The thing observed: "node", "pci:0000:3b:00", "gpu:3", "nic:mlx5_0", "pid:4711"."""
+    name: str
+    """What was observed, such as "xid.79" or "oom_kill". The word before the first dot is its
+    family."""
+    age_s: float
+    """Seconds since it happened or was measured."""
+    value: float | None = None
+    """A measured number. Null for an event."""
+    unit: str = ""
+    """Unit of `value`, such as "W"; empty for a count or a code."""
+    text: str = ""
+    """Details, such as the line of the kernel log."""
+    pid: int | None = None
+    """Process that the observation is about, in the host's process namespace. If it belongs to a
+    rank's process tree: the pid of the rank. Null if no process is named."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        for field in ("source", "subject", "name", "unit"):
+            check_text(field, getattr(self, field), MAX_WORD)
+        check_text("text", self.text, MAX_OBSERVATION_TEXT)
+        check_age("age_s", self.age_s)
+        check_integer("pid", self.pid)
+        if self.value is not None and not abs(self.value) <= MAX_VALUE:
+            raise ValueError(f"`value` is {self.value}, allowed is up to {MAX_VALUE:g}")
+        if not (self.source and self.subject and self.name):
+            raise ValueError("an observation needs `source`, `subject` and `name`")
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Its identity on a node."""
+        return self.source, self.subject, self.name
+
+    @property
+    def family(self) -> str:
+        """The word of its name before the first dot: "xid" of "xid.79"."""
+        return self.name.partition(".")[0]
+
+
+MAX_VALUE = 1e18
+"""The largest counter of a device. A NaN is refused, too."""
