@@ -9,8 +9,9 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules.gpu_fault import find
-from watchtower.core.reading.xids import explain_xid, find_gpu_errors
+from watchtower.core.reading.xids import find_gpu_errors
 from watchtower.wire.observations import Observation
+from watchtower.xid_table import explain_xid
 
 GPU = "pci:0000:3b:00"
 RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x{}"
