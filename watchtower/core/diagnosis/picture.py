@@ -98,7 +98,10 @@ class Picture(Positions):
         return find_split(self, self.odd_rank)
 
     def observed(self, rank: int, *families: str) -> tuple[Observation, ...]:
-        """Return what collectors observed about a rank's process and its devices."""
+        """Return what collectors observed about a rank's process and its devices.
+
+        Without families: everything.
+        """
         evidence = self.by_rank[rank].evidence
         seen = self._observed.get(evidence.node)
         return seen.about(evidence.pid, families) if seen is not None else ()

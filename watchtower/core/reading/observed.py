@@ -20,13 +20,14 @@ class Observed:
             if item.pid is not None:
                 self._devices.setdefault(item.pid, set()).add(item.subject)
 
-    def about(self, pid: int | None, families: Sequence[str]) -> tuple[Observation, ...]:
-        """Return the observations of these families about a process and its devices."""
+    def about(self, pid: int | None, families: Sequence[str] = ()) -> tuple[Observation, ...]:
+        """Return the observations of these families, or all, about a process and its devices."""
         if pid is None:
             return ()
         devices = self._devices.get(pid, frozenset[str]())
         return tuple(
             item
             for item in self._items
-            if item.family in families and (item.pid == pid or item.subject in devices)
+            if (item.pid == pid or item.subject in devices)
+            and (not families or item.family in families)
         )
