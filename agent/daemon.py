@@ -87,6 +87,7 @@ class Agent:
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._observer = Observer(make_collectors(settings.root))
         self._metrics = Metrics(settings.node)
+        self._metrics.show_samples(self._observer.samples)
         self._py_spy = settings.py_spy or find_py_spy()
         self._gaps = AgentGaps()
         self._gaps_at = float("-inf")

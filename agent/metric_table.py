@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.collectors import make_collectors
 from watchtower.metric_spec import MetricSpec, counter, gauge, histogram
 
 RANKS = gauge("watchtower_agent_ranks", "", "Living ranks that are watched on this node.")
@@ -34,12 +35,20 @@ LIMITED = gauge(
     "spool, ranks, owners, collectors. The log of the agent and `/readyz` of the tower contain the "
     "reason.",
 )
+SOURCE_LAST_SUCCESS = gauge(
+    "watchtower_agent_source_last_success_timestamp_seconds",
+    "source",
+    "Time at which a collector last read its source, such as kernel_log.",
+)
 INFO = gauge(
     "watchtower_agent_info", "version python_version kernel", "Always 1. It describes the agent."
 )
 BUILD_INFO = gauge("watchtower_agent_build_info", "version", "Always 1.")
 
-AGENT_METRICS: tuple[MetricSpec, ...] = tuple(
-    each for each in tuple(globals().values()) if isinstance(each, MetricSpec)
+_OF_COLLECTORS = tuple(spec for each in make_collectors("/") for spec in each.metrics)
+
+AGENT_METRICS: tuple[MetricSpec, ...] = (
+    *(each for each in tuple(globals().values()) if isinstance(each, MetricSpec)),
+    *_OF_COLLECTORS,
 )
 """All metrics of the agent, in the order of the documentation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from agent import __version__
 from agent import metric_table as table
 from agent.delivery.dump_queue import Loss
-from watchtower.metric_spec import MetricSpec
+from watchtower.metric_spec import MetricSpec, Sample
 from watchtower.wire.report import AgentGaps
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,24 @@ class _OfNode(Collector):
                 for sample in family.samples
             ]
             yield family
+
+
+class _OfCollectors(Collector):
+    """The series of the agent's collectors, as of its last report."""
+
+    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for spec, labels, value in self._read():
+            if spec.name not in families:
+                name = spec.name.removesuffix("_total")
+                families[spec.name] = Metric(name, spec.help, spec.kind.value)
+            families[spec.name].add_sample(
+                spec.name, dict(zip(spec.labels, labels, strict=True)), value
+            )
+        yield from families.values()
 
 
 class Metrics:
@@ -96,6 +114,10 @@ class Metrics:
     def show_waiting(self, count: Callable[[], int]) -> None:
         """Set the function that returns how many batches wait. It is called at each scrape."""
         self._dumps_waiting.set_function(count)
+
+    def show_samples(self, read: Callable[[], Iterable[Sample]]) -> None:
+        """Set the function that returns the series of the collectors. Any thread may call it."""
+        self._own.register(_OfCollectors(read))
 
     def serve(self, host: str, port: int) -> str:
         """Serve `/metrics` and return its URL; "" if the port is in use. The agent runs in both

@@ -25,7 +25,8 @@ from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from watchtower.core.case import Case
 from watchtower.core.detection.case_inputs import collect_case_inputs, split_case
-from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.condition import Stall, Why
+from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy

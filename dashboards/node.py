@@ -166,6 +166,36 @@ MEMORY = series(
     Query(f"max(process_resident_memory_bytes {OF_AGENT})", "agent"),
 )
 
+XIDS = table(
+    Text(
+        "GPU errors (Xid)",
+        "Errors that the GPU driver reported in the time range, by PCI address.",
+        "s",
+        "The driver reported no error in this time range",
+    ),
+    Query(f"""
+min by (gpu, xid, fatal, action) (
+  time() - max_over_time(watchtower_xid_last_timestamp_seconds{THIS}[$__range])
+)
+"""),
+    Column("gpu", "GPU"),
+    Column("xid", "Xid"),
+    Column("fatal", "GPU is to blame"),
+    Column("action", "action"),
+    Column("Value", "age", unit="s"),
+)
+
+OOM_KILLS = series(
+    Text(
+        "OOM kills",
+        "Processes that the kernel ended because memory ran out, since boot.",
+        "none",
+        "The kernel log of this node is not read",
+    ),
+    Query(f"max(watchtower_oom_kills_total{THIS})", "killed"),
+    stepped=True,
+)
+
 BOARD = Board(
     name="node",
     title="watchtower / node",
@@ -175,6 +205,7 @@ BOARD = Board(
         row(4, (6, REPORTING), (6, RANKS), (6, INCIDENTS), (6, WAITING)),
         row(7, (14, NAMED), (10, ABOUT)),
         row(7, (12, LIMITS), (12, RANKS_OVER_TIME)),
+        row(7, (14, XIDS), (10, OOM_KILLS)),
         row(8, (12, DUMPS), (12, FAILURES)),
         row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class MetricKind(Enum):
@@ -28,6 +29,15 @@ class MetricSpec:
     labels: tuple[str, ...]
     help: str
     """Its meaning: one or more sentences, for /metrics and for the documentation."""
+
+
+class Sample(NamedTuple):
+    """The value of one series now."""
+
+    spec: MetricSpec
+    labels: tuple[str, ...]
+    """One value for each label of the metric."""
+    value: float
 
 
 def gauge(name: str, labels: str, text: str) -> MetricSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from watchtower.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
 
 
@@ -25,6 +26,17 @@ class Collector(Protocol):
         `now` is a time of `time.monotonic`. The first observations matter most: of a collector
         with too many, the last ones are not sent.
         """
+
+    @property
+    def metrics(self) -> Iterable[MetricSpec]:
+        """The metrics of `samples`."""
+
+    def samples(self, wall_now: float) -> Iterable[Sample]:
+        """Return the values of its metrics after a `collect`. `wall_now` is the time of day."""
+
+    @property
+    def can_read(self) -> bool:
+        """Whether the last `collect` could read the source."""
 
     def gap(self) -> str:
         """Return what this collector cannot observe and how to change that; empty if nothing."""

@@ -18,7 +18,29 @@ from dataclasses import dataclass
 
 from agent.collectors.kernel_lines import MAX_LINE, KernelLine, read_line
 from watchtower.fair_order import by_turns
+from watchtower.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import Observation
+from watchtower.xid_table import explain_xid
+
+XIDS = counter(
+    "watchtower_xids_total",
+    "gpu xid",
+    "Xid errors of a GPU in the kernel log since boot. `gpu` is the PCI address.",
+)
+XID_LAST = gauge(
+    "watchtower_xid_last_timestamp_seconds",
+    "gpu xid fatal action",
+    "Time of the newest Xid of a GPU, if it came in the last 15 minutes. `fatal` is true if the "
+    "GPU is to blame. `action` is what NVIDIA's catalogue asks for.",
+)
+OOM_KILLS = counter(
+    "watchtower_oom_kills_total", "", "Processes that the OOM killer ended on this node since boot."
+)
+LOST_LINES = counter(
+    "watchtower_kernel_log_gaps_total",
+    "",
+    "Lines of the kernel log that were overwritten before the agent could read them.",
+)
 
 KEPT_S = 900.0
 """Seconds that a line is reported. A stall that is diagnosed began more recently."""
@@ -26,6 +48,11 @@ KEPT_S = 900.0
 MAX_OF_FAMILY = 16
 """Lines reported per family, the newest of each owner in turn. A user's processes can cause
 thousands of segmentation faults, and must not displace an Xid or another user's OOM kill."""
+
+MAX_XID_SERIES = 256
+"""Series of Xid errors: 16 GPUs with as many codes. Further codes are not counted."""
+
+XID, OOM_KILL = "xid", "oom_kill"
 
 MAX_STORED = 64
 """Lines stored per family. Beyond that the oldest are dropped."""
@@ -72,6 +99,7 @@ class KernelLog:
     """Reads /dev/kmsg of one root. It never blocks."""
 
     name = "kernel_log"
+    metrics = (XIDS, XID_LAST, OOM_KILLS, LOST_LINES)
 
     def __init__(self, root: str = "/") -> None:
         self._path = os.path.join(root, "dev/kmsg")
@@ -79,7 +107,11 @@ class KernelLog:
         self._trouble = ""
         self._rest = b""
         self._next_sequence: int | None = None
-        self._lost, self._lost_at = 0, float("-inf")
+        self._lost, self._lost_at, self._lost_in_all = 0, float("-inf"), 0
+        self._oom_kills = 0
+        self._xids = Counter[tuple[str, str]]()
+        """By PCI address and code."""
+        self._collected_at = 0.0
         self._read_to_end_at = float("-inf")
         self._found: dict[tuple[str, str], tuple[float, KernelLine]] = {}
         """By name and subject: when the newest such line was written, and the line."""
@@ -90,6 +122,7 @@ class KernelLog:
         is_at_end = self._read(now)
         if is_at_end:
             self._read_to_end_at = now
+        self._collected_at = now
         self._forget_old(now)
         newest = sorted(self._found.values(), key=lambda item: -item[0])
         counts = Counter[str]()
@@ -108,6 +141,26 @@ class KernelLog:
                     text=line.text,
                     pid=line.pid,
                 )
+
+    def samples(self, wall_now: float) -> Iterator[Sample]:
+        """Return how many Xid errors, OOM kills and lost lines there were; nothing if unknown."""
+        if not self.can_read:
+            return
+        for (gpu, code), count in self._xids.items():
+            yield Sample(XIDS, (gpu, code), count)
+        for at, line in self._found.values():
+            code = line.name.partition(".")[2]
+            if _family_of(line) == XID:
+                meaning, gpu = explain_xid(int(code)), line.subject.removeprefix("pci:")
+                labels = gpu, code, str(meaning.is_fault).lower(), meaning.action
+                yield Sample(XID_LAST, labels, wall_now - (self._collected_at - at))
+        yield Sample(OOM_KILLS, (), self._oom_kills)
+        yield Sample(LOST_LINES, (), self._lost_in_all)
+
+    @property
+    def can_read(self) -> bool:
+        """Whether /dev/kmsg is open."""
+        return self._fd >= 0
 
     def gap(self) -> str:
         """Return why lines of the kernel log are missing; empty if none is."""
@@ -168,16 +221,27 @@ class KernelLog:
         # The clock of the kernel log drifts from CLOCK_MONOTONIC. A record that was not there at
         # the last read was written after it.
         at = min(now, max(record.at_s, self._read_to_end_at))
+        self._count(line)
         key = line.name, line.subject
         self._found.pop(key, None)
         if not line.clears:
             self._found[key] = at, line
             self._drop_oldest(_family_of(line))
 
+    def _count(self, line: KernelLine) -> None:
+        if line.name == OOM_KILL:
+            self._oom_kills += 1
+        elif _family_of(line) == XID:
+            key = line.subject.removeprefix("pci:"), line.name.partition(".")[2]
+            if key in self._xids or len(self._xids) < MAX_XID_SERIES:
+                self._xids[key] += 1
+
     def _count_lost(self, sequence: int, now: float) -> None:
         expected = self._next_sequence
         if expected is not None and sequence > expected:
-            self._lost, self._lost_at = self._lost + sequence - expected, now
+            missed = sequence - expected
+            self._lost, self._lost_at = self._lost + missed, now
+            self._lost_in_all += missed
         self._next_sequence = sequence + 1
 
     def _drop_oldest(self, family: str) -> None:

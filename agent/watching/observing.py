@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -11,12 +12,17 @@ from typing import NamedTuple
 from agent.collectors.collector import Collector
 from agent.collectors.subjects import name_pid
 from agent.discovery.process_table import Process
+from agent.metric_table import SOURCE_LAST_SUCCESS
 from agent.procfs import CLOCK_TICKS_PER_S
 from agent.watching.ranks import WatchedRank
 from watchtower.fair_order import by_turns
+from watchtower.metric_spec import Sample
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 from watchtower.wire.report import EndingKind, RankVitals
+
+MAX_SAMPLES = 2048
+"""Series of one collector. 16 GPUs have some 40 each."""
 
 OOM_KILL = "oom_kill"
 SIGKILL = 9
@@ -50,6 +56,9 @@ class Observer:
         self._collectors = collectors
         self._troubles: dict[str, str] = {}
         self._members: dict[int, _Member] = {}
+        self._succeeded_at: dict[str, float] = {}
+        """Time of day of the last success of each collector, by name."""
+        self._samples: tuple[Sample, ...] = ()
 
     def note_processes(self, ranks: Iterable[WatchedRank], boot_now: float) -> None:
         """Remember which processes belong to which rank. The kernel log names only their pids."""
@@ -68,8 +77,13 @@ class Observer:
         found: list[tuple[str, Observation]] = []
         for collector in self._collectors:
             found += ((collector.name, each) for each in self._collect(collector, now))
+        self._samples = tuple(self._take_samples())
         chosen = islice(by_turns(found), MAX_OBSERVATIONS)
         return tuple(self._join(each, boot_now) for each in chosen)
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Return the metrics of all collectors after the last `observe`. For any thread."""
+        return self._samples
 
     def gap(self) -> str:
         """Return what the collectors cannot observe; empty if nothing."""
@@ -91,7 +105,16 @@ class Observer:
             self._troubles[collector.name] = trouble
             return []
         self._troubles.pop(collector.name, None)
+        if collector.can_read:
+            self._succeeded_at[collector.name] = time.time()
         return found
+
+    def _take_samples(self) -> Iterator[Sample]:
+        wall_now = time.time()
+        for collector in self._collectors:
+            yield from islice(collector.samples(wall_now), MAX_SAMPLES)
+        for name, at in self._succeeded_at.items():
+            yield Sample(SOURCE_LAST_SUCCESS, (name,), at)
 
     def _join(self, observation: Observation, boot_now: float) -> Observation:
         """Replace the pid of a rank's child by the pid of the rank.

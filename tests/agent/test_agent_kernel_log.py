@@ -254,3 +254,30 @@ def test_a_log_that_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
 )
 def test_text_that_is_not_a_record_is_skipped(raw: bytes) -> None:
     assert parse_record(raw) is None
+
+
+def values_of(kmsg: Kmsg, name: str) -> dict[tuple[str, ...], float]:
+    samples = kmsg.log.samples(1_000_000.0)
+    return {each.labels: each.value for each in samples if each.spec.name == f"watchtower_{name}"}
+
+
+def test_metrics_count_xids_and_oom_kills_and_show_when_the_last_xid_came(kmsg: Kmsg) -> None:
+    for pid in (4711, 4712):
+        kmsg.write(KILLED.replace("4711", str(pid)))
+    kmsg.write(XID_79, at_s=90)
+    kmsg.write(XID_79, at_s=100)
+    kmsg.write("NVRM: Xid (PCI:0000:3b:00): 13, pid=7, name=x", at_s=100)
+    kmsg.collect(110)
+    gpu = "0000:3b:00"
+    assert values_of(kmsg, "xids_total") == {(gpu, "79"): 2, (gpu, "13"): 1}
+    assert values_of(kmsg, "oom_kills_total") == {(): 2}
+    assert values_of(kmsg, "xid_last_timestamp_seconds") == {
+        (gpu, "79", "true", "reboot_node"): 999_990.0,
+        (gpu, "13", "false", "restart_app"): 999_990.0,
+    }
+
+
+def test_a_log_that_cannot_be_read_has_no_metrics_instead_of_zeros(tmp_path: Path) -> None:
+    log = KernelLog(str(tmp_path))
+    list(log.collect(1.0))
+    assert list(log.samples(1.0)) == []

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.metric_table import AGENT_METRICS
+from agent.collectors import make_collectors
+from agent.metric_table import AGENT_METRICS, SOURCE_LAST_SUCCESS
 from agent.metrics import Metrics
 from tests.generated_docs import PARTS, ROOT, generate, make_table
 from watchtower.api.metric_table import TOWER_METRICS
-from watchtower.metric_spec import MetricKind, MetricSpec, counter
+from watchtower.metric_spec import MetricKind, MetricSpec, Sample, counter
 
 ALL = (*TOWER_METRICS, *AGENT_METRICS)
 
@@ -53,7 +54,10 @@ def test_collectors_use_declared_metrics_only(source: str):
 
 
 def test_the_agent_has_the_metrics_that_it_declares():
-    found = {family.name: family for family in own_families(Metrics("n0").registry)}
+    metrics = Metrics("n0")
+    specs = [SOURCE_LAST_SUCCESS, *(spec for each in make_collectors("/") for spec in each.metrics)]
+    metrics.show_samples(lambda: [Sample(spec, ("x",) * len(spec.labels), 1.0) for spec in specs])
+    found = {family.name: family for family in own_families(metrics.registry)}
     declared = {spec.name.removesuffix("_total"): spec for spec in AGENT_METRICS}
     assert found.keys() == declared.keys()
     for name, spec in declared.items():

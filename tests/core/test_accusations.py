@@ -15,9 +15,9 @@ from watchtower.core.diagnosis.writer import advice
 from watchtower.core.diagnosis.writer.advice import ADVICE, WAIT_PLACE
 from watchtower.core.diagnosis.writer.doubts import SENTENCES as DOUBT_SENTENCES
 from watchtower.core.diagnosis.writer.evidence import SENTENCES
-from watchtower.core.reading.facts import read_facts
-from watchtower.core.reading.xids import RECOVERY_ACTIONS, UNKNOWN_XID
+from watchtower.core.reading.xids import RECOVERY_ACTIONS
 from watchtower.wire.verdict import Cause
+from watchtower.xid_table import ACTIONS
 
 DIAGNOSIS = Path(doubts.__file__).parent
 DOUBTS = {name: each for name, each in vars(doubts).items() if isinstance(each, Doubt)}
@@ -60,13 +60,11 @@ def test_every_advice_is_given_by_some_rule():
     text = "".join(path.read_text("utf-8") for path in sources)
     named = set(re.findall(r'"([a-z_]+)"', text)) | {f"blocked_{each}" for each in BLOCKED_ON}
     by_writer = {"look_at_child", "look_at_thread"}  # instead of advice about the call itself
-    by_table = {UNKNOWN_XID.action} | {row["action"] for row in read_facts("xids")["xid"]}
-    assert set(ADVICE) <= named | {WAIT_PLACE} | by_writer | by_table
+    assert set(ADVICE) <= named | {WAIT_PLACE} | by_writer | ACTIONS
 
 
 def test_every_action_of_a_gpu_error_has_advice():
-    actions = {entry["action"] for entry in read_facts("xids")["xid"]}
-    assert {UNKNOWN_XID.action, *RECOVERY_ACTIONS.values(), *actions} - {"ignore"} <= set(ADVICE)
+    assert {*RECOVERY_ACTIONS.values()} - {"ignore"} <= ACTIONS <= set(ADVICE)
 
 
 def test_every_doubt_has_one_sentence_under_its_kind():

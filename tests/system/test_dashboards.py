@@ -34,6 +34,7 @@ from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.children import Child
 from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import Layout
 from watchtower.drills.settings import read_config
 
@@ -53,6 +54,10 @@ SLURM = {
     "SLURM_JOB_USER": "alice",
 }
 """What the environment of the ranks has about their job."""
+
+XID_13 = "NVRM: Xid (PCI:0000:3b:00): 13, pid=77, name=other, Graphics Exception"
+OOM_KILL = "Out of memory: Killed process 78 (other) total-vm:1kB, UID:1000 pgtables:64kB"
+"""Lines about processes of no rank."""
 
 QUERIES = all_queries()
 ANNOTATIONS = [
@@ -91,6 +96,7 @@ class Scraped(Environment):
         secret = folder / "webhook-url"
         secret.write_text(f"{receiver.url}\n")
         secret.chmod(0o600)
+        self.kernel_logs = KernelLogs(folder)
         self._alerts = f'\n[alerts]\nwebhook_url_file = "{secret}"\n'
         self.agents: list[str] = []
 
@@ -220,6 +226,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
             return False
 
         wait_until(has_stepped, "the job makes steps", patience_s=180)
+        environment.kernel_logs.write("drill-b", XID_13)
+        environment.kernel_logs.write("drill-b", OOM_KILL)
         job.signal(2, signal.SIGSTOP)
         wait_until(lambda: receiver.alerts, "the job is hung", patience_s=180)
         incident = receiver.alerts[0]["labels"]["incident"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.metric_table import AGENT_METRICS
 from tests.system.monitoring import CONFIGURATION, needs_prometheus
 from tests.system.promtool import SCRAPED, check
 from watchtower.api.metric_table import TOWER_METRICS
@@ -51,6 +52,9 @@ def tower(name: str) -> str:
     return f"watchtower_{name}{{{SCRAPED}}}"
 
 
+XID = 'gpu="0000:3b:00",xid="79",fatal="true",action="reboot_node"'
+XID_79 = f'watchtower_xid_last_timestamp_seconds{{node="gpu-042",{XID},{AGENT}}}'
+
 TROUBLES = {
     "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
     "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
@@ -60,6 +64,7 @@ TROUBLES = {
     "WatchtowerAlertsNotDelivered": (waits("slack"), "119", "121", 0),
     "WatchtowerNodeSuspectRepeated": (blamed("gpu-042", "7d"), "2", "3", 0),
     "WatchtowerJobDied": (DIED, "0", "1", 0),
+    "WatchtowerGpuFault": (XID_79, "-3600", "50", 0),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
 
@@ -271,6 +276,14 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "these incidents are younger than 7 days.",
         ),
         (
+            "WatchtowerGpuFault",
+            "1m",
+            {XID_79: "50x100"},
+            "Xid 79 on GPU 0000:3b:00 of gpu-042: reboot_node",
+            "The GPU driver reported an error of the hardware in the last 10 minutes. If a job "
+            "hangs there, its own alert names the rank.",
+        ),
+        (
             "WatchtowerAgentMissing",
             "3m",
             {
@@ -291,8 +304,10 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
         labels = {"destination": "slack"}
     severity = "critical" if "Not" in alert else "warning"
     dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
-    if alert == "WatchtowerNodeSuspectRepeated":
+    if alert in ("WatchtowerNodeSuspectRepeated", "WatchtowerGpuFault"):
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
+    if alert == "WatchtowerGpuFault":
+        labels |= {"gpu": "0000:3b:00", "xid": "79", "action": "reboot_node"}
     expected = {
         "exp_labels": {"severity": severity, **labels},
         "exp_annotations": {
@@ -311,7 +326,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 12
+    assert len(rules) == 13
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name
@@ -323,4 +338,4 @@ def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
 
 def test_each_metric_of_a_rule_is_declared():
     names = set(re.findall(r"watchtower_\w+", RULES))
-    assert names <= {spec.name for spec in TOWER_METRICS}
+    assert names <= {spec.name for spec in (*TOWER_METRICS, *AGENT_METRICS)}

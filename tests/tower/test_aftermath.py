@@ -10,7 +10,7 @@ import pytest
 from tests.core.builders import FETCHING
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.condition import Kind
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.history import get_incident
 from watchtower.wire.report import EndingKind, ProcessState

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
-from watchtower.core.detection.detector import Condition, Detector, Kind
+from watchtower.core.detection.condition import Condition, Kind
+from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import (
     DumpsWanted,
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watchtower.core.detection.detector import Condition, Detector
+from watchtower.core.detection.condition import Condition
+from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import (
     Beat,
     Ending,
@@ -84,6 +86,8 @@ class World:
     now: float = 1000.0
     ranks: dict[int, Rank] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    errors: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """What the kernel log has about a rank, and when it came, by rank."""
     hidden: set[int] = field(default_factory=set)
     """Ranks that their agents do not report, whether they run or not."""
 
@@ -142,6 +146,17 @@ class World:
             interval_s=1.0,
             ranks=tuple(k.vitals(self.size, self.now) for r, k in mine if r not in self.hidden),
             gone=tuple(each for each in missing if (each.pid, each.start_time) not in exist),
+            observations=tuple(
+                Observation(
+                    source="kernel_log",
+                    subject="pci:0000:3b:00",
+                    name=self.errors[r][0],
+                    pid=rank.pid,
+                    age_s=self.now - self.errors[r][1],
+                )
+                for r, rank in mine
+                if r in self.errors
+            ),
         )
 
     def judge(self) -> Condition:

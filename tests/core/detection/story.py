@@ -1,6 +1,6 @@
 """One `JobWatch` that advances second by second: for tests of statuses, incidents and pauses."""
 
-from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, Kind, Stall, Why
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.detection.scenes import World
-from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.condition import Kind, Why
 from watchtower.core.detection.job_end import find_end
 from watchtower.core.fleet.pace import Pause
 from watchtower.core.policy import Policy

@@ -1,7 +1,7 @@
 """Ranks whose program has finished, while the process is still shutting down."""
 
 from tests.core.detection.scenes import World
-from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.condition import Kind
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.wire.report import EXIT_PHASE
 

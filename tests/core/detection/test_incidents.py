@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.detection.scenes import World
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
-from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.condition import Kind, Why
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,

@@ -8,7 +8,8 @@ import pytest
 
 from tests.core.builders import a_stack, as_sent
 from tests.core.detection.test_fleet_bounds import dumps, report
-from watchtower.core.detection.detector import Detector, Kind
+from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey

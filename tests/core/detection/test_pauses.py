@@ -1,7 +1,7 @@
 """Pauses that ended by themselves: which are stored, and how they extend the patience."""
 
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
-from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.condition import Kind, Why
 from watchtower.core.detection.effects import (
     IncidentClosed,
     IncidentOpened,

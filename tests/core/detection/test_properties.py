@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.detection.scenes import World
 from tests.core.detection.test_incidents import a_diagnosis
 from tests.properties import examples
-from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, Kind, Stall, Why
 from watchtower.core.detection.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext

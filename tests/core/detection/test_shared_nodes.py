@@ -13,7 +13,8 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import launch, write_batches, write_reports
 from watchtower.core.case import Case
 from watchtower.core.detection.case_inputs import collect_case_inputs
-from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.condition import Stall, Why
+from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy

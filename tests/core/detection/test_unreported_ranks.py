@@ -1,7 +1,7 @@
 """Live ranks that their agents no longer report."""
 
 from tests.core.detection.test_detector import running
-from watchtower.core.detection.detector import Kind, Why
+from watchtower.core.detection.condition import Kind, Why
 from watchtower.wire.report import EndingKind
 
 

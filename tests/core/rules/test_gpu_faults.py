@@ -9,8 +9,9 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules.gpu_fault import find
-from watchtower.core.reading.xids import explain_xid, find_gpu_errors
+from watchtower.core.reading.xids import find_gpu_errors
 from watchtower.wire.observations import Observation
+from watchtower.xid_table import explain_xid
 
 GPU = "pci:0000:3b:00"
 RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x{}"
@@ -121,3 +122,36 @@ def test_every_code_of_a_range_has_a_meaning():
 def test_a_name_that_is_not_a_code_harms_nothing(name):
     forged = Observation(source="kernel_log", subject=GPU, name=name[:128], age_s=1.0, pid=PID)
     diagnose(observed(forged))
+
+
+def kernel_log_of(*observations):
+    said = diagnose(observed(*observations))
+    return [each for each in said.evidence if each.source == "kernel log"]
+
+
+def a_line(text, **values):
+    words = {"subject": "node", "name": "machine_check", "age_s": 5.0, **values}
+    return Observation(source="kernel_log", text=text, **words)
+
+
+def test_a_line_about_a_suspect_comes_before_those_that_name_none():
+    other = a_line("segfault", name="segfault", pid=99, age_s=1.0)
+    found = kernel_log_of(other, an_xid(79, pid=PID, text="NVRM: Xid 79"))
+    assert [each.text for each in found] == [
+        "gpu-00, 30 s ago: NVRM: Xid 79",
+        "gpu-00, 1 s ago: segfault (it names no suspect)",
+    ]
+    assert [each.weight for each in found] == [0.0, 0.0]
+
+
+def test_old_lines_and_lines_without_number_are_not_shown():
+    lines = [a_line(f"line {number}", name=f"x.{number}") for number in range(9)]
+    assert len(kernel_log_of(*lines)) == 4
+    assert kernel_log_of(a_line("old", age_s=800.0)) == []
+    assert kernel_log_of(replace(a_line("power"), source="gpu")) == []
+
+
+def test_a_line_cannot_add_markup_or_lines():
+    [found] = kernel_log_of(a_line("<!channel>\n`rm -rf`"))
+    assert "\n" not in found.text
+    assert "`rm" not in found.text

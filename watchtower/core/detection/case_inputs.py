@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.core.case_parts import CaseParts, DumpPlace, age_beat
-from watchtower.core.detection.detector import Detector, Stall
+from watchtower.core.detection.condition import Stall
+from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.fleet.generation import DumpBody, Generation, RankRecord
 from watchtower.core.fleet.node import NodeRecord

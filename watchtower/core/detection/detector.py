@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
+from watchtower.core.detection.condition import Condition, Kind, Stall, Why, explain_stall
+from watchtower.core.detection.fatal_errors import find_fatal_errors
 from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.lost_ranks import explain_loss
 from watchtower.core.detection.no_heartbeat import (
@@ -24,64 +25,8 @@ from watchtower.core.fleet.generation import Generation, RankRecord, has_died
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.policy import Policy
-from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.core.text import say_duration, say_slower
 from watchtower.wire.report import ProcessState
-
-
-class Kind(Enum):
-    """The states of a job that the detector distinguishes."""
-
-    STEPPING = "stepping"
-    STARTING = "starting"
-    UNWATCHED = "unwatched"
-    """No rank has heartbeats, and there are not enough samples yet."""
-    CHANGING = "changing"
-    """No rank has heartbeats, but samples show changes."""
-    STEPLESS = "stepless"
-    """No step for longer than in a healthy job, but no rank is past its deadline yet."""
-    BLIND = "blind"
-    """No rank has heartbeats, and samples show no stack: the job is not watched."""
-    SLOW = "slow"
-    STALLED = "stalled"
-    SUSPENDED = "suspended"
-    ENDED = "ended"
-    ENDING = "ending"
-    """All ranks have ended, the last one a moment ago: reports about others may still arrive."""
-    LOST = "lost"
-    """Agents stopped reporting."""
-
-
-class Why(Enum):
-    """Why a job is stalled."""
-
-    OVERDUE = "overdue"
-    STARTUP = "startup"
-    DEATH = "death"
-    UNCHANGED = "unchanged"
-    """No rank has heartbeats, and samples show no change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """Ranks that made no step in time, or that died while the other ranks make no steps."""
-
-    why: Why
-    since: float
-    """Time of the last step of the rank that stopped first, or of the first death. While the job
-    is starting: when its first rank was seen."""
-    ranks: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """The state of a job, and the reason for it as a sentence."""
-
-    kind: Kind
-    reason: str
-    stall: Stall | None = None
-    is_end_unseen: bool = False
-    """Whether the job ended, and nothing shows that a rank failed (see `JobEnd.is_unseen`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +55,15 @@ class Detector:
             return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
             self._find_death(gen, reporting, now)
+            or self._find_fatal_error(gen, reporting, nodes, now)
             or self._find_startup_stall(gen, reporting, samples, now)
             or self._find_overdue(gen, reporting, nodes, pauses, now)
             or self._find_unchanged(gen, reporting, samples, now)
         )
         if stall is not None:
-            return Condition(kind=Kind.STALLED, reason=self._explain(gen, stall, now), stall=stall)
+            return Condition(
+                kind=Kind.STALLED, reason=explain_stall(stall, gen.step(), now), stall=stall
+            )
         if len(reporting) < len(live):
             reported = {record.vitals.rank for record in reporting}
             lost = [record for record in live if record.vitals.rank not in reported]
@@ -300,16 +248,33 @@ class Detector:
             and now - record.ended_at >= self.policy.settle_s
             and has_died(record)
         }
-        if not dead:
-            return None
-        # A step that began after a death shows that the others continue without that rank.
+        return self._stall_since(dead, Why.DEATH, gen, reporting)
+
+    def _find_fatal_error(
+        self,
+        gen: Generation,
+        reporting: list[RankRecord],
+        nodes: Mapping[str, NodeRecord],
+        now: float,
+    ) -> Stall | None:
+        settle_s = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        errors = find_fatal_errors(reporting, nodes, now)
+        late = {rank: at for rank, at in errors.items() if now - at >= settle_s}
+        return self._stall_since(late, Why.ERROR, gen, reporting)
+
+    def _stall_since(
+        self, found: Mapping[int, float], why: Why, gen: Generation, reporting: list[RankRecord]
+    ) -> Stall | None:
+        """Return a stall of ranks that died or failed at these times; None if the job continues.
+
+        A step that began afterwards shows that the others continue without that rank.
+        """
         patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
         last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
-        dead = {rank: at for rank, at in dead.items() if last_step <= at + patience}
-        if not dead:
+        stopped = {rank: at for rank, at in found.items() if last_step <= at + patience}
+        if not stopped:
             return None
-        since = min(dead.values())
-        return Stall(why=Why.DEATH, since=since, ranks=frozenset(dead))
+        return Stall(why=why, since=min(stopped.values()), ranks=frozenset(stopped))
 
     def _find_startup_stall(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
@@ -374,23 +339,6 @@ class Detector:
     def _last_beat(record: RankRecord) -> float:
         beat = record.vitals.beat
         return float("-inf") if beat is None else record.seen_at - beat.age_s
-
-    @staticmethod
-    def _explain(gen: Generation, stall: Stall, now: float) -> str:
-        waited = f"{now - stall.since:.1f} s"
-        if stall.why is Why.DEATH:
-            return f"{name_ranks(stall.ranks)} died {waited} ago and the other ranks make no steps"
-        if stall.why is Why.STARTUP and gen.step() >= 0:
-            return (
-                f"no step since step {gen.step()}, {waited} ago; how long a step takes is not known"
-            )
-        if stall.why is Why.STARTUP:
-            return f"no first steps {waited} after the start"
-        if stall.why is Why.UNCHANGED:
-            return f"nothing has changed in {count_ranks(len(stall.ranks))} for {waited}"
-        if len(stall.ranks) == 1:
-            return f"{name_ranks(stall.ranks)} has not stepped for {waited}"
-        return f"{count_ranks(len(stall.ranks))} have not stepped for up to {waited}"
 
 
 def _has_stepped(record: RankRecord) -> bool:

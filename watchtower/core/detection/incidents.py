@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, may_replace_verdict
-from watchtower.core.detection.detector import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, Kind, Stall, Why
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.detection.effects import (
     DiagnosisWanted,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs
-from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.condition import Stall, Why
+from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.node import NodeRecord
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.condition import Kind
 from watchtower.core.detection.no_heartbeat import has_no_heartbeat
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation

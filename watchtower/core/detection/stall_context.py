@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.core.detection.detector import Detector, Stall, Why
+from watchtower.core.detection.condition import Stall, Why
+from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation, RankRecord, is_exiting
 from watchtower.core.fleet.node import NodeRecord

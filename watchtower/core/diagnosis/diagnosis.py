@@ -35,6 +35,7 @@ from watchtower.core.diagnosis.writer.nothing_found import (
     show_ranks,
     summarise_unknown,
 )
+from watchtower.core.diagnosis.writer.observed import show_observations
 from watchtower.core.diagnosis.writer.words import say_waiting
 from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.frames import FrameClass
@@ -163,7 +164,8 @@ def _conclude(
     """Return what is known of the accused, or of the candidates, and of those that wait."""
     waiting = picture.waiting_without(item.rank for item in accused)
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
-    evidence = dict.fromkeys([*written.evidence, *show_bad_losses(picture)])
+    shown = (*show_bad_losses(picture), *show_observations(picture, accused))
+    evidence = dict.fromkeys([*written.evidence, *shown])
     return Diagnosis(
         cause=cause,
         confidence=0.0,

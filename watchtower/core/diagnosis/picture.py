@@ -20,6 +20,7 @@ from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
 from watchtower.core.reading.kernel import HELD
+from watchtower.core.reading.observed import Observed
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.observations import Observation
 
@@ -99,31 +100,16 @@ class Picture(Positions):
     def observed(self, rank: int, *families: str) -> tuple[Observation, ...]:
         """Return what collectors observed about a rank's process and its devices.
 
-        A device belongs to a rank if an observation with its subject names the rank's process.
+        Without families: everything.
         """
         evidence = self.by_rank[rank].evidence
-        if evidence.pid is None:
-            return ()
-        devices = self._devices.get((evidence.node, evidence.pid), frozenset())
-        return tuple(
-            item
-            for item in self._observations.get(evidence.node, ())
-            if item.family in families and (item.pid == evidence.pid or item.subject in devices)
-        )
+        seen = self._observed.get(evidence.node)
+        return seen.about(evidence.pid, families) if seen is not None else ()
 
     @cached_property
-    def _observations(self) -> Mapping[str, tuple[Observation, ...]]:
-        return {node.node: node.observations for node in self.case.nodes if node.observations}
-
-    @cached_property
-    def _devices(self) -> Mapping[tuple[str, int], frozenset[str]]:
-        """Subjects that observations join to a process, by node and pid: the GPU that it uses."""
-        found: dict[tuple[str, int], set[str]] = {}
-        for node, items in self._observations.items():
-            for item in items:
-                if item.pid is not None:
-                    found.setdefault((node, item.pid), set()).add(item.subject)
-        return {key: frozenset(subjects) for key, subjects in found.items()}
+    def _observed(self) -> Mapping[str, Observed]:
+        nodes = (node for node in self.case.nodes if node.observations)
+        return {node.node: Observed(node.observations) for node in nodes}
 
     @cached_property
     def missing_sends(self) -> tuple[MissingSend, ...]:

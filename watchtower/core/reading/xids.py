@@ -1,15 +1,18 @@
-"""What an Xid error of NVIDIA's driver means, and what it asks for. The table is data."""
+"""Errors of a rank's GPU among the observations of its node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.reading.facts import read_facts
 from watchtower.wire.observations import Observation
+from watchtower.xid_table import explain_xid
 
 FAMILY, LOST = "xid", "gpu_lost"
 """Families of the observations of the kernel log that this module reads."""
+
+FALLEN_OFF = 79
+"""The code of a GPU that the driver reports as lost without a number."""
 
 RECOVERY = 154
 """The driver's own message about what a GPU needs. It is more specific than the table."""
@@ -22,18 +25,6 @@ RECOVERY_ACTIONS = {
     "Drain and Reset": "reset_gpu",
 }
 """Words of a line with Xid 154, after "to 0x...": the action."""
-
-BLAMELESS = frozenset({"application", "info", "secondary"})
-"""Classes of which the GPU is not the cause."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XidMeaning:
-    """One entry of the table."""
-
-    means: str
-    device_class: str
-    action: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,30 +42,6 @@ class GpuError:
     """The driver itself named the action (Xid 154)."""
 
 
-UNKNOWN_XID = XidMeaning(
-    means="an error that is not in the table", device_class="gpu", action="contact_support"
-)
-
-
-def _expand(codes: Iterable[str]) -> Iterator[int]:
-    for text in codes:
-        first, _, last = text.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-_TABLE = {
-    code: XidMeaning(means=entry["means"], device_class=entry["class"], action=entry["action"])
-    for entry in read_facts("xids")["xid"]
-    for code in _expand(entry["codes"])
-}
-_OFF_THE_BUS = _TABLE[79]
-
-
-def explain_xid(code: int) -> XidMeaning:
-    """Return the meaning of a code. An unknown code is an error of the GPU."""
-    return _TABLE.get(code, UNKNOWN_XID)
-
-
 def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]:
     """Return the errors for which a GPU is to blame, the earliest first.
 
@@ -85,8 +52,8 @@ def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]
     errors = []
     for each in sorted(seen, key=lambda item: -item.age_s):
         code = _code_of(each)
-        meaning = _OFF_THE_BUS if code is None else explain_xid(code)
-        if meaning.device_class in BLAMELESS or meaning.action == "ignore":
+        meaning = explain_xid(FALLEN_OFF if code is None else code)
+        if not meaning.is_fault:
             continue
         by_driver = asked.get(each.subject, "")
         errors.append(

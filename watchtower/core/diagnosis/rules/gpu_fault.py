@@ -1,7 +1,7 @@
 """A GPU reported an error that can explain why its rank does not continue.
 
 The kernel log names the GPU, and often the process. Errors for which the program is to blame, and
-errors that follow another one, accuse no GPU (`reading/facts/xids.toml`).
+errors that follow another one, accuse no GPU (`watchtower/xids.toml`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,54 @@
+"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.ranksets import format_ranks
+from watchtower.core.text import clean, say_duration
+from watchtower.wire.observations import Observation
+from watchtower.wire.verdict import Evidence
+
+SOURCE = "kernel_log"
+
+BEFORE_S = 60.0
+"""Lines that are older than the stall by more than this are not shown."""
+
+MAX_SHOWN = 4
+"""Lines of one verdict: those about its suspects first."""
+
+
+def show_observations(picture: Picture, accused: Sequence[Position]) -> tuple[Evidence, ...]:
+    """Return recent lines of the kernel logs: those about the suspects, then those about others.
+
+    They have no weight: a reason that counts has its own evidence.
+    """
+    return tuple(islice(_find(picture, accused), MAX_SHOWN))
+
+
+def _find(picture: Picture, accused: Sequence[Position]) -> Iterator[Evidence]:
+    shown: set[tuple[str, Observation]] = set()
+    for item in accused:
+        for each in picture.observed(item.rank):
+            if _is_recent(picture, each):
+                shown.add((item.evidence.node, each))
+                yield _write(item.evidence.node, each, format_ranks([item.rank]))
+    for node in picture.case.nodes:
+        for each in sorted(node.observations, key=lambda each: each.age_s):
+            if _is_recent(picture, each) and (node.node, each) not in shown:
+                yield _write(node.node, each, "")
+
+
+def _is_recent(picture: Picture, observation: Observation) -> bool:
+    is_recent = observation.age_s <= picture.case.stalled_for_s + BEFORE_S
+    return observation.source == SOURCE and is_recent
+
+
+def _write(node: str, observation: Observation, ranks: str) -> Evidence:
+    related = "" if ranks else " (it names no suspect)"
+    ago = say_duration(observation.age_s)
+    text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
+    return Evidence(source="kernel log", text=text, ranks=ranks)

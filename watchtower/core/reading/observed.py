@@ -1,0 +1,33 @@
+"""Which observations of a node are about one of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from watchtower.wire.observations import Observation
+
+
+class Observed:
+    """The observations of one node, by process.
+
+    A device belongs to the processes that any observation with its subject names.
+    """
+
+    def __init__(self, items: Iterable[Observation]) -> None:
+        self._items = tuple(items)
+        self._devices: dict[int, set[str]] = {}
+        for item in self._items:
+            if item.pid is not None:
+                self._devices.setdefault(item.pid, set()).add(item.subject)
+
+    def about(self, pid: int | None, families: Sequence[str] = ()) -> tuple[Observation, ...]:
+        """Return the observations of these families, or all, about a process and its devices."""
+        if pid is None:
+            return ()
+        devices = self._devices.get(pid, frozenset[str]())
+        return tuple(
+            item
+            for item in self._items
+            if (item.pid == pid or item.subject in devices)
+            and (not families or item.family in families)
+        )
