@@ -1,7 +1,7 @@
 """Measures what jobs that restart all the time cost a tower and another user's job.
 
-Imagined jobs of one user begin new attempts at several rates, against a real tower over HTTP. Beside
-them the job of another user hangs. Printed for each rate, the first one without any restarts:
+Imagined jobs of one user begin new attempts at several rates, against a real tower over HTTP.
+Beside them the job of another user hangs. Printed for each rate, the first one without restarts:
 
 * attempts that the tower recorded, and the CPU time of the tower,
 * seconds from the hang to the right rank, and until two rounds of dumps were confirmed,

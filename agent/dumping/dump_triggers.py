@@ -23,6 +23,7 @@ REPEAT_DUMP_S = 30.0
 """Seconds until a rank that stays overdue makes the agent dump again. They double each time."""
 
 MAX_REPEAT_DUMP_S = 480.0
+"""A rank that hangs for hours is still dumped now and then, because its state may change."""
 
 MAX_DUMPS_PER_MINUTE = 6
 """Dumps of one job per minute, for all reasons together. A hang needs two or three, and a deadline

@@ -19,6 +19,7 @@ MAX_GROUPS = 12
 
 SHOWN_FRAMES = 4
 MAX_LINE = 160
+"""Characters of a line: a frame with a long path fits, a hostile name does not fill the terminal."""
 
 JobName = tuple[str, str]
 
