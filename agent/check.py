@@ -30,6 +30,7 @@ from watchtower.printable import printable
 from watchtower.wire import PROTOCOL_VERSION
 
 MAX_VERSION = 64
+"""Characters shown of a tool's version, which is output of another program."""
 
 MAX_TICKS = 40
 """Ticks of discovery in a check: ten seconds, for nodes with more processes than one tick reads."""

@@ -37,7 +37,7 @@ from agent.dumping.dump_triggers import (
     refuse,
     round_gap_s,
 )
-from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
+from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
 from agent.starting import make_first_line, raise_descriptor_limit
@@ -128,6 +128,7 @@ class Agent:
         self._trouble = ""
         self._interval_s = settings.interval_s
         self._agent_id = uuid.uuid4().hex
+        self._boot = read_boot(self._proc)
         self._replies: deque[ReportReply] = deque(maxlen=8)
         self._ended_dumps: deque[DumpRequest] = deque()
         self._notifier = Notifier()
@@ -232,6 +233,7 @@ class Agent:
             jobs=self._discovery.job_labels(),
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
             contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
+            boot=self._boot,
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),

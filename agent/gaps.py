@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 
@@ -97,6 +98,19 @@ def read_pid_namespace(proc: Proc) -> int:
         return os.stat(f"{proc.path}/self/ns/pid").st_ino
     except OSError:
         return HOST_PID_NAMESPACE
+
+
+def read_boot(proc: Proc) -> str:
+    """Return a value that identifies the boot of the kernel; empty if it cannot be read.
+
+    It is a hash, because other programs may use the id itself as a secret.
+    """
+    try:
+        with open(f"{proc.path}/sys/kernel/random/boot_id", "rb") as file:
+            boot_id = file.read(64).strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(b"watchtower " + boot_id).hexdigest()[:32] if boot_id else ""
 
 
 def read_ptrace_scope(proc: Proc) -> int:

@@ -35,6 +35,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S
 from benchmarks import fleet_timeline
 from benchmarks.fleet_timeline import Mark
 from tests.synthesis.evidence import Maker
@@ -56,7 +57,6 @@ WARM_S = 20.0
 """Seconds of steps before the hang: some to learn the pace, some to measure the steady cost."""
 DEADLINE_S = 5.0
 """Seconds without a step until a rank is late, for steps of one second: `suspect_floor_s`."""
-ROUNDS_APART_S = 1.0
 WATCH_S = 60.0
 """Seconds to watch after the hang."""
 ASK_EVERY_S = 0.2
@@ -135,7 +135,9 @@ class Agent:
     async def _dump(self, number: int) -> None:
         await asyncio.sleep(self._hangs_at - time.monotonic())
         wait_s = (
-            DEADLINE_S + self._share * self._jitter_s + number * max(ROUNDS_APART_S, self._jitter_s)
+            DEADLINE_S
+            + self._share * self._jitter_s
+            + number * max(ROUND_GAP_S, ROUND_GAP_JITTERS * self._jitter_s)
         )
         await asyncio.sleep(self._hangs_at + wait_s - time.monotonic())
         while time.monotonic() < self._hangs_at + WATCH_S:

@@ -7,8 +7,10 @@ from watchtower.diagnoser.work import answer
 class InThread:
     """What a diagnosing process does, in the thread that asks."""
 
-    def ask(self, request: Request) -> Answer:
-        return read_answer(answer(request.encode()))
+    def ask(self, request: Request, *, brief: bool = False) -> Answer:
+        read = read_answer(answer(request.encode(brief=brief)))
+        assert read is not None
+        return read
 
     def kill(self) -> None:
         pass

@@ -24,6 +24,7 @@ MAX_POD_FOLDERS = 4096
 """Folders checked in /var/log/pods. A node runs 110 pods by default, and old folders remain."""
 
 MAX_KNOWN_PODS = 4096
+"""Pods whose namespace is known: as many as `MAX_POD_FOLDERS` can contain."""
 
 POD_WAIT_S = 1.0
 """Seconds between two reads of that folder, however many pods are not in it."""

@@ -46,6 +46,7 @@ MAX_PAUSES = 1024
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 4096
+"""Bytes read of a command line. A launcher is recognized by its first arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from agent.procfs import Proc, parse_fields
 
 CGROUP_MOUNT = "sys/fs/cgroup"
 MAX_STATE_BYTES = 1024
+"""Bytes read of a state file of the kernel, which has two lines."""
 
 
 def is_frozen(proc: Proc, pid: int) -> bool:

@@ -24,6 +24,7 @@ REAP_S = 0.5
 """Seconds to wait for a killed child. It ends in milliseconds, unless it hangs in the kernel."""
 
 CHUNK_BYTES = 65536
+"""Bytes of one read: a pipe holds as many by default."""
 
 MAX_LEFT_BEHIND = 8
 """Killed tools that still hang in the kernel. Owners share this number: an owner that has used its

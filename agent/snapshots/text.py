@@ -19,6 +19,7 @@ MAX_GROUPS = 12
 
 SHOWN_FRAMES = 4
 MAX_LINE = 160
+"""Characters of a line. A frame with a long path fits; a hostile name does not fill the screen."""
 
 JobName = tuple[str, str]
 

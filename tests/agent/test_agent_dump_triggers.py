@@ -14,6 +14,7 @@ from agent.dumping.dump_triggers import (
     MAX_JITTER_S,
     MAX_REPEAT_DUMP_S,
     REPEAT_DUMP_S,
+    ROUND_GAP_JITTERS,
     ROUND_GAP_S,
     SATISFIED_BY_S,
     DeadlineWatch,
@@ -112,9 +113,9 @@ def test_an_order_of_a_large_job_is_carried_out_at_a_time_of_its_own() -> None:
 
 def test_the_second_rounds_of_a_large_job_begin_when_all_first_rounds_are_sent() -> None:
     order = replace(an_order("1"), jitter_s=2.0)
-    assert round_gap_s(order) == 2.0
+    assert round_gap_s(order) == ROUND_GAP_JITTERS * 2.0
     assert round_gap_s(replace(order, jitter_s=0.3)) == ROUND_GAP_S
-    assert round_gap_s(replace(order, jitter_s=1e6)) == MAX_JITTER_S
+    assert round_gap_s(replace(order, jitter_s=1e6)) == ROUND_GAP_JITTERS * MAX_JITTER_S
     assert round_gap_s(None) == ROUND_GAP_S
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from watchtower.core.policy import Policy
 from watchtower.diagnoser.messages import Answer
-from watchtower.diagnoser.process import DiagnoserDiedError
+from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.tower import diagnosis_runner
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
@@ -39,14 +40,21 @@ class Scripted:
     """A diagnoser that dies if the request is in `deadly`. Other requests get an empty answer."""
 
     deadly: frozenset[str] = frozenset()
+    long: frozenset[str] = frozenset()
+    """Requests whose brief try gives up. Others get an answer from it."""
+    tries: ClassVar[list[tuple[str, bool]]] = []
+    """Each request, and whether it was a brief try."""
     started = 0
 
     def __init__(self) -> None:
         Scripted.started += 1
 
-    def ask(self, request: str) -> Answer:
+    def ask(self, request: str, *, brief: bool = False) -> Answer:
         if request in self.deadly:
             raise DiagnoserDiedError("it used more than 2 s of CPU time")
+        Scripted.tries.append((request, brief))
+        if brief and request in self.long:
+            raise GaveUpError
         return NOTHING
 
     def kill(self) -> None:
@@ -69,6 +77,8 @@ def run(story) -> None:
 def script(monkeypatch):
     monkeypatch.setattr(Scripted, "deadly", frozenset({"bad"}))
     monkeypatch.setattr(Scripted, "started", 0)
+    monkeypatch.setattr(Scripted, "tries", [])
+    monkeypatch.setattr(Scripted, "long", frozenset({"long"}))
 
 
 def ask(runner: DiagnosisRunner, job: str, owner: str = ""):
@@ -132,6 +142,32 @@ def test_the_memory_of_jobs_that_ended_processes_is_bounded(monkeypatch):
     run(story)
 
 
+def test_a_job_that_needs_more_than_a_brief_try_gets_none_from_then_on():
+    async def story(runner, clock) -> None:
+        for _ in range(2):
+            assert await ask(runner, "long") == NOTHING
+        assert await ask(runner, "short") == NOTHING
+        assert Scripted.tries == [("long", True), ("long", False), ("long", False), ("short", True)]
+        runner.forget("long")
+        await ask(runner, "long")
+        assert Scripted.tries[-2:] == [("long", True), ("long", False)]
+        assert runner.killed == 0
+
+    run(story)
+
+
+def test_the_memory_of_jobs_that_take_long_is_bounded(monkeypatch):
+    monkeypatch.setattr(diagnosis_runner, "MAX_LONG_JOBS", 3)
+    monkeypatch.setattr(Scripted, "long", frozenset(f"job {n}" for n in range(5)))
+
+    async def story(runner, clock) -> None:
+        for number in (*range(5), 4, 0):
+            await ask(runner, f"job {number}")
+        assert [brief for _, brief in Scripted.tries] == [True, False] * 5 + [False, True, False]
+
+    run(story)
+
+
 def test_an_error_in_writing_a_request_is_raised_to_the_caller():
     async def story(runner, clock) -> None:
         with pytest.raises(ZeroDivisionError):
@@ -146,9 +182,9 @@ def test_a_long_diagnosis_is_followed_by_a_rest(tell):
 
     async def story(sim: Simulation) -> None:
         class Slow(InThread):
-            def ask(self, request):
+            def ask(self, request, *, brief=False):
                 time.sleep(0.2)
-                return super().ask(request)
+                return super().ask(request, brief=brief)
 
         sim.start_diagnoser = Slow
         await sim.restart_tower()
@@ -177,10 +213,10 @@ class Deadly(InThread):
 
     gate = threading.Event()
 
-    def ask(self, request):
+    def ask(self, request, *, brief=False):
         if not self.gate.is_set():
             raise DiagnoserDiedError("it used more than 2 s of CPU time")
-        return super().ask(request)
+        return super().ask(request, brief=brief)
 
 
 WHY = "the diagnosis was ended: it used more than 2 s of CPU time"
@@ -252,9 +288,9 @@ class Slow(InThread):
 
     gate = threading.Event()
 
-    def ask(self, request):
+    def ask(self, request, *, brief=False):
         assert self.gate.wait(30)
-        return super().ask(request)
+        return super().ask(request, brief=brief)
 
 
 def test_diagnoses_far_behind_make_the_tower_not_ready(tell):

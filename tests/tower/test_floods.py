@@ -218,7 +218,10 @@ def test_a_job_that_waits_for_its_diagnosis_holds_no_dumps_that_were_dropped(tel
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        async with sim.tower.runner._turns.take("x"), sim.tower.runner._turns.take("y"):
+        async with (
+            sim.tower.runner._brief._turns.take("x"),
+            sim.tower.runner._brief._turns.take("y"),
+        ):
             sim.world.now += 6
             for node in ("n0", "n1"):
                 ranks = [r for r in sim.world.ranks.values() if r.node == node]

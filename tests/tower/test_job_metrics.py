@@ -176,7 +176,7 @@ def test_silent_agents_have_names_and_those_that_reported_last_come_first(tell):
 
 
 class Dying(InThread):
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request, *, brief: bool = False) -> Answer:
         raise DiagnoserDiedError("it used too much memory")
 
 

@@ -316,7 +316,8 @@ def test_an_empty_report_under_a_dead_node_s_name_ends_no_rank(tell):
         assert (sim.status, sim.verdict.cause) == ("hung", Cause.NODE_LOST)
         sim.doubled = {"n1"}
         await sim.report(60)
-        assert sim.verdict.cause is not Cause.PROCESS_DIED
+        assert (sim.status, sim.verdict.cause) == ("hung", Cause.NODE_LOST)
+        assert {suspect.rank for suspect in sim.verdict.suspects} == {2, 3}
         assert all(record.is_live for record in sim.generation.ranks.values())
 
     tell(story)

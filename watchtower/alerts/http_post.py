@@ -32,6 +32,7 @@ MAX_ERROR = 4096
 """Bytes of a refusal that are read."""
 
 MAX_REASON = 200
+"""Characters of a refusal that the log shows: the text is of another server."""
 
 LEAST_SECRET = 6
 """Characters of the shortest part of a URL or a header that may be a secret."""

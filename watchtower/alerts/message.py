@@ -27,6 +27,7 @@ MAX_NAME, MAX_SHORT_NAME = 56, 20
 first line fit in it together, so that a long name does not displace the rank."""
 
 MAX_NODE = 40
+"""Characters of a node, so that the first line keeps a place for the rank."""
 
 LEAST_WORDS = 16
 """Fewer characters of a sentence are not worth a place in a line."""
@@ -35,8 +36,8 @@ MAX_COUNT = 10**8
 """Ranks, dumps and suspects above this are not counts, but errors."""
 
 MAX_STEP = 10**15
-
 MAX_SECONDS = 10 * 366 * 86400.0
+"""Larger values cannot be true: a rank writes its step itself. They are not shown."""
 
 MAX_PERCENT = 99
 """No verdict is certain."""

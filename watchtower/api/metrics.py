@@ -154,7 +154,7 @@ class TowerCollector(Collector):
         silent = {
             name: node.seen_at
             for name, node in nodes.items()
-            if tower.detector.is_silent(node, now)
+            if tower.detector.is_silent(node.reporter, now)
         }
         queued, oldest_s = tower.store_writer.queue()
         values = {

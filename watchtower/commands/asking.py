@@ -39,6 +39,7 @@ MAX_VERDICTS = 5
 """Shown at once. More jobs in trouble probably have one cause; `watchtower jobs` lists them."""
 
 MAX_NAMED = 20
+"""Names in one sentence: more would not be read."""
 
 KINDS = ("job", "node", "user")
 """What a silence may name."""

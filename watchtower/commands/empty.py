@@ -8,6 +8,7 @@ from typing import Any
 from watchtower.commands.client import TowerClient
 
 MAX_NAMED = 5
+"""Nodes in one sentence: a fleet may have thousands without ranks."""
 
 NO_RANK = 'See "No rank is found" in docs/install.md.'
 

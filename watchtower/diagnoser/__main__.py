@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from watchtower.diagnoser import frames
-from watchtower.diagnoser.messages import Limits, read_limits
+from watchtower.diagnoser.messages import Limits, read_limits, write_gave_up
 from watchtower.diagnoser.work import answer
 from watchtower.garbage import put_off_full_collections
 
@@ -22,12 +22,17 @@ OOM_SCORE_ADJ = "800"
 READY = b"ready"
 
 
+class _GiveUpError(BaseException):
+    """A brief try has used up its CPU time. No `except Exception` catches it."""
+
+
 def main() -> int:
     """Answer requests until the tower closes the pipe."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
     # Ctrl-C on the terminal is for the tower. This process ends at the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGVTALRM, _give_up)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # so that a print() does not write into an answer
     put_off_full_collections()
@@ -40,7 +45,11 @@ def main() -> int:
         except EOFError:
             return 0
         _limit(read_limits(request))
-        reply = answer(request)
+        try:
+            reply = answer(request)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        except _GiveUpError:
+            reply = write_gave_up()
         del request
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(sink, reply)
@@ -48,8 +57,16 @@ def main() -> int:
         gc.collect()
 
 
+def _give_up(signum: int, frame: object) -> None:
+    raise _GiveUpError
+
+
 def _limit(limits: Limits) -> None:
-    """Set the limits of memory and CPU time. At the CPU limit, SIGPROF ends this process."""
+    """Set the limits of memory and CPU time. At the CPU limit, SIGPROF ends this process.
+
+    A brief try gives up earlier, by an exception: a process that ended would have to be started
+    again. The exception waits until a function of a C library returns. SIGPROF does not wait.
+    """
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = (
         limits.memory_bytes if hard == resource.RLIM_INFINITY else min(limits.memory_bytes, hard)
@@ -57,6 +74,7 @@ def _limit(limits: Limits) -> None:
     with contextlib.suppress(OSError, ValueError):  # if that is forbidden, only CPU time is limited
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limits.brief_s)
 
 
 def _read(source: BinaryIO, size: int) -> bytes:

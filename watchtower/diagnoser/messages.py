@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,6 +17,16 @@ CPU_S = 2.0
 CPU_PER_RANK_S = 0.0002
 """CPU seconds that one diagnosis may use. 16,384 ranks use 0.7 s, and 5.3 s are allowed."""
 
+BRIEF_S = 0.15
+BRIEF_PER_RANK_S = 0.00015
+MAX_BRIEF_S = 2.5
+"""CPU seconds, without those of the kernel, that a first, brief try may use: a diagnosis of eight
+ranks uses 0.01 s, and one of 16,384 ranks 1.7 s."""
+
+BRIEF_BYTES = 2 << 20
+BRIEF_BYTES_PER_RANK = 8192
+"""Bytes of dumps with which a brief try begins at all. Two rounds of 16,384 ranks are 45 MB."""
+
 MEMORY_BYTES = 1 << 30
 MEMORY_PER_RANK_BYTES = 64 * 1024
 """Bytes of address space that a diagnosing process may use."""
@@ -28,6 +38,10 @@ class Limits:
 
     cpu_s: float
     memory_bytes: int
+    brief_s: float = 0.0
+    """CPU seconds after which a brief try gives up; 0 for none."""
+    brief_bytes: int = 0
+    """Bytes of dumps above which a brief try gives up before it begins."""
 
 
 def limits_for(ranks: int) -> Limits:
@@ -35,6 +49,8 @@ def limits_for(ranks: int) -> Limits:
     return Limits(
         cpu_s=CPU_S + CPU_PER_RANK_S * ranks,
         memory_bytes=MEMORY_BYTES + MEMORY_PER_RANK_BYTES * ranks,
+        brief_s=min(BRIEF_S + BRIEF_PER_RANK_S * ranks, MAX_BRIEF_S),
+        brief_bytes=BRIEF_BYTES + BRIEF_BYTES_PER_RANK * ranks,
     )
 
 
@@ -49,9 +65,10 @@ class Request:
     earlier: bytes | None = None
     """Evidence about the same stall from the tower's last run: a case as JSON."""
 
-    def encode(self) -> list[bytes]:
+    def encode(self, *, brief: bool = False) -> list[bytes]:
         """Return the frames of this request, the limits first."""
-        head = [_encode(self.limits), _encode(self.parts), self.earlier or b""]
+        limits = self.limits if brief else replace(self.limits, brief_s=0.0)
+        head = [_encode(limits), _encode(self.parts), self.earlier or b""]
         return [*head, *self.bodies]
 
 
@@ -104,8 +121,18 @@ def write_failure(case: Case | None, error: str) -> list[bytes]:
     return [b"", msgspec.json.encode(case) if case else b"", error.encode("utf-8", "replace")]
 
 
-def read_answer(frames: Sequence[bytes]) -> Answer:
-    """Return the answer in the frames. Raises ValueError if they are not a valid answer."""
+def write_gave_up() -> list[bytes]:
+    """Return the answer to a brief try that used up its CPU time: no frames."""
+    return []
+
+
+def read_answer(frames: Sequence[bytes]) -> Answer | None:
+    """Return the answer in the frames; None if a brief try gave up.
+
+    Raises ValueError if they are not a valid answer.
+    """
+    if not frames:
+        return None
     diagnosis, evidence, error = frames
     return Answer(
         diagnosis=_diagnoses.decode(diagnosis) if diagnosis else None,

@@ -31,6 +31,10 @@ class DiagnoserDiedError(Exception):
     """The process ended or was ended before it answered. The message contains the reason."""
 
 
+class GaveUpError(Exception):
+    """A brief try needs more CPU time than it has. The process is ready for the next request."""
+
+
 class DiagnoserProcess:
     """One diagnosing process. Not thread-safe, except `kill`, which any thread may call."""
 
@@ -63,19 +67,26 @@ class DiagnoserProcess:
         """The process id."""
         return self._process.pid
 
-    def ask(self, request: Request) -> Answer:
-        """Return the answer to one request. Raises DiagnoserDiedError; the process has then
-        ended."""
+    def ask(self, request: Request, *, brief: bool = False) -> Answer:
+        """Return the answer to one request. Raises DiagnoserDiedError; the process has then ended.
+
+        `brief`: raises GaveUpError if the request needs more CPU time than a brief try has.
+        """
+        if brief and sum(map(len, request.bodies)) > request.limits.brief_bytes:
+            raise GaveUpError
         until = time.monotonic() + max(WALL_S, WALL_PER_CPU * request.limits.cpu_s)
         try:
             if not self._is_ready:
                 frames.unpack(lambda size: self._read(size, until))
                 self._is_ready = True
-            self._write(frames.pack(request.encode()), until)
-            return read_answer(frames.unpack(lambda size: self._read(size, until)))
+            self._write(frames.pack(request.encode(brief=brief)), until)
+            answer = read_answer(frames.unpack(lambda size: self._read(size, until)))
         except (TimeoutError, EOFError, OSError, ValueError, frames.FrameError) as error:
             self.kill()
             raise DiagnoserDiedError(self._explain(error, request)) from None
+        if answer is None:
+            raise GaveUpError
+        return answer
 
     def kill(self) -> None:
         """End the process at once."""

@@ -1,19 +1,24 @@
 """Runs diagnoses in separate processes: two at a time, and one per owner.
 
+A diagnosis begins with a brief try. If it needs more CPU time than this has, it is made again in a
+third process, with more time, after the owners that wait for that process. So owners whose
+diagnoses need all the time that they may use delay each other, but no other owner.
+
 If a diagnosis exceeds its limits, its process is ended. The job then waits longer each time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.diagnoser.messages import Answer, Request
-from watchtower.diagnoser.process import DiagnoserDiedError
+from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.turns import Turns
@@ -32,8 +37,14 @@ BEHIND_S = 60.0
 """If a diagnosis waits this many seconds for its turn, the tower is not ready."""
 
 LANES = 2
-"""Diagnosing processes. While one owner's diagnosis takes long, the other process serves all other
-owners. It runs already, because its start takes longer than most diagnoses."""
+"""Processes for brief tries. While one owner's diagnosis takes long, the other process serves all
+other owners. It runs already, because its start takes longer than most diagnoses."""
+
+LONG_LANES = 1
+"""Processes for diagnoses that gave up their brief try. They start when they are needed."""
+
+MAX_LONG_JOBS = 1024
+"""Jobs that are known to need more than a brief try. The oldest entries are dropped first."""
 
 DURATIONS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Bounds of the counted durations of diagnoses."""
@@ -49,8 +60,9 @@ Freeze = Callable[[], Callable[[], Request]]
 class Diagnoser(Protocol):
     """The interface of `DiagnoserProcess`. Tests use one that works without a process."""
 
-    def ask(self, request: Request) -> Answer:
-        """Return the answer to one request. Raises DiagnoserDiedError."""
+    def ask(self, request: Request, *, brief: bool = False) -> Answer:
+        """Return the answer to one request. Raises DiagnoserDiedError, and GaveUpError if
+        `brief`."""
 
     def kill(self) -> None:
         """End the process at once."""
@@ -82,8 +94,8 @@ class _Lane:
         if self._diagnoser is None and not self._is_stopped:
             self._executor.submit(self._make_ready)
 
-    async def ask(self, write: Callable[[], Request]) -> Answer:
-        return await asyncio.wrap_future(self._executor.submit(lambda: self._ask(write())))
+    async def ask(self, write: Callable[[], Request], *, brief: bool) -> Answer:
+        return await asyncio.wrap_future(self._executor.submit(lambda: self._ask(write(), brief)))
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -91,9 +103,9 @@ class _Lane:
             self._diagnoser.kill()
         self._executor.stop(patience_s=0)
 
-    def _ask(self, request: Request) -> Answer:
+    def _ask(self, request: Request, brief: bool) -> Answer:
         try:
-            return self._make_ready().ask(request)
+            return self._make_ready().ask(request, brief=brief)
         except DiagnoserDiedError:
             self._diagnoser = None
             self._executor.submit(self._make_ready)
@@ -106,16 +118,36 @@ class _Lane:
         return self._diagnoser
 
 
+class _Lanes:
+    """Processes of one kind, which owners use in turn."""
+
+    def __init__(self, count: int, clock: Clock, start: Callable[[], Diagnoser]) -> None:
+        self.all = tuple(_Lane(start) for _ in range(count))
+        self._free = list(self.all)
+        self._turns = Turns(count, clock)
+
+    @contextlib.asynccontextmanager
+    async def take(self, owner: str, founder: str, *, again: bool) -> AsyncIterator[_Lane]:
+        """Wait for the owner's turn and hold a process until the end of the block."""
+        async with self._turns.take(owner, founder, again=again):
+            lane = self._free.pop()
+            try:
+                yield lane
+            finally:
+                self._free.append(lane)
+
+
 class DiagnosisRunner:
     """Runs diagnoses. Not thread-safe: call it only from its event loop."""
 
     def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
         self._clock = clock
-        self._turns = Turns(LANES, clock)
-        self._free = [_Lane(start) for _ in range(LANES)]
-        self._lanes = tuple(self._free)
+        self._brief = _Lanes(LANES, clock, start)
+        self._long = _Lanes(LONG_LANES, clock, start)
         # The second process starts with the first diagnosis, so that the tower starts quickly.
-        self._free[-1].warm_up()
+        self._brief.all[-1].warm_up()
+        self._long_jobs: dict[str, None] = {}
+        """Jobs whose brief try gave up, oldest first."""
         self._asked_at: dict[object, float] = {}
         """Start of the wait of each diagnosis that waits or runs."""
         self._deaths: dict[str, _Deaths] = {}
@@ -134,13 +166,18 @@ class DiagnosisRunner:
         the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
         jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
         """
-        for lane in self._lanes:
+        for lane in self._brief.all:
             lane.warm_up()
         ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
-            async with self._turns.take(owner, founder, again=again):
-                return await self._run(job, freeze)
+            if job not in self._long_jobs:
+                with contextlib.suppress(GaveUpError):
+                    async with self._brief.take(owner, founder, again=again) as lane:
+                        return await self._run(job, lane, freeze, brief=True)
+                self._note_long(job)
+            async with self._long.take(owner, founder, again=again) as lane:
+                return await self._run(job, lane, freeze, brief=False)
         finally:
             del self._asked_at[ticket]
 
@@ -154,15 +191,21 @@ class DiagnosisRunner:
         return self._clock.now() - min(self._asked_at.values(), default=self._clock.now())
 
     def forget(self, job: str) -> None:
-        """Drop the entry of a job that is over."""
+        """Drop the entries of a job that is over."""
         self._deaths.pop(job, None)
+        self._long_jobs.pop(job, None)
 
     def stop(self) -> None:
         """End the processes and accept no more requests."""
-        for lane in self._lanes:
+        for lane in (*self._brief.all, *self._long.all):
             lane.stop()
 
-    async def _run(self, job: str, freeze: Freeze) -> Answer:
+    def _note_long(self, job: str) -> None:
+        self._long_jobs[job] = None
+        if len(self._long_jobs) > MAX_LONG_JOBS:
+            self._long_jobs.pop(next(iter(self._long_jobs)))
+
+    async def _run(self, job: str, lane: _Lane, freeze: Freeze, *, brief: bool) -> Answer:
         deaths = self._deaths.get(job, _Deaths(0, 0.0))
         wait_s = deaths.again_at - self._clock.now()
         if wait_s > 0:
@@ -170,15 +213,13 @@ class DiagnosisRunner:
                 f"{deaths.count} diagnoses of this job in a row were ended; the next one starts in "
                 f"{wait_s:.0f} s"
             )
-        lane, began = self._free.pop(), self._clock.now()
+        began = self._clock.now()
         try:
-            answer = await lane.ask(freeze())
+            answer = await lane.ask(freeze(), brief=brief)
             self.durations.observe(self._clock.now() - began)
         except DiagnoserDiedError as error:
             self._count_death(job, deaths)
             raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None
-        finally:
-            self._free.append(lane)
         self._deaths.pop(job, None)
         return answer
 

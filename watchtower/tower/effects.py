@@ -128,7 +128,7 @@ class Effects:
         """Order dumps of an attempt from the agents that report its ranks."""
         since = live.watch.stall.since if live.watch.stall else now
         agents = {
-            (record.key.node, record.reporter): (record.vitals.job, record.vitals.owner)
+            (record.key.node, record.reporter.agent_id): (record.vitals.job, record.vitals.owner)
             for record in gen.live()
             if wanted.again or not is_dumped_since(record, since)
         }

@@ -67,7 +67,9 @@ def check_health(tower: Tower) -> Health:
         detail=trouble or "able to decide",
         store=_describe_store(tower.store_writer),
         agents=len(nodes),
-        agents_silent=sum(1 for node in nodes.values() if tower.detector.is_silent(node, now)),
+        agents_silent=sum(
+            1 for node in nodes.values() if tower.detector.is_silent(node.reporter, now)
+        ),
         limits=limits,
         notes=list(tower.notes),
     )

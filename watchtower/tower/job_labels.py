@@ -27,6 +27,6 @@ def find_reported_jobs(fleet: Fleet, report: Report) -> frozenset[str]:
     for label, rank in fleet.nodes[report.node].ranks:
         job = fleet.jobs.get(label)
         record = job.generation.ranks.get(rank) if job else None
-        if record is not None and record.reporter == report.agent_id:
+        if record is not None and record.reporter.agent_id == report.agent_id:
             found.add(label)
     return frozenset(found)

@@ -166,7 +166,7 @@ def list_agents(tower: Tower, limit: int) -> AgentList:
     """Return at most `limit` connected agents, and the numbers of all agents."""
     now, nodes = tower.clock.now(), tower.fleet.nodes
     connected = sorted(
-        name for name, node in nodes.items() if not tower.detector.is_silent(node, now)
+        name for name, node in nodes.items() if not tower.detector.is_silent(node.reporter, now)
     )
     return AgentList(
         items=[_view_agent(name, nodes[name], now) for name in connected[:limit]],

@@ -304,6 +304,9 @@ class Report:
     they ended is not known."""
     contained: bool = False
     """The agent sees only the processes of its own container (pid namespace)."""
+    boot: str = ""
+    """Identifies the boot of the node's kernel; empty if the agent does not know it. An agent of
+    another boot cannot report about the same processes."""
     stopping: bool = False
     """This is the agent's last report: the next agent of the node may report its ranks at once."""
     observations: tuple[Observation, ...] = ()
@@ -314,6 +317,7 @@ class Report:
         check_text("node", self.node)
         check_count("gone", len(self.gone), MAX_RANKS_PER_NODE)
         check_text("agent_id", self.agent_id)
+        check_text("boot", self.boot)
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("observations", len(self.observations), MAX_OBSERVATIONS)

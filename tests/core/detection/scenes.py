@@ -145,6 +145,7 @@ class World:
             agent_id=agent_id,
             interval_s=1.0,
             ranks=tuple(k.vitals(self.size, self.now) for r, k in mine if r not in self.hidden),
+            boot=f"boot of {node}",
             gone=tuple(each for each in missing if (each.pid, each.start_time) not in exist),
             observations=tuple(
                 Observation(

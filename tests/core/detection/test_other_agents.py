@@ -8,9 +8,11 @@ import pytest
 
 from tests.core.detection.scenes import JOB, World
 from tests.core.detection.test_fleet import a_rank, a_report
+from watchtower.core.detection.detector import Kind
 from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.node import find_last_reports
 from watchtower.core.policy import Policy
-from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals
+from watchtower.wire.report import Beat, Ending, EndingKind, ProcessId, RankVitals
 
 STUCK = Beat(step=1, age_s=500.0)
 
@@ -20,9 +22,15 @@ def ranks_of(world: World) -> dict[int, tuple[int, bool]]:
     return {rank: (record.key.pid, record.is_live) for rank, record in gen.ranks.items()}
 
 
-def intrude(world: World, *ranks: RankVitals, agent: str = "intruder") -> None:
+def intrude(
+    world: World,
+    *ranks: RankVitals,
+    agent: str = "intruder",
+    boot: str = "",
+    gone: tuple[ProcessId, ...] = (),
+) -> None:
     """Report under the name of a node that has another agent."""
-    report = replace(a_report("n0", *ranks), agent_id=agent)
+    report = replace(a_report("n0", *ranks), agent_id=agent, boot=boot, gone=gone)
     world.fleet.take_report(report, world.now + 0.1)
 
 
@@ -82,5 +90,81 @@ def test_an_agent_that_was_restarted_has_its_ranks_again():
     world.now += world.policy.vanish_s
     vitals = [rank.vitals(world.size, world.now) for rank in world.ranks.values()]
     restarted = [replace(each, beat=replace(each.beat, step=99)) for each in vitals]
-    intrude(world, *restarted, agent="restarted")
+    intrude(world, *restarted, agent="restarted", boot="boot of n0")
     assert {record.vitals.beat.step for record in world.gen.ranks.values()} == {99}
+
+
+def processes_of(world: World, node: str) -> tuple[ProcessId, ...]:
+    ranks = [rank for rank in world.ranks.values() if rank.node == node]
+    return tuple(ProcessId(pid=rank.pid, start_time=rank.pid * 10) for rank in ranks)
+
+
+BOOTS = pytest.mark.parametrize("boot", ["", "boot of another machine"])
+
+
+@BOOTS
+def test_an_agent_of_another_boot_ends_no_rank_of_a_silent_node(boot):
+    world = World()
+    world.step(8)
+    world.silent = {"n0"}
+    for _ in range(60):
+        intrude(world, boot=boot, gone=processes_of(world, "n0"))
+        assert world.fleet.nodes["n0"].missing == ()
+        world.step(1)
+    assert all(is_live for _, is_live in ranks_of(world).values())
+
+
+@BOOTS
+def test_a_node_stays_silent_although_an_agent_of_another_boot_reports_under_its_name(boot):
+    world = World()
+    world.step(8)
+    world.silent = {"n0"}
+    for _ in range(60):
+        intrude(world, boot=boot)
+        world.report(1)
+    condition = world.detector.judge(world.gen, world.fleet.nodes, world.pauses, world.now + 0.2)
+    assert condition.kind in (Kind.STALLED, Kind.LOST)
+    lost = [record for record in world.gen.live() if record.key.node == "n0"]
+    last = find_last_reports(lost, world.fleet.nodes)["n0"]
+    assert world.detector.is_silent(last, world.now)
+    assert world.now - last.seen_at >= 60
+
+
+@BOOTS
+def test_reports_of_another_boot_neither_hide_nor_silence_a_node_that_reports(boot):
+    world = World()
+    for _ in range(60):
+        condition = world.step(1)
+        intrude(world, boot=boot, gone=processes_of(world, "n0"))
+        condition = world.detector.judge(
+            world.gen, world.fleet.nodes, world.pauses, world.now + 0.2
+        )
+    assert condition.kind is Kind.STEPPING
+    assert all(is_live for _, is_live in ranks_of(world).values())
+
+
+def test_reports_of_another_boot_hide_no_death_from_a_restarted_agent():
+    """The next agent of the node is asked, although another one reports between its reports."""
+    world = World()
+    world.step(8)
+    intrude(world, boot="elsewhere")
+    world.now += 5.0
+    alive = [rank.vitals(world.size, world.now) for rank in (world.ranks[1],)]
+    asked: tuple[ProcessId, ...] = ()
+    for _ in range(3):
+        intrude(world, *alive, agent="next", boot="boot of n0", gone=asked)
+        asked = world.fleet.nodes["n0"].missing
+        intrude(world, boot="elsewhere")
+        world.now += 1.0
+    assert ranks_of(world)[0] == (100, False)
+
+
+def test_an_agent_of_an_earlier_release_follows_when_the_agent_is_silent():
+    """It does not send its boot. An operator may install the earlier release again."""
+    world = World()
+    world.step(8)
+    vitals = [r.vitals(world.size, world.now) for r in world.ranks.values() if r.node == "n0"]
+    for seconds, step in ((5, world.ranks[0].step), (15, 99)):
+        world.now += seconds
+        intrude(world, *(replace(v, beat=replace(v.beat, step=99)) for v in vitals), agent="old")
+        assert world.gen.ranks[0].vitals.beat.step == step

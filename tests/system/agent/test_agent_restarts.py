@@ -31,8 +31,10 @@ def test_an_agent_that_does_not_watch_a_process_reports_its_end_if_the_tower_ask
     assert agent.process.wait(STOPS_S) == 0
     tower.missing = [{key: known[r][key] for key in ("pid", "start_time")} for r in (0, 1)]
     run_agent(tower.url, "--match", "OTHER=1")
-    before = len(tower.reports)
+    before, boot = len(tower.reports), tower.reports[-1]["boot"]
+    assert boot
     wait_until(lambda: len(tower.reports) > before + 3, "the next agent reports")
+    assert tower.reports[-1]["boot"] == boot
     assert (tower.reports[-1]["ranks"], tower.reports[-1]["gone"]) == ([], [])
     os.kill(ranks[0].pid, signal.SIGKILL)
     wait_until(lambda: tower.reports[-1]["gone"], "a process has ended")

@@ -15,7 +15,7 @@ from itertools import islice
 from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
-from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.node import NodeRecord, find_last_report
 from watchtower.core.reading.exits import (
     SAME_MOMENT_S,
     DeathKind,
@@ -92,7 +92,8 @@ def find_losses(
             name = record.key.node
             # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
             if name not in texts:
-                texts[name] = _describe_silence(name, detector.is_silent(nodes.get(name), now))
+                is_silent = detector.is_silent(find_last_report(record, nodes), now)
+                texts[name] = _describe_silence(name, is_silent)
             losses[rank] = Loss(rank=rank, at=record.seen_at, kind=None, text=texts[name])
     return losses
 

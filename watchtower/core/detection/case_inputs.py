@@ -11,7 +11,8 @@ from watchtower.core.detection.condition import Stall
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.fleet.generation import DumpBody, Generation, RankRecord
-from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.node import NodeRecord, find_last_report, find_last_reports
+from watchtower.core.fleet.reporter import Reporter
 from watchtower.wire.report import Ending
 
 
@@ -106,10 +107,12 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
     live = (record for record in inputs.records if record.is_live)
     reporting = {id(record) for record in inputs.detector.find_reporting(live, nodes, now)}
     ranks = tuple([_rank_evidence(rank, by_rank.get(rank), reporting, inputs) for rank in known])
-    names = {record.key.node for record in inputs.records}
+    last = find_last_reports(inputs.records, nodes)
     if inputs.missing:
         # An agent without rights cannot see ranks of other users. Missing ranks may run there.
-        names |= {name for name, node in nodes.items() if node.gaps.process}
+        for name, node in nodes.items():
+            if node.gaps.process:
+                last.setdefault(name, node.reporter)
     return Case(
         job=inputs.job,
         generation=inputs.generation,
@@ -119,7 +122,9 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
         settle_s=inputs.detector.policy.settle_s,
         moving_cpu_cores=inputs.detector.policy.moving_cpu_cores,
         ranks=ranks,
-        nodes=tuple(_node_evidence(name, nodes.get(name), now) for name in sorted(names)),
+        nodes=tuple(
+            _node_evidence(name, last[name], nodes.get(name), now) for name in sorted(last)
+        ),
         slowdown=inputs.slowdown,
     )
 
@@ -161,8 +166,7 @@ def _rank_evidence(
 
 
 def _lost_presence(record: RankRecord, inputs: CaseInputs) -> Presence:
-    node = inputs.nodes.get(record.key.node)
-    is_silent = inputs.detector.is_silent(node, inputs.now)
+    is_silent = inputs.detector.is_silent(find_last_report(record, inputs.nodes), inputs.now)
     return Presence.SILENT if is_silent else Presence.UNREPORTED
 
 
@@ -172,13 +176,16 @@ def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> En
     return replace(ended, age_s=max(0.0, now - ended_at))
 
 
-def _node_evidence(name: str, node: NodeRecord | None, now: float) -> NodeEvidence:
-    if node is None:
+def _node_evidence(
+    name: str, reporter: Reporter | None, node: NodeRecord | None, now: float
+) -> NodeEvidence:
+    """Return the evidence about a node. `reporter`: the last report about its ranks."""
+    if reporter is None or node is None:
         return NodeEvidence(node=name, silent_for_s=0.0)
     return NodeEvidence(
         node=name,
-        silent_for_s=now - node.seen_at,
-        interval_s=node.interval_s,
+        silent_for_s=now - reporter.seen_at,
+        interval_s=reporter.interval_s,
         limits=node.gaps,
         observations=node.observations.aged(now),
     )

@@ -22,8 +22,9 @@ from watchtower.core.detection.no_heartbeat import (
 )
 from watchtower.core.detection.samples import Samples
 from watchtower.core.fleet.generation import Generation, RankRecord, has_died
-from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.node import NodeRecord, find_last_report, find_last_reports
 from watchtower.core.fleet.pace import Pauses
+from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.policy import Policy
 from watchtower.core.text import say_duration, say_slower
 from watchtower.wire.report import ProcessState
@@ -71,40 +72,39 @@ class Detector:
             return Condition(kind=Kind.LOST, reason=reason)
         return self._judge_progress(gen, reporting, samples, now)
 
-    def is_silent(self, node: NodeRecord | None, now: float) -> bool:
-        """Return whether a node's agent has not reported in time, or is not known."""
-        limit = self.policy.silence_s
-        return node is None or now - node.seen_at > max(limit, 3 * node.interval_s)
+    def is_silent(self, reporter: Reporter | None, now: float) -> bool:
+        """Return whether an agent has not reported in time, or is not known."""
+        return reporter is None or now > reporter.silent_from
 
     def _find_silent(
         self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
     ) -> set[str]:
         """Return the nodes of these ranks whose agent stopped reporting."""
-        names = {record.key.node for record in records}
-        return {name for name in names if self.is_silent(nodes.get(name), now)}
+        last = find_last_reports(records, nodes)
+        return {name for name, reporter in last.items() if self.is_silent(reporter, now)}
 
     def find_reporting(
         self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
     ) -> list[RankRecord]:
         """Return the ranks that an agent reports: it is not silent, and reports this rank."""
-        # Computed once per node, not per rank: a job has thousands of ranks on few nodes.
-        reporting_from: dict[str, float] = {}
+        # Computed once per report, not per rank: a job has thousands of ranks on few nodes.
+        reporting_from: dict[int, float] = {}
         reporting = []
         for record in records:
-            name = record.key.node
-            limit = reporting_from.get(name)
+            limit = reporting_from.get(id(record.reporter))
             if limit is None:
-                limit = reporting_from[name] = self._reporting_from(nodes.get(name), now)
+                limit = self._reporting_from(find_last_report(record, nodes), now)
+                reporting_from[id(record.reporter)] = limit
             if record.seen_at >= limit:
                 reporting.append(record)
         return reporting
 
-    def _reporting_from(self, node: NodeRecord | None, now: float) -> float:
-        """Return the time of the oldest report that still counts for a rank on this node."""
-        if node is None or self.is_silent(node, now):
+    def _reporting_from(self, reporter: Reporter | None, now: float) -> float:
+        """Return the time of the oldest report that still counts for a rank of this agent."""
+        if reporter is None or self.is_silent(reporter, now):
             return float("inf")
         # One interval more: a rank is missing only from the first report without it.
-        return node.seen_at - self.policy.vanish_s - node.interval_s
+        return reporter.seen_at - self.policy.vanish_s - reporter.interval_s
 
     def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
         """Return the seconds without a beat after which a rank in `phase` is suspect.
@@ -146,7 +146,8 @@ class Detector:
         The job counts as ended then.
         """
         ended = [record for record in gen.ranks.values() if not record.is_live]
-        reporting = any(not self.is_silent(nodes.get(r.key.node), now) for r in ended)
+        last = find_last_reports(ended, nodes).values()
+        reporting = any(not self.is_silent(reporter, now) for reporter in last)
         return reporting and self._find_death(gen, list(gen.live()), now) is not None
 
     def _judge_end(self, gen: Generation, now: float) -> Condition:

@@ -94,7 +94,7 @@ class Claim:
         return comes_before and self._is_held(record)
 
     def is_of_another_agent(self, record: RankRecord) -> bool:
-        """Return whether another agent than that of this report has just reported the rank."""
+        """Return whether the rank belongs to another agent than that of this report."""
         return self.nodes[self.key.node].is_held_by_another(record, self.now)
 
     def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:

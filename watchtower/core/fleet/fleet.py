@@ -310,6 +310,7 @@ class Fleet:
         record = RankRecord(
             key=claim.key,
             vitals=claim.vitals,
+            reporter=self.nodes[claim.key.node].reporter,
             seen_at=claim.now,
             first_seen_at=claim.now - claim.vitals.found_age_s,
             moved_at=claim.now,
@@ -328,9 +329,7 @@ class Fleet:
         interval_s = self._believed_interval_s(record, vitals, now)
         gen.note_vitals(record, vitals)
         record.seen_at = now
-        reporter = self.nodes[record.key.node]
-        record.reporter, record.held_until = reporter.agent_id, now + reporter.hold_s
-        record.contained = reporter.contained
+        record.reporter = self.nodes[record.key.node].reporter
         record.ended_at = None if vitals.ended is None else record.ended_at
         movement = vitals.movement
         stores = movement.write_bytes_per_s + movement.read_bytes_per_s > 0

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from watchtower.core.fleet.arrivals import Arrivals
 from watchtower.core.fleet.checkpoints import Checkpoints
 from watchtower.core.fleet.pace import Pace
+from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.fleet.sizes import count_text, share_names, shorten
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
@@ -72,17 +73,13 @@ class RankRecord:
 
     key: ProcessKey
     vitals: RankVitals
+    reporter: Reporter
+    """Agent that reported it last."""
     seen_at: float
     first_seen_at: float
     moved_at: float
     """When its process tree last used CPU, storage or network."""
     ended_at: float | None = None
-    reporter: str = ""
-    """Agent that reported it last."""
-    held_until: float = float("-inf")
-    """Until this time, no other agent with the same node name may report it."""
-    contained: bool = False
-    """Whether the agent that reported it last sees only the processes of its own container."""
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
     text_bytes: int = 0
@@ -94,13 +91,11 @@ class RankRecord:
         return RankRecord(
             self.key,
             self.vitals,
+            self.reporter,
             self.seen_at,
             self.first_seen_at,
             self.moved_at,
             self.ended_at,
-            self.reporter,
-            self.held_until,
-            self.contained,
             self.dumps,
             self.text_bytes,
         )

@@ -6,14 +6,18 @@ every holder of an agent's token can report under it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.observations import NodeObservations
+from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.fleet.sizes import count_gaps
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import AgentGaps, ProcessId, Report
+
+SILENT_INTERVALS = 3
+"""An agent is silent after this many report intervals, but at least after `silence_s`."""
 
 HOLD_S, HOLD_INTERVALS = 3.0, 1.5
 """For this many seconds or report intervals after an agent's last report, its ranks belong to it.
@@ -24,17 +28,11 @@ After that, another agent with the same node name may report them, such as a res
 class NodeRecord:
     """One node's agent."""
 
-    agent_id: str
-    seen_at: float
-    interval_s: float
+    reporter: Reporter
     gaps: AgentGaps
-    hold_s: float = 0.0
-    """Seconds after its last report during which no other agent may report this agent's ranks."""
     shared_at: float = float("-inf")
     """When two agents last alternated in reporting under this name."""
     previous_agent: str = ""
-    contained: bool = False
-    """Whether the agent sees only the processes of its own container."""
     ranks: set[tuple[str, int]] = field(default_factory=set)
     """(job, rank) of the ranks on this node that are reported, or were reported and have not ended
     since."""
@@ -48,18 +46,18 @@ class NodeRecord:
     ) -> NodeRecord:
         """Return the record of a node that has just reported; `previous` is its last record."""
         hold_s = min(max(HOLD_S, HOLD_INTERVALS * report.interval_s), silence_s)
-        hold_s = 0.0 if report.stopping else hold_s
-        node = cls(
-            report.agent_id,
-            now,
-            report.interval_s,
-            report.limits,
-            hold_s,
+        reporter = Reporter(
+            agent_id=report.agent_id,
+            boot=report.boot,
             contained=report.contained,
+            seen_at=now,
+            interval_s=report.interval_s,
+            held_until=now if report.stopping else now + hold_s,
+            silent_from=now + max(silence_s, SILENT_INTERVALS * report.interval_s),
         )
+        node = cls(reporter, report.limits)
         known = previous.observations if previous is not None else NodeObservations()
-        held_s = previous.hold_s if previous is not None else 0.0
-        node.observations = known.updated(report, now, held_s)
+        node.observations = known.updated(report.observations, reporter)
         if previous is not None:
             node._compare_agents(previous, now)
         return node
@@ -67,13 +65,15 @@ class NodeRecord:
     def _compare_agents(self, previous: NodeRecord, now: float) -> None:
         """Record whether two agents report under one name.
 
-        They do if an earlier agent reports again. A restarted agent has a new id.
+        They do if an earlier agent reports again. A restarted agent has a new id. Agents of
+        another boot do not count.
         """
         self.previous_agent, self.shared_at = previous.previous_agent, previous.shared_at
-        if self.agent_id != previous.agent_id:
-            if self.agent_id == previous.previous_agent:
+        agent_id, before = self.reporter.agent_id, previous.reporter
+        if agent_id != before.agent_id and before.may_be_followed_by(self.reporter):
+            if agent_id == previous.previous_agent:
                 self.shared_at = now
-            self.previous_agent = previous.agent_id
+            self.previous_agent = before.agent_id
 
     def note_missing(
         self, live: Mapping[tuple[str, int], RankRecord], previous: NodeRecord, report: Report
@@ -98,19 +98,31 @@ class NodeRecord:
         return ended
 
     def is_held_by_another(self, record: RankRecord, now: float) -> bool:
-        """Return whether a different agent than this one has just reported the rank."""
-        return record.reporter not in ("", self.agent_id) and now < record.held_until
+        """Return whether the rank belongs to a different agent than this one."""
+        return record.reporter.holds_against(self.reporter, now)
 
     def _can_see_the_end_of(self, record: RankRecord) -> bool:
         """Return whether this agent can see that the process of a rank does not exist any more.
 
-        The pids of two pid namespaces cannot be compared. If a container was replaced, its pid
-        namespace ended, and with it each process in it. Of two agents that share the name of a
-        node, each may run on a machine of its own.
+        The pids of two boots or of two pid namespaces cannot be compared. If a container was
+        replaced, its pid namespace ended, and with it each process in it. Of two agents that share
+        the name of a node, each may run on a machine of its own.
         """
-        if record.contained is not self.contained or self.is_held_by_another(record, self.seen_at):
+        before, mine = record.reporter, self.reporter
+        is_comparable = before.contained is mine.contained and before.may_be_followed_by(mine)
+        if not is_comparable or before.holds_against(mine, mine.seen_at):
             return False
-        return record.reporter == self.agent_id or self.shared_at <= record.seen_at
+        return before.agent_id == mine.agent_id or self.shared_at <= record.seen_at
+
+    @property
+    def seen_at(self) -> float:
+        """When an agent last reported under the name of this node."""
+        return self.reporter.seen_at
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between the reports of that agent."""
+        return self.reporter.interval_s
 
     @property
     def droppable_bytes(self) -> int:
@@ -120,3 +132,30 @@ class NodeRecord:
     def drop(self, excess: int) -> None:
         """Drop the observations and the agent's sentences, until its next report."""
         self.gaps, self.observations = AgentGaps(), NodeObservations()
+
+
+def find_last_report(record: RankRecord, nodes: Mapping[str, NodeRecord]) -> Reporter | None:
+    """Return the last report of a rank's agent, or of a later agent on the same node.
+
+    None if the node is not known any more.
+    """
+    node = nodes.get(record.key.node)
+    if node is None or record.reporter.may_be_followed_by(node.reporter):
+        return node.reporter if node is not None else None
+    return record.reporter
+
+
+def find_last_reports(
+    records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord]
+) -> dict[str, Reporter | None]:
+    """Return `find_last_report` by node; the latest if agents of two boots reported these ranks."""
+    last: dict[str, Reporter | None] = {}
+    for record in records:
+        name = record.key.node
+        known = last.get(name)
+        if known is not None and known.seen_at >= record.seen_at:
+            continue
+        found = find_last_report(record, nodes)
+        if known is None or (found is not None and found.seen_at > known.seen_at):
+            last[name] = found
+    return last

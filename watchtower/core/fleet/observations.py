@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from watchtower.core.fleet.reporter import Reporter
 from watchtower.wire.observations import Observation
-from watchtower.wire.report import Report
 
 OBSERVATION_BYTES = 512
 """Memory of one observation with short words."""
 
 CHARACTER_BYTES = 4
+"""Memory of one character of its texts, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,22 +19,24 @@ class NodeObservations:
     """What one agent observed. It is not interpreted here."""
 
     items: tuple[Observation, ...] = ()
-    agent_id: str = ""
-    at: float = float("-inf")
+    reporter: Reporter | None = None
+    """The agent that sent them; None before the first report."""
 
-    def updated(self, report: Report, now: float, hold_s: float) -> NodeObservations:
-        """Return the observations after a report.
+    def updated(self, items: tuple[Observation, ...], reporter: Reporter) -> NodeObservations:
+        """Return the observations after a report of `reporter` that contained `items`.
 
-        Those of another agent under the same node name do not count until the first agent has not
-        reported for `hold_s` seconds: every holder of an agent's token can use the name of a node.
+        Those of another agent under the same node name do not count while the node belongs to the
+        first one: every holder of an agent's token can use the name of a node.
         """
-        if self.agent_id not in ("", report.agent_id) and now - self.at < hold_s:
+        if self.reporter is not None and self.reporter.holds_against(reporter, reporter.seen_at):
             return self
-        return NodeObservations(items=report.observations, agent_id=report.agent_id, at=now)
+        return NodeObservations(items=items, reporter=reporter)
 
     def aged(self, now: float) -> tuple[Observation, ...]:
         """Return the observations with their ages at `now`."""
-        elapsed_s = max(0.0, now - self.at)
+        if self.reporter is None:
+            return ()
+        elapsed_s = max(0.0, now - self.reporter.seen_at)
         return tuple(replace(item, age_s=item.age_s + elapsed_s) for item in self.items)
 
     @property

@@ -30,6 +30,7 @@ BATCH_BYTES = 512
 """The stored id of a batch of dumps."""
 
 CHARACTER_BYTES = 4
+"""The most that one character of a Python string needs."""
 
 USUAL_CHARACTERS = 256
 """Texts of one rank up to this length are part of `RANK_BYTES`."""

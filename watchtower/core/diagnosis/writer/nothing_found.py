@@ -22,6 +22,7 @@ from watchtower.core.text import capitalise, clean, join_sentences, say_duration
 from watchtower.wire.verdict import Evidence
 
 MAX_CANDIDATES = 3
+"""Candidates that are named: a fourth one is hardly the cause."""
 
 MAX_GROUPS = 2
 """Sentences of a kind: those that differ, and the many. More would push each other off a page."""

@@ -1,0 +1,73 @@
+"""Every bound has its reason beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BOUND = re.compile(r"_?MAX_\w+|\w+_BYTES")
+FOLDERS = ("agent", *(f"watchtower/{each}" for each in ("access", "alerts", "api", "commands")))
+FOLDERS += tuple(f"watchtower/{each}" for each in ("core", "diagnoser", "store", "tower", "wire"))
+
+
+def find_bounds_without_reason(path: Path) -> Iterator[str]:
+    """Yield the module-level bounds without a comment or a docstring. Bounds on lines in a row may
+    share one."""
+    text = path.read_text("utf-8")
+    lines, body = text.splitlines(), ast.parse(text).body
+    for number, node in enumerate(body):
+        names = BOUND.findall(" ".join(_names_of(node)))
+        if not names or isinstance(getattr(node, "value", None), ast.Call):
+            continue
+        after = iter(body[number + 1 :])
+        last, follower = node, next(after, None)
+        while follower is not None and _names_of(follower) and _are_adjacent(last, follower):
+            last, follower = follower, next(after, None)
+        is_commented = "#" in lines[node.lineno - 1] or lines[node.lineno - 2].startswith("#")
+        if not is_commented and not _is_text(follower):
+            yield f"{path.relative_to(ROOT)}: {', '.join(names)}"
+
+
+def _names_of(node: ast.stmt) -> list[str]:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    return [
+        each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)
+    ]
+
+
+def _are_adjacent(before: ast.stmt, after: ast.stmt) -> bool:
+    return after.lineno == (before.end_lineno or before.lineno) + 1
+
+
+def _is_text(node: ast.stmt | None) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_bound_has_a_reason(folder: str):
+    found = [
+        each
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for each in find_bounds_without_reason(path)
+    ]
+    assert found == [], "add a docstring below the bound: what it counts, and why that many"
+
+
+def test_a_bound_without_a_reason_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text('MAX_A = 1\n\nMAX_B = 2\nB_BYTES = 3\n"""Two."""\n\nMAX_C = 4  # few\n')
+    assert list(find_bounds_without_reason(path)) == ["module.py: MAX_A"]
