@@ -140,6 +140,8 @@ class Thread:
         self.leaves = Counter[str]()
         self.chains = Counter[tuple[str, ...]]()
         self.failure = ""
+        self.run_ns = self.switches = -1
+        """Nanoseconds on a CPU and number of context switches, since the thread began."""
         self.maps: Maps | None = None
 
     def answer(self) -> dict[str, object]:
@@ -152,6 +154,8 @@ class Thread:
             "leaves": dict(self.leaves.most_common(MAX_CHAIN)),
             "chain": list(chain),
             "failure": self.failure,
+            "run_ns": self.run_ns,
+            "switches": self.switches,
         }
 
 
@@ -162,6 +166,7 @@ def read_blocked(thread: Thread) -> None:
     if not state or state[0].decode() not in READABLE:
         thread.failure = "state"
         return
+    _read_counters(thread, folder)
     words = _read(f"{folder}/syscall").split()
     if words[:1] == [b"running"]:
         thread.running = True
@@ -178,6 +183,14 @@ def read_blocked(thread: Thread) -> None:
         with open(f"{PROC}/{thread.pid}/mem", "rb", buffering=0) as memory:
             stack = os.pread(memory.fileno(), STACK_BYTES, stack_at)
         thread.chains[tuple(merge(_with_leaf(leaf, thread.maps.names_in(stack))))] += 1
+
+
+def _read_counters(thread: Thread, folder: str) -> None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        thread.run_ns = int(_read(f"{folder}/schedstat").split()[0])
+        lines = _read(f"{folder}/status").split(b"\n")
+        counts = [int(line.split()[1]) for line in lines if b"_ctxt_switches:" in line]
+        thread.switches = sum(counts) if len(counts) == 2 else -1
 
 
 def _with_leaf(leaf: str, names: Iterator[str]) -> Iterator[str]:

@@ -73,6 +73,8 @@ class ThreadSamples(msgspec.Struct):
     leaves: dict[str, int] = {}
     chain: list[str] = []
     failure: str = ""
+    run_ns: int = -1
+    switches: int = -1
 
 
 _DECODER = msgspec.json.Decoder(list[ThreadSamples])
@@ -141,6 +143,8 @@ def classify(thread: ThreadSamples) -> NativePlace | None:
         running=thread.running,
         thread=printable(thread.name, MAX_NAME),
         libraries=tuple(printable(each, MAX_NAME) for each in thread.chain[:MAX_LIBRARIES]),
+        run_ns=thread.run_ns,
+        switches=thread.switches,
     )
 
 

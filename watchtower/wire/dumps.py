@@ -189,12 +189,19 @@ class NativePlace:
     """Name of the thread if it is not the main thread: "pt_autograd_0"."""
     libraries: tuple[str, ...] = ()
     """The libraries on its stack, innermost first."""
+    run_ns: int = -1
+    """Nanoseconds that the thread has spent on a CPU since it began; -1 if not known."""
+    switches: int = -1
+    """Context switches of the thread since it began; -1 if not known. If both numbers are equal in
+    two dumps, the thread was blocked all the time between them."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_text("library", self.library)
         check_text("thread", self.thread)
         check_count("libraries", len(self.libraries), MAX_LIBRARIES)
+        check_integer("run_ns", self.run_ns, low=-1)
+        check_integer("switches", self.switches, low=-1)
         for name in self.libraries:
             check_text("libraries", name)
 

@@ -21,9 +21,10 @@ from watchtower.core.reading.movement import (
     transfers,
     uses_a_core,
 )
+from watchtower.core.reading.native import stays_blocked, waits_for_device
 from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
-from watchtower.wire.dumps import KernelWait, NativeKind, NativePlace, RankDump
+from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
 
@@ -112,7 +113,7 @@ class Position:
         A device waits for the devices of other ranks, so the rank waits for other ranks, whatever
         its Python line is. It also waits if its own device never ends.
         """
-        return self.native is not None and self.native.kind is NativeKind.DEVICE_WAIT
+        return waits_for_device(self.evidence.dumps)
 
     @property
     def is_missing(self) -> bool:
@@ -261,7 +262,7 @@ def take_position(
         # The kernel is asked about the main thread only; of another one just the state counts.
         wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
-        moving=_is_moving(evidence, native, case.moving_cpu_cores),
+        moving=_is_moving(evidence, case.moving_cpu_cores),
         transfers=transfers(evidence.movement),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
@@ -275,9 +276,13 @@ def take_position(
     return position.moved_to(_find_place(position))
 
 
-def _is_moving(evidence: RankEvidence, native: NativePlace | None, moving_cpu_cores: float) -> bool:
-    """Return whether a rank moves. CPU that is used in a wait for a device is not movement."""
-    if native is not None and native.kind is NativeKind.DEVICE_WAIT:
+def _is_moving(evidence: RankEvidence, moving_cpu_cores: float) -> bool:
+    """Return whether a rank moves.
+
+    CPU that is used in a wait for a device is not movement, nor is the CPU of helper threads beside
+    a training thread that stays blocked.
+    """
+    if waits_for_device(evidence.dumps) or stays_blocked(evidence.dumps):
         return moves_storage(evidence.movement)
     return is_moving(evidence.movement, moving_cpu_cores)
 
