@@ -22,6 +22,7 @@ from agent.delivery.spool_keeper import SpoolKeeper
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
+from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
@@ -97,6 +98,7 @@ class Agent:
         self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
         self._runner = ChildRunner(MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(MAX_SOURCE_OUTPUT_BYTES)
+        self._native_runner = ChildRunner(MAX_NATIVE_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerConnection(address, REPLY_LIMITS),
@@ -121,6 +123,7 @@ class Agent:
                 self._stacks,
                 self._metrics.count_dump,
                 SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
+                NativePlaces(self._proc, self._native_runner),
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
@@ -155,6 +158,7 @@ class Agent:
         self._dumping.stop()
         self._runner.stop()
         self._source_runner.stop()
+        self._native_runner.stop()
         self._observer.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)

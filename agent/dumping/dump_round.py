@@ -18,6 +18,7 @@ from agent.discovery.owners import Owners
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.dumpers.collectives import RankRecords, read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE, ToolTurns
@@ -26,7 +27,7 @@ from watchtower.fair_places import has_share
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, RankDump
+from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, NativePlace, RankDump
 from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
@@ -55,6 +56,9 @@ STUCK_HELP = (
     "of this process, or of another one on this node, is locked. This happens when a process maps "
     "a file on a mount that hangs"
 )
+READ_NATIVELY = (ProcessState.RUNNING, ProcessState.SLEEPING, ProcessState.IDLE)
+"""In other states a read of the memory may hang, or nothing is to be learned from it."""
+
 DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
 
 
@@ -102,6 +106,7 @@ class _Tree:
     records: RankRecords | None = None
     process: _Process
     children: list[_Process]
+    native: NativePlace | None = None
 
 
 class RoundTaker:
@@ -115,10 +120,11 @@ class RoundTaker:
         python_stacks: PythonStacks,
         count: Callable[[str], None],
         loops: SourceLoops | None = None,
+        native: NativePlaces | None = None,
     ) -> None:
-        """Without `loops`, no source is read."""
+        """Without `loops` no source is read, without `native` no native stack."""
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
-        self._loops = loops
+        self._loops, self._native = loops, native
         self._turns = ToolTurns()
         self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
@@ -215,8 +221,18 @@ class RoundTaker:
             PY_SPY_AT_ONCE,
             [partial(self._dump, each, deadline) for each in wanted if is_dumpable(each)],
         )
-        for thread in (*asking, *dumping):
+        sampling = _start("native", 1, [partial(self._sample_native, trees, owner)])
+        for thread in (*asking, *dumping, *sampling):
             thread.join()
+
+    def _sample_native(self, trees: Sequence[_Tree], owner: str) -> None:
+        if self._native is None:
+            return
+        live = {
+            tree.process.pid: tree for tree in trees if tree.process.kernel.state in READ_NATIVELY
+        }
+        for pid, place in self._native.sample(list(live), owner).items():
+            live[pid].native = place
 
     def _read_tree(
         self,
@@ -364,6 +380,7 @@ def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
         threads=stacks.add(found, tree.process.pid),
         failure=found.failure,
         collectives=groups.add(tree.records),
+        native=tree.native,
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
 

@@ -13,6 +13,7 @@ from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
+from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
@@ -123,6 +124,7 @@ class SnapshotTaker:
                 self._stacks,
                 lambda _: None,
                 loops if self._options.read_source else None,
+                NativePlaces(self._proc, ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
             ),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),
             ended=lambda _: self._places.release(),

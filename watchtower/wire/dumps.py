@@ -147,6 +147,65 @@ class ChildDump:
         check_count("threads", len(self.threads), MAX_THREADS)
 
 
+class NativeKind(Enum):
+    """What a thread does in native code, as far as its libraries show it."""
+
+    # As for `ProcessState`: of the singleton, in C.
+    __hash__ = object.__hash__
+
+    PYTHON = "python"
+    """It runs Python, or is blocked in a call of the interpreter itself."""
+    DEVICE_WAIT = "device_wait"
+    """It waits for a device or its collectives, asleep or by polling."""
+    COMPILER = "compiler"
+    """It compiles for a device."""
+    NATIVE = "native"
+    """It is in another library, such as numpy or the user's own."""
+    GENERATED = "generated"
+    """It runs code that was made at run time."""
+    LIBC = "libc"
+    """It is in the C library, and its caller is not known."""
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NativeKind:
+        return cls.OTHER
+
+
+MAX_LIBRARIES = 8
+"""Libraries of one native stack, innermost first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativePlace:
+    """Where the training thread of a rank is in native code."""
+
+    kind: NativeKind
+    library: str = ""
+    """Base name of the library that decided the kind."""
+    running: bool = False
+    """It used CPU while it was sampled."""
+    thread: str = ""
+    """Name of the thread if it is not the main thread: "pt_autograd_0"."""
+    libraries: tuple[str, ...] = ()
+    """The libraries on its stack, innermost first."""
+    run_ns: int = -1
+    """Nanoseconds that the thread has spent on a CPU since it began; -1 if not known."""
+    switches: int = -1
+    """Context switches of the thread since it began; -1 if not known. If both numbers are equal in
+    two dumps, the thread was blocked all the time between them."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("library", self.library)
+        check_text("thread", self.thread)
+        check_count("libraries", len(self.libraries), MAX_LIBRARIES)
+        check_integer("run_ns", self.run_ns, low=-1)
+        check_integer("switches", self.switches, low=-1)
+        for name in self.libraries:
+            check_text("libraries", name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDump:
     """Evidence from one rank's process at one moment."""
@@ -163,6 +222,8 @@ class RankDump:
     """Set if there are no Python stacks. `kernel` may still have values."""
     collectives: RankCollectives | None = None
     """Null if no collective log of the process is known."""
+    native: NativePlace | None = None
+    """Null if it was not sampled, or the samples did not show it."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

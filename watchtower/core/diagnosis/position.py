@@ -21,9 +21,10 @@ from watchtower.core.reading.movement import (
     transfers,
     uses_a_core,
 )
+from watchtower.core.reading.native import stays_blocked, waits_for_device
 from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
-from watchtower.wire.dumps import KernelWait, RankDump
+from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
 
@@ -38,7 +39,8 @@ class Place(Enum):
     INSIDE = "inside a call"
     """Inside a collective or set-up call: it waits for other ranks."""
     CALL_UNKNOWN = "waits, call unknown"
-    """It waits only by inference: most ranks stay at the same place (see `majority`)."""
+    """It waits, and nothing names the call: it waits for its device, or by inference, because most
+    ranks stay at the same place (see `majority`)."""
     ELSEWHERE = "elsewhere"
     """It answered, and it is somewhere else."""
     UNSEEN = "unseen"
@@ -86,6 +88,8 @@ class Position:
     """The dump before found it in a call that waits for other ranks; the last one does not."""
     is_waited_beside: bool = False
     """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
+    native: NativePlace | None = None
+    """Where its training thread is in native code, by the last dump."""
 
     @property
     def rank(self) -> int:
@@ -100,7 +104,16 @@ class Position:
     @property
     def presumed(self) -> bool:
         """Whether it waits only by inference."""
-        return self.place is Place.CALL_UNKNOWN
+        return self.place is Place.CALL_UNKNOWN and not self.waits_for_device
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether its training thread waits for its device, asleep or not.
+
+        A device waits for the devices of other ranks, so the rank waits for other ranks, whatever
+        its Python line is. It also waits if its own device never ends.
+        """
+        return waits_for_device(self.evidence.dumps)
 
     @property
     def is_missing(self) -> bool:
@@ -135,7 +148,7 @@ class Position:
     @property
     def spins(self) -> bool:
         """Return whether its main thread computes without a pause, as far as every look shows."""
-        if self.asleep:
+        if self.asleep or self.waits_for_device:
             return False
         return uses_a_core(self.evidence.movement, always_runs=self.always_runs)
 
@@ -219,6 +232,7 @@ class Position:
             lingers=self.lingers,
             came_out=self.came_out,
             is_waited_beside=self.is_waited_beside,
+            native=self.native,
         )
 
     @property
@@ -239,6 +253,7 @@ def take_position(
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None
     kernel = _last_kernel_wait(evidence)
+    native = evidence.dumps[-1].native if evidence.dumps else None
     position = Position(
         evidence=evidence,
         place=Place.UNSEEN,
@@ -247,7 +262,7 @@ def take_position(
         # The kernel is asked about the main thread only; of another one just the state counts.
         wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
-        moving=is_moving(evidence.movement, case.moving_cpu_cores),
+        moving=_is_moving(evidence, case.moving_cpu_cores),
         transfers=transfers(evidence.movement),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
@@ -256,8 +271,20 @@ def take_position(
         lingers=_lingers([stacks[item.digest].own for item in known[-2:]]),
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
+        native=native,
     )
     return position.moved_to(_find_place(position))
+
+
+def _is_moving(evidence: RankEvidence, moving_cpu_cores: float) -> bool:
+    """Return whether a rank moves.
+
+    CPU that is used in a wait for a device is not movement, nor is the CPU of helper threads beside
+    a training thread that stays blocked.
+    """
+    if waits_for_device(evidence.dumps) or stays_blocked(evidence.dumps):
+        return moves_storage(evidence.movement)
+    return is_moving(evidence.movement, moving_cpu_cores)
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
@@ -311,10 +338,12 @@ def _find_place(position: Position) -> Place:
 
 def _find_live_place(position: Position) -> Place:
     frame_class = position.frame_class
-    if position.reading is None:
-        return Place.UNSEEN
     if frame_class in WAITING_CLASSES:
         return Place.INSIDE
+    if position.waits_for_device:
+        return Place.CALL_UNKNOWN
+    if position.reading is None:
+        return Place.UNSEEN
     if frame_class is FrameClass.BACKWARD:
         return _place_in_backward(position)
     if frame_class is FrameClass.DEVICE:

@@ -16,7 +16,7 @@ from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.kernel import name_target
-from watchtower.wire.dumps import RankDump
+from watchtower.wire.dumps import NativeKind, RankDump
 from watchtower.wire.verdict import Cause
 
 BUSY_WEIGHT, IDLE_SAVE_WEIGHT, SOCKET_WEIGHT, LOCK_WEIGHT = 0.5, 0.4, 0.45, 0.5
@@ -29,6 +29,9 @@ WITHOUT_PURPOSE = COMPUTING | {FrameClass.LOCK}
 
 NOT_AGAINST_PHASE = WITHOUT_PURPOSE | {FrameClass.NETWORK, FrameClass.CHILD}
 """Classes that do not contradict a phase in which the job itself says that it saves."""
+
+RUNS_CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
+"""Native places in which a spinning rank computes."""
 
 PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
 """Phases by which a job itself says that it saves."""
@@ -129,6 +132,8 @@ def _advise_saving(_: Picture, first: Position) -> tuple[str, ...]:
 
 def _is_busy(_: Picture, position: Position) -> bool:
     """Return whether it spins in its own code; a name such as `Sampler` is no sign of loading."""
+    if position.native is not None and position.native.kind not in RUNS_CODE:
+        return False
     by_name = position.reading is not None and position.reading.by_name
     loads_by_name = position.frame_class is FrameClass.DATALOADER and by_name
     return position.spins and (position.frame_class in COMPUTING or loads_by_name)

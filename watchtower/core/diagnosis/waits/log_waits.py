@@ -61,6 +61,8 @@ def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> P
         return place
     if position.rank in graph.blocked_in:
         return Place.INSIDE
+    if position.waits_for_device:
+        return place  # its device may be behind; its program is not
     if position.rank in graph.sinks and position.frame_class not in WAITING_CLASSES:
         return Place.ELSEWHERE
     return place
@@ -69,6 +71,8 @@ def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> P
 def _is_elsewhere(position: Position) -> bool:
     if position.place in ABSENT:
         return True
+    if position.waits_for_device:
+        return False
     if position.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(position):
         return True
     if position.is_waited_beside and position.frame_class not in MAY_BE_THE_CALL:

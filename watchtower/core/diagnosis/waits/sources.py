@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.waits.majority import find_majority_waits, find_s
 from watchtower.core.diagnosis.waits.positions import Known
 
 STACK = "stack"
+DEVICE = "wait for a device"
 
 
 class Source(Protocol):
@@ -33,10 +34,18 @@ def find_waits_in_stacks(positions: Known) -> Known:
     return positions.with_edge(STACK, inside)
 
 
+def find_waits_for_devices(positions: Known) -> Known:
+    """Add the ranks whose training thread waits for its device."""
+    by_rank = positions.by_rank.items()
+    waiting = (rank for rank, item in by_rank if item.waits and item.waits_for_device)
+    return positions.with_edge(DEVICE, waiting)
+
+
 SOURCES: tuple[Source, ...] = (
     find_waits_in_stacks,
     find_waits_in_comm_threads,
     find_waits_in_logs,
+    find_waits_for_devices,
     find_scattered_waits,
     find_majority_waits,
     find_waits_given_up,

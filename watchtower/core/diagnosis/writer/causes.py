@@ -112,7 +112,9 @@ def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
 
 
 def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
-    return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores"
+    native = position.native
+    where = f" in {clean(native.library, 64)}" if native is not None and native.library else ""
+    return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores{where}"
 
 
 def _say_behind(picture: Picture, _: Accusation, position: Position) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from watchtower.core.diagnosis.bystanders import Bystander, Worker, find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.points import name_point
@@ -42,9 +42,11 @@ MAX_NAMED_CHILDREN = 3
 MAX_NAMED = 8
 """Ranks named in the middle of a sentence; more are counted."""
 
+DEVICE_WAIT = "a wait for the device"
+
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
-    FrameClass.DEVICE: "a wait for the device",
+    FrameClass.DEVICE: DEVICE_WAIT,
 }
 
 THREAD_WAITS = {
@@ -168,6 +170,9 @@ def _by_call(waiting: Sequence[Position]) -> dict[str, list[Position]]:
     by_call: dict[str, list[Position]] = {}
     names: dict[tuple[StackReading, bool], str] = {}
     for item in waiting:
+        if item.place is Place.CALL_UNKNOWN and item.waits_for_device:
+            by_call.setdefault(DEVICE_WAIT, []).append(item)
+            continue
         if item.reading is None:
             continue
         key = item.reading, item.presumed

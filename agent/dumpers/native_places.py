@@ -1,0 +1,209 @@
+"""Dumper: where the training thread of a rank is in native code, by the names of libraries.
+
+py-spy shows the line of the program. It does not show whether the thread waits for a device there,
+computes in a library, or runs Python: a wait for a device has no Python frame and often uses 100 %
+CPU. The libraries on the native stack show it, without names of functions.
+
+Program counters decide first, because a stack may contain old words. A child process reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from agent.dumpers.native_child import BACKWARD_THREAD
+from agent.dumpers.tool_process import ChildRunner
+from agent.procfs import Proc
+from watchtower.printable import printable
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
+
+NATIVE_DEADLINE_S = 3.0
+"""Seconds for all ranks of a round: 50 ms for blocked threads, and 300 ms for running ones."""
+
+MAX_NATIVE_OUTPUT_BYTES = 1 << 20
+"""Bytes of a round: a thousand ranks with some threads have 500 kB."""
+
+PYTHON_SHARE = 0.2
+"""A running thread with this share of its samples in the interpreter runs Python. A thread that
+spins in a native wait has none there."""
+
+STRAY_SHARE = 0.05
+"""Samples outside of the C library and the device libraries that a device wait may have."""
+
+LEAST_SAMPLES = 4
+"""With fewer samples, the place of a running thread is not known."""
+
+PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
+DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
+
+ENGINE = "libtorch"
+"""The main thread sleeps in these libraries while another thread runs backward."""
+
+_CHILD = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from agent.dumpers.native_child import main; main()"
+)
+_PACKAGES = str(Path(__file__).parents[2])
+
+_TABLE = tomllib.loads(
+    resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
+)["library"]
+_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    [(entry["class"], re.compile("|".join(f"(?:{n})" for n in entry["names"]))) for entry in _TABLE]
+)
+
+log = logging.getLogger(__name__)
+
+
+class ThreadSamples(msgspec.Struct):
+    """One thread, as the child prints it."""
+
+    tid: int
+    name: str = ""
+    running: bool = False
+    leaves: dict[str, int] = {}
+    chain: list[str] = []
+    failure: str = ""
+    run_ns: int = -1
+    switches: int = -1
+
+
+_DECODER = msgspec.json.Decoder(list[ThreadSamples])
+
+
+class NativePlaces:
+    """Samples the ranks of a round."""
+
+    def __init__(self, proc: Proc, runner: ChildRunner) -> None:
+        """`runner` must not be shared: a child that hangs in a memory map must not stop others."""
+        self._proc, self._runner = proc, runner
+
+    def sample(self, pids: Sequence[int], owner: str) -> dict[int, NativePlace]:
+        """Return the places of the training threads of these processes, as far as known."""
+        if not pids:
+            return {}
+        command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, self._proc.path]
+        try:
+            outcome = self._runner.run([*command, *map(str, pids)], NATIVE_DEADLINE_S, owner)
+        except OSError as error:
+            log.warning("native places cannot be sampled: %s", error)
+            return {}
+        found: dict[int, NativePlace] = {}
+        for pid, line in zip(pids, outcome.output.split(b"\n"), strict=False):
+            try:
+                place = find_place(_DECODER.decode(line))
+            except msgspec.MsgspecError:
+                continue
+            if place is not None:
+                found[pid] = place
+        return found
+
+
+def find_place(threads: Sequence[ThreadSamples]) -> NativePlace | None:
+    """Return the place of the training thread: main, or a thread of backward if main waits for it.
+
+    None if it is not known.
+    """
+    if not threads:
+        return None
+    place = classify(threads[0])
+    if place is None or place.running or not _is_in_engine(place):
+        return place
+    backward = [thread for thread in threads[1:] if thread.name.startswith(BACKWARD_THREAD)]
+    others = [found for each in backward if (found := classify(each)) is not None]
+    # A thread of the engine without work sleeps in the engine, as main does.
+    return next((each for each in others if not _is_in_engine(each)), place)
+
+
+def _is_in_engine(place: NativePlace) -> bool:
+    return place.kind is NativeKind.NATIVE and place.library.startswith(ENGINE)
+
+
+def classify(thread: ThreadSamples) -> NativePlace | None:
+    """Return the place of one thread; None without enough samples."""
+    if not thread.leaves or sum(thread.leaves.values()) < (LEAST_SAMPLES if thread.running else 1):
+        return None
+    kind, library = (
+        _classify_running(thread.leaves, thread.chain)
+        if thread.running
+        else _classify_blocked(thread.chain)
+    )
+    return NativePlace(
+        kind=kind,
+        library=printable(library, MAX_NAME),
+        running=thread.running,
+        thread=printable(thread.name, MAX_NAME),
+        libraries=tuple(printable(each, MAX_NAME) for each in thread.chain[:MAX_LIBRARIES]),
+        run_ns=thread.run_ns,
+        switches=thread.switches,
+    )
+
+
+def _classify_running(leaves: Mapping[str, int], chain: Sequence[str]) -> tuple[NativeKind, str]:
+    total = sum(leaves.values())
+    by_class: dict[str, dict[str, int]] = {}
+    for name, count in leaves.items():
+        by_class.setdefault(class_of(name), {})[name] = count
+
+    def share(*classes: str) -> float:
+        return sum(sum(by_class.get(each, {}).values()) for each in classes) / total
+
+    if share(PYTHON) >= PYTHON_SHARE:
+        return NativeKind.PYTHON, _most(by_class[PYTHON])
+    device = next((name for name in (*leaves, *chain) if class_of(name) == DEVICE), "")
+    if device and share(LIBC, DEVICE) >= 1 - STRAY_SHARE:
+        return NativeKind.DEVICE_WAIT, device
+    if share(COMPILER, DEVICE_OR_WORK):
+        return NativeKind.COMPILER, _most(by_class.get(COMPILER) or by_class[DEVICE_OR_WORK])
+    work = {**by_class.get(NATIVE, {}), **by_class.get(GENERATED, {}), **by_class.get(GLUE, {})}
+    if work:
+        library = _most(work)
+        generated = class_of(library) == GENERATED
+        return (NativeKind.GENERATED if generated else NativeKind.NATIVE), library
+    return _first_caller(chain)
+
+
+def _classify_blocked(chain: Sequence[str]) -> tuple[NativeKind, str]:
+    kind, library = _first_caller(chain)
+    if class_of(library) == DEVICE_OR_WORK:
+        return NativeKind.DEVICE_WAIT, library
+    return kind, library
+
+
+def _first_caller(chain: Sequence[str]) -> tuple[NativeKind, str]:
+    """Return the first library that is neither the C library nor glue."""
+    for name in chain:
+        kind = class_of(name)
+        if kind not in (LIBC, GLUE):
+            return _KINDS.get(kind, NativeKind.NATIVE), name
+    return NativeKind.LIBC, chain[0] if chain else ""
+
+
+_KINDS = {
+    PYTHON: NativeKind.PYTHON,
+    DEVICE: NativeKind.DEVICE_WAIT,
+    COMPILER: NativeKind.COMPILER,
+    GENERATED: NativeKind.GENERATED,
+}
+
+
+def class_of(library: str) -> str:
+    """Return the class of a library by its base name."""
+    name = library.rpartition("/")[2][:MAX_NAME]
+    for kind, pattern in _CLASSES:
+        if pattern.fullmatch(name):
+            return kind
+    return NATIVE
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    return max(counts, key=lambda name: counts[name])
