@@ -20,6 +20,7 @@
 #define SPINS 64 /* clock reads between two checks */
 #define SHORTEST_NAP_NS 500000
 #define LONGEST_NAP_NS 16000000
+#define MOST_NAPS 2000 /* 1 s */
 
 enum kind { KERNEL, WAIT, CALL };
 enum schedule { SPIN, YIELD, SLEEP };
@@ -44,6 +45,7 @@ static atomic_int stream_count;
 static atomic_long launched, finished;
 static long depth = 6;
 static int schedule = SPIN;
+static int is_leaving, calling; /* Python's lock guards both; calling: threads inside gloo */
 static pid_t owner;
 static __thread int is_delegated; /* another thread waits for this one's launches */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -114,22 +116,43 @@ static int is_true(PyObject *work, const char *method)
     return is == 1;
 }
 
+/* Takes Python's lock to call gloo. It never returns once the process leaves: a thread that takes the
+ * lock back inside gloo while Python ends would abort the process.
+ */
+static GIL_ENSURED enter_python(void)
+{
+    GIL_ENSURED state = PyGILState_Ensure();
+    if (is_leaving) {
+        PyGILState_Release(state);
+        execute(INFINITY);
+    }
+    calling++;
+    return state;
+}
+
+static void exit_python(GIL_ENSURED state)
+{
+    calling--;
+    PyGILState_Release(state);
+}
+
 /* Executes one collective. If its transport fails, it never ends, as on a real device.
  *
- * It asks for the end again and again: a thread that blocks in gloo while Python ends would abort the
- * process when it takes Python's lock. Some calls of gloo cannot be asked.
+ * It asks for the end again and again, so that it stays in gloo only for moments. Some calls of gloo
+ * cannot be asked; device_leave does not wait for these.
  */
 static void communicate(PyObject *start, int can_be_asked)
 {
     long ns = SHORTEST_NAP_NS;
-    GIL_ENSURED state = PyGILState_Ensure();
+    GIL_ENSURED state = enter_python();
     PyObject *work = PyObject_CallFunctionObjArgs(start, NULL);
     while (work && can_be_asked && !is_true(work, "is_completed")) {
-        PyGILState_Release(state);
+        exit_python(state);
         nap(ns);
         ns = ns < LONGEST_NAP_NS ? 2 * ns : ns;
-        state = PyGILState_Ensure();
+        state = enter_python();
     }
+    calling -= !can_be_asked;
     PyObject *over = work ? PyObject_CallMethod(work, "wait", NULL) : NULL;
     if (!over)
         PyErr_Clear();
@@ -138,7 +161,8 @@ static void communicate(PyObject *start, int can_be_asked)
         Py_DecRef(work);
         Py_DecRef(start);
     }
-    PyGILState_Release(state);
+    calling += !can_be_asked;
+    exit_python(state);
     if (!over)
         execute(INFINITY);
 }
@@ -221,6 +245,17 @@ void device_open(int how, long most, int with_helper)
     owner = getpid();
     if (with_helper)
         start_thread("NCCL Progress", spin_beside, NULL);
+}
+
+/* Keeps the streams out of Python from now on. The caller holds Python's lock. */
+void device_leave(void)
+{
+    is_leaving = 1;
+    for (int tries = 0; calling > 0 && tries < MOST_NAPS; tries++) {
+        PyThreadState *state = PyEval_SaveThread();
+        nap(SHORTEST_NAP_NS);
+        PyEval_RestoreThread(state);
+    }
 }
 
 int stream_open(void)

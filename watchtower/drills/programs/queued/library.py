@@ -1,5 +1,6 @@
 """The native libraries of the backend, loaded by their paths."""
 
+import atexit
 import ctypes
 import functools
 import os
@@ -45,6 +46,7 @@ class Device:
         self._held.device_open(SCHEDULES.index(schedule), ctypes.c_long(depth), int(helper))
         self.with_room, self.after_device = (take_builtin(self._held, at) for at in range(2))
         self.compute = self.open_stream()
+        atexit.register(self._held.device_leave)
 
     def open_stream(self):
         return self._held.stream_open()

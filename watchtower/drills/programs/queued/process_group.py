@@ -90,6 +90,8 @@ class QueuedGroup(dist.ProcessGroup):
         start = functools.partial(getattr(self.gloo, name), *copies)
         number = device.call(stream, start, can_be_asked=name not in CANNOT_BE_ASKED)
         inputs = _tensors(arguments[1] if len(_tensors(arguments[1:2])) else arguments[0])
+        if name == "barrier":
+            inputs = [torch.zeros(1)]  # NCCL's barrier is an all_reduce of one number
         self.recorder.add(
             self.named,
             self.described,
@@ -185,8 +187,8 @@ def _make_call(name, shown):
 
 
 def _queue_barrier(self):
-    zero = torch.zeros(1)
-    return self.queue("allreduce", [zero], dist.AllreduceOptions(), shown="all_reduce_barrier")
+    # Not an all_reduce of gloo's: it aborts the process if another rank's all_reduce is larger.
+    return self.queue("barrier", dist.BarrierOptions(), shown="all_reduce_barrier")
 
 
 def _queue_send(self, tensors, peer, tag=0):
