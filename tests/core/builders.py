@@ -19,6 +19,8 @@ from watchtower.wire.dumps import (
     DumpFailure,
     FailureKind,
     KernelWait,
+    NativeKind,
+    NativePlace,
     RankDump,
     SentBatch,
     ThreadDump,
@@ -148,6 +150,11 @@ def a_failure(kind: FailureKind = FailureKind.TIMEOUT, help_text: str = "") -> D
     return DumpFailure(kind=kind, help_text=help_text)
 
 
+def a_native(kind: str, **values: Any) -> NativePlace:
+    """Where a training thread is in native code, such as "device_wait"."""
+    return NativePlace(kind=NativeKind(kind), **values)
+
+
 def a_rank(
     rank: int,
     stack: str = IN_ALL_REDUCE,
@@ -169,6 +176,7 @@ def a_rank(
     children: tuple[ChildDump, ...] = (),
     child_stacks: tuple[str, ...] = (),
     failure: DumpFailure | None = None,
+    native: NativePlace | None = None,
     **values: Any,
 ) -> Built:
     """A live rank. `before` is its stack in the first of two dumps, `threads` are (name, stack)."""
@@ -185,6 +193,7 @@ def a_rank(
             else (),
             children=children,
             failure=failure,
+            native=native,
         )
         for text in texts
     )

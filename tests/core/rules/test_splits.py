@@ -53,6 +53,25 @@ class TestByRecords:
         assert diagnosis.confidence > 0.9
         assert all(value in diagnosis.summary for value in ("loop", "number 7", "default_pg"))
 
+    @pytest.mark.parametrize(
+        ("line", "step", "cause"),
+        [
+            (60, 40, "uneven_inputs"),
+            (60, 41, "mismatched_collective"),
+            (41, 40, "mismatched_collective"),
+        ],
+    )
+    def test_hosts_ahead_of_their_devices_meet_behind_the_loop(self, line, step, cause):
+        """Their steps show that one left the loop early, where their lines are the same."""
+        stack = BARRIER.format(line=line)
+        built = with_rank(ranks_in(4, stack), a_rank(2, stack, step=step))
+        made = dict.fromkeys(range(4), {"default_pg": calls("all_reduce", before=6, open=1)})
+        made[2] = {"default_pg": calls("barrier", before=6, open=1)}
+        built = [with_loops(item, LOOPS) for item in built]
+        diagnosis = diagnose(a_recorded_case(built, WORLD, made))
+        assert named(diagnosis) == (cause, [2])
+        assert ("fewer steps" in diagnosis.summary) is (cause == "uneven_inputs")
+
     def test_a_barrier_inside_the_loop_is_a_condition(self):
         diagnosis = said(BARRIER.format(line=39), calls("barrier", before=6, open=1))
         assert named(diagnosis) == ("conditional_collective", [2])

@@ -28,7 +28,12 @@ NO_LOOP_SEEN = ("find_extra_call", "count_batches")
 """Advice for uneven inputs where no loop shows it. The source of a framework's own loop is not
 read: one rank may as well make a call there that the others never make."""
 
-LOOP_ORDERS = (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP, ProgramOrder.SAME_LOOP)
+LOOP_ORDERS = (
+    ProgramOrder.LEFT_LOOP,
+    ProgramOrder.IN_LOOP,
+    ProgramOrder.SAME_LOOP,
+    ProgramOrder.FEWER_STEPS,
+)
 """Orders in which loops show which rank it is."""
 
 

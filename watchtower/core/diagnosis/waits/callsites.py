@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from watchtower.core.diagnosis.position import Position
@@ -24,12 +24,32 @@ class ProgramOrder(Enum):
     STRAIGHT = "straight"
     """No loop lies around or between them."""
     SAME_LINE = "same line"
+    FEWER_STEPS = "fewer steps"
+    """The same line, outside of every loop, with fewer steps. Hosts that do not wait for their devices
+    come to the end of the program so, although their devices are in different calls."""
     LATER = "later"
     """Further down. Whether a loop lies between is unknown, because the source could not be
     read."""
     EARLIER = "earlier"
     UNKNOWN = "unknown"
     """No function that both are in."""
+
+
+def compare_positions(one: Position, others: Sequence[Position]) -> ProgramOrder:
+    """Return where a rank is, seen from ranks that wait together; by their steps where lines show
+    nothing."""
+    site = site_of(one)
+    order = compare_sites(site, next((found for item in others if (found := site_of(item))), ()))
+    is_outside = all(frame.has_source or frame.library for frame in site) and not _loops_in(site)
+    if order is ProgramOrder.SAME_LINE and is_outside and _has_fewer_steps(one, others):
+        return ProgramOrder.FEWER_STEPS
+    return order
+
+
+def _has_fewer_steps(one: Position, others: Iterable[Position]) -> bool:
+    return one.step is not None and all(
+        item.step is not None and one.step < item.step for item in others
+    )
 
 
 def site_of(position: Position) -> Site:

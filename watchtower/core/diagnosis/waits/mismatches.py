@@ -13,7 +13,7 @@ from enum import Enum
 
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.call_counts import role_of
-from watchtower.core.diagnosis.waits.callsites import ProgramOrder, compare_sites, site_of
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder, compare_positions, site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.divergent_rank import Divergence
 from watchtower.core.diagnosis.waits.graph import EndKind
@@ -22,7 +22,6 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, Sign
 from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.collective_log import CallKind, compared
-from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause
 
 Proof = Sign | Divergence
@@ -119,7 +118,7 @@ def _describe(
         is_even = False
     few = _positions(positions, [rank for call in calls[1:] for rank in called[call]])
     many = _positions(positions, called[calls[0]])
-    order = compare_sites(site_of(few[0]), _common_site(many))
+    order = compare_positions(few[0], many)
     same_operation = calls[1][0] == calls[0][0]
     known = _is_called_by(logs, group, many[0].rank, calls[1], number)
     return Split(
@@ -164,7 +163,7 @@ def _is_called_by(logs: CollectiveLogs, group: str, rank: int, call: CallKind, n
 def _name_cause(order: ProgramOrder, *, same_operation: bool, known: bool) -> Cause:
     if same_operation:
         return Cause.MISMATCHED_COLLECTIVE
-    if order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
+    if order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP, ProgramOrder.FEWER_STEPS):
         return Cause.UNEVEN_INPUTS
     if known or order is ProgramOrder.SAME_LINE:
         return Cause.MISMATCHED_COLLECTIVE
@@ -231,7 +230,7 @@ def _describe_stray(
 ) -> Split:
     few = _positions(positions, [rank for rank in stray.waiting if rank in ranks])
     many = _positions(positions, other.waiting)
-    order = compare_sites(site_of(few[0]), _common_site(many))
+    order = compare_positions(few[0], many)
     return Split(
         ground=Ground.COLLECTIVE_LOGS,
         cause=_name_cause(order, same_operation=False, known=False),
@@ -259,7 +258,7 @@ def _split_by_stacks(positions: Positions) -> Split | None:
     if len(sites) != 2 or any(_is_between_two(item) for item in waiting):
         return None
     many, few = sorted(sites.values(), key=lambda items: (-len(items), items[0].rank))
-    order = compare_sites(site_of(few[0]), site_of(many[0]))
+    order = compare_positions(few[0], many)
     few_call, many_call = _call_of(few[0]), _call_of(many[0])
     return Split(
         ground=Ground.STACKS,
@@ -313,7 +312,3 @@ def _call_of(position: Position) -> str:
 
 def _positions(positions: Positions, ranks: Iterable[int]) -> tuple[Position, ...]:
     return tuple(positions.by_rank[rank] for rank in sorted(ranks))
-
-
-def _common_site(many: Sequence[Position]) -> tuple[Frame, ...]:
-    return next((site for item in many if (site := site_of(item))), ())

@@ -303,6 +303,7 @@ def say_loop(order: ProgramOrder) -> str:
     return {
         ProgramOrder.LEFT_LOOP: "it has left the loop that the others are in",
         ProgramOrder.IN_LOOP: "it is still in a loop that the others have left",
+        ProgramOrder.FEWER_STEPS: "it has made fewer steps than the others and is behind the loop",
         ProgramOrder.SAME_LOOP: "both lines are in the same loop",
     }.get(order, "")
 

@@ -1,0 +1,64 @@
+"""What native places say: a wait for the device, and a thread that stays blocked."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import IN_LOCK, a_child, a_native, a_rank
+from watchtower.core.reading.native import stays_blocked, waits_for_device
+
+BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
+
+
+def dumps_of(before, after, **values):
+    first, second = a_rank(0, IN_LOCK, **values).evidence.dumps
+    return [replace(first, native=before), replace(second, native=after)]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_only_the_last_dump_shows_a_wait_for_the_device(running):
+    waiting = a_native("device_wait", library="libcuda.so.1", running=running)
+    assert waits_for_device(dumps_of(None, waiting))
+    assert not waits_for_device(dumps_of(waiting, BLOCKED))
+    assert not waits_for_device(dumps_of(waiting, None))
+    assert not waits_for_device([])
+
+
+def test_a_thread_that_was_never_switched_stays_blocked():
+    assert stays_blocked(dumps_of(BLOCKED, BLOCKED))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BLOCKED, run_ns=5_000_001),
+        replace(BLOCKED, switches=81),
+        replace(BLOCKED, thread="pt_autograd_0"),
+        replace(BLOCKED, running=True),
+        None,
+    ],
+)
+def test_one_that_ran_between_the_dumps_does_not(other):
+    assert not stays_blocked(dumps_of(BLOCKED, other))
+    assert not stays_blocked(dumps_of(other, BLOCKED))
+
+
+def test_unknown_counters_show_nothing():
+    unknown = replace(BLOCKED, switches=-1)
+    assert not stays_blocked(dumps_of(unknown, unknown))
+
+
+def test_one_dump_shows_nothing():
+    assert not stays_blocked(dumps_of(BLOCKED, BLOCKED)[1:])
+
+
+def test_it_may_wait_for_a_child_that_runs():
+    assert not stays_blocked(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "R"),)))
+    assert stays_blocked(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "S"),)))
+
+
+def test_it_may_wait_for_another_python_thread_that_runs():
+    taken = dumps_of(BLOCKED, BLOCKED, threads=(("writer", IN_LOCK),))
+    assert stays_blocked(taken)
+    running = tuple(replace(thread, active=not thread.main) for thread in taken[0].threads)
+    assert not stays_blocked([replace(taken[0], threads=running), taken[1]])

@@ -1,0 +1,86 @@
+"""Jobs whose hosts wait for their devices without a Python frame, and run helper threads."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import (
+    FETCHING,
+    IN_HIDDEN_WAIT,
+    IN_LOCK,
+    IN_USER_CODE,
+    a_case,
+    a_native,
+    a_rank,
+    picture_of,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.position import Place
+
+SPINNING = a_native("device_wait", library="libcuda.so.1", running=True)
+SLEEPING = replace(SPINNING, running=False)
+BLOCKED = a_native("python", library="libpython3.11.so.1.0", run_ns=5_000_000, switches=80)
+
+HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=SPINNING, cpu=1.0, state="R", syscall="", active=True)
+"""Hosts that poll for their devices: in Python they are at a line of the user's."""
+
+
+def said(*others, built=HOSTS):
+    return diagnose(a_case(with_rank(built, *others)))
+
+
+def named(diagnosis):
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+
+
+def test_hosts_that_poll_wait_for_the_rank_that_does_not():
+    diagnosis = said(a_rank(5, FETCHING, syscall="nanosleep"))
+    assert named(diagnosis) == ("dataloader_stall", [5])
+    assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
+
+
+def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():
+    running = a_native("python", library="python3.11", running=True)
+    values = {"cpu": 1.0, "state": "R", "syscall": "", "active": True}
+    assert named(said(a_rank(5, IN_USER_CODE, native=running, **values))) == ("busy_loop", [5])
+    assert said(a_rank(5, IN_USER_CODE, native=SPINNING, **values)).suspects == ()
+
+
+def test_the_library_that_computes_is_named():
+    running = a_native("native", library="_tokens.so", running=True)
+    values = {"cpu": 1.0, "state": "R", "syscall": "", "active": True}
+    diagnosis = said(a_rank(5, IN_USER_CODE, native=running, **values))
+    assert named(diagnosis) == ("busy_loop", [5])
+    assert "_tokens.so" in diagnosis.summary
+
+
+@pytest.mark.parametrize("native", [SPINNING, SLEEPING])
+def test_hosts_that_all_wait_accuse_nobody(native):
+    """Any of the devices may be the one that does not end: hosts cannot show it."""
+    values = {"cpu": 1.0, "state": "R", "syscall": ""} if native.running else {}
+    assert said(built=ranks_in(8, IN_HIDDEN_WAIT, native=native, **values)).suspects == ()
+
+
+def test_polling_is_neither_movement_nor_work():
+    position = picture_of(HOSTS).by_rank[0]
+    assert position.place is Place.CALL_UNKNOWN
+    assert not position.moving
+    assert not position.spins
+    assert not position.presumed
+
+
+def test_what_a_polling_host_writes_is_movement():
+    position = picture_of([a_rank(0, IN_HIDDEN_WAIT, native=SPINNING, written=5e6)]).by_rank[0]
+    assert position.moving
+
+
+def test_helpers_that_run_beside_a_blocked_thread_do_not_hide_it():
+    """Communication libraries keep a thread that always uses CPU."""
+    locked = a_rank(5, IN_LOCK, syscall="futex", native=BLOCKED, cpu=1.0)
+    assert named(said(locked)) == ("lock_deadlock", [5])
+    moved = replace(locked.evidence.dumps[1], native=replace(BLOCKED, switches=90))
+    works = replace(locked.evidence, dumps=(locked.evidence.dumps[0], moved))
+    assert picture_of([locked]).by_rank[5].is_motionless
+    assert not picture_of([replace(locked, evidence=works)]).by_rank[5].is_motionless
