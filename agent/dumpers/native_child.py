@@ -63,8 +63,16 @@ READABLE = ("R", "S", "I")
 """States of a thread that is read. In D a read of its memory may hang, in T nothing moves."""
 
 GENERATED = "[generated]"
-"""Executable memory without a file, or whose file is deleted: code made at run time."""
+"""Executable memory without a file: code made at run time."""
 
+OF_THE_KERNEL = ("[vdso]", "[vsyscall]", "[uprobes]")
+"""Mappings without a file that are not generated: a process can name its own "[anon:NAME]"."""
+
+NOT_FILES = ("/memfd:", "/dev/zero", "/SYSV")
+"""Beginnings of paths of memory without a file."""
+
+DELETED = " (deleted)"
+"""What the kernel adds to the path of a library that was replaced since it was loaded."""
 
 PROC = "/proc"
 """Where /proc is mounted: an argument of the child."""
@@ -110,11 +118,11 @@ def _parse_maps(text: str) -> Iterator[Mapping]:
 
 def _name(path: str) -> str:
     """Return the base name of a mapping, with its package: "numpy.libs/libopenblas.so"."""
-    if path.startswith("[") and path.endswith("]"):
+    if path in OF_THE_KERNEL:
         return path
-    if not path.startswith("/") or path.endswith(" (deleted)") or path.startswith("/memfd:"):
+    if not path.startswith("/") or path.startswith(NOT_FILES):
         return GENERATED
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(path.removesuffix(DELETED))
     package = next((p for p in reversed(folder.split("/")) if p.endswith(".libs")), "")
     return f"{package}/{name}" if package else name
 

@@ -65,7 +65,7 @@ class TestByRecords:
         """Their steps show that one left the loop early, where their lines are the same."""
         stack = BARRIER.format(line=line)
         built = with_rank(ranks_in(4, stack), a_rank(2, stack, step=step))
-        made = dict.fromkeys(range(4), {"default_pg": calls("all_reduce", before=6, open=1)})
+        made = {rank: {"default_pg": REDUCING} for rank in range(4)}
         made[2] = {"default_pg": calls("barrier", before=6, open=1)}
         built = [with_loops(item, LOOPS) for item in built]
         diagnosis = diagnose(a_recorded_case(built, WORLD, made))

@@ -25,8 +25,8 @@ class ProgramOrder(Enum):
     """No loop lies around or between them."""
     SAME_LINE = "same line"
     FEWER_STEPS = "fewer steps"
-    """The same line, outside of every loop, with fewer steps. Hosts that do not wait for their devices
-    come to the end of the program so, although their devices are in different calls."""
+    """The same line, outside of every loop, with fewer steps. Hosts that run ahead of their devices
+    come there although the devices are in different calls."""
     LATER = "later"
     """Further down. Whether a loop lies between is unknown, because the source could not be
     read."""

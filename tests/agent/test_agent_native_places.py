@@ -1,0 +1,204 @@
+"""Where threads are in native code, by value: what mappings, samples and stacks mean."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.dumpers import native_child
+from agent.dumpers.native_child import GENERATED, MAX_CHAIN, Maps, merge
+from agent.dumpers.native_places import ThreadSamples, class_of, classify, find_place
+from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
+
+MAPS = """\
+00400000-00500000 r-xp 00000000 08:01 11 /usr/bin/python3.11
+00500000-00600000 rw-p 00100000 08:01 11 /usr/bin/python3.11
+7f0000000000-7f0000100000 r-xp 00000000 08:01 12 /usr/lib/x86_64-linux-gnu/libc.so.6
+7f0000200000-7f0000300000 r-xp 00000000 08:01 13 /opt/env/numpy.libs/libopenblas64_p-r0-1a2b.so
+7f0000400000-7f0000500000 r-xp 00000000 08:01 14 /usr/lib/libcuda.so.550.54.15 (deleted)
+7f0000600000-7f0000700000 rwxp 00000000 00:00 0
+7f0000800000-7f0000900000 r-xp 00000000 00:01 15 /memfd:doublemapper (deleted)
+7f0000a00000-7f0000b00000 r-xp 00000000 00:00 0 [anon:libcuda.so.1]
+7ffc00000000-7ffc00001000 r-xp 00000000 00:00 0 [vdso]
+7ffc10000000-7ffc10001000 rw-p 00000000 00:00 0 [stack]
+"""
+
+
+def running(leaves: dict[str, int], *chain: str, **values: object) -> NativePlace | None:
+    return classify(ThreadSamples(tid=1, running=True, leaves=leaves, chain=list(chain), **values))
+
+
+def blocked(*chain: str, **values: object) -> NativePlace | None:
+    return classify(ThreadSamples(tid=1, leaves={chain[0]: 1}, chain=list(chain), **values))
+
+
+class TestMaps:
+    @pytest.mark.parametrize(
+        ("address", "name"),
+        [
+            (0x400000, "python3.11"),
+            (0x4FFFFF, "python3.11"),
+            (0x500000, ""),  # data
+            (0x7F0000000010, "libc.so.6"),
+            (0x7F0000200010, "numpy.libs/libopenblas64_p-r0-1a2b.so"),
+            (0x7F0000400010, "libcuda.so.550.54.15"),
+            (0x7F0000600010, GENERATED),
+            (0x7F0000800010, GENERATED),
+            (0x7F0000A00010, GENERATED),
+            (0x7FFC00000010, "[vdso]"),
+            (0x7FFC10000010, ""),
+            (0, ""),
+            (2**64 - 1, ""),
+        ],
+    )
+    def test_an_address_is_in_the_mapping_that_may_be_executed(self, address, name):
+        assert Maps(MAPS).name_of(address) == name
+
+    def test_words_of_a_stack_that_point_into_code_are_its_callers(self):
+        words = [0x7F0000400010, 7, 0x7F0000400020, 0x7FFC10000010, 0x400000]
+        stack = struct.pack("=5Q", *words) + b"\0\0\0"
+        assert merge(Maps(MAPS).names_in(stack)) == ["libcuda.so.550.54.15", "python3.11"]
+
+    def test_a_chain_is_bounded(self):
+        assert len(merge(str(number) for number in range(1000))) == MAX_CHAIN
+
+    @given(st.text(), st.integers(0, 2**64 - 1))
+    def test_any_text_is_read(self, text, address):
+        assert isinstance(Maps(text).name_of(address), str)
+
+
+class TestClasses:
+    @pytest.mark.parametrize(
+        ("library", "kind"),
+        [
+            ("libpython3.11.so.1.0", "python"),
+            ("python3.11", "python"),
+            ("python3.13t", "python"),
+            ("libc.so.6", "libc"),
+            ("libc-2.31.so", "libc"),
+            ("ld-linux-x86-64.so.2", "libc"),
+            ("[vdso]", "libc"),
+            ("libstdc++.so.6.0.30", "glue"),
+            ("_ctypes.cpython-311-x86_64-linux-gnu.so", "glue"),
+            ("libcuda.so.550.54.15", "device"),
+            ("libnccl.so.2", "device"),
+            ("libcudart-a1b2.so.12", "device"),
+            ("nvidia.libs/libnccl.so.2", "device"),
+            ("libnvrtc.so.12", "compiler"),
+            ("xla_extension.so", "device_or_work"),
+            (GENERATED, "generated"),
+            ("libtorch_cpu.so", "native"),
+            ("libcublas.so.12", "native"),
+            ("mylibcuda.so", "native"),
+            ("", "native"),
+        ],
+    )
+    def test_base_names_have_classes(self, library, kind):
+        assert class_of(library) == kind
+
+
+class TestRunning:
+    def test_samples_in_the_interpreter_are_python(self):
+        place = running({"python3.11": 8, "libc.so.6": 2}, "libc.so.6", "python3.11")
+        assert place.kind is NativeKind.PYTHON
+
+    def test_a_spin_in_the_driver_is_a_wait_for_the_device(self):
+        place = running({"[vdso]": 20, "libcuda.so.1": 4}, "[vdso]", "libcuda.so.1")
+        assert (place.kind, place.library) == (NativeKind.DEVICE_WAIT, "libcuda.so.1")
+
+    def test_clock_reads_that_the_driver_called_are_one(self):
+        assert running({"[vdso]": 24}, "[vdso]", "libcuda.so.1").kind is NativeKind.DEVICE_WAIT
+
+    def test_clock_reads_of_others_are_not(self):
+        place = running({"[vdso]": 24}, "[vdso]", "_poller.so")
+        assert (place.kind, place.library) == (NativeKind.NATIVE, "_poller.so")
+
+    def test_work_between_calls_of_the_driver_is_work(self):
+        place = running({"libtorch_cpu.so": 14, "libcuda.so.1": 10}, "libcuda.so.1")
+        assert (place.kind, place.library) == (NativeKind.NATIVE, "libtorch_cpu.so")
+
+    def test_compiling_is_not_waiting(self):
+        place = running({"libnvrtc.so.12": 20, "libcuda.so.1": 4}, "libnvrtc.so.12")
+        assert (place.kind, place.library) == (NativeKind.COMPILER, "libnvrtc.so.12")
+
+    def test_generated_code_is_work(self):
+        assert running({GENERATED: 24}, GENERATED).kind is NativeKind.GENERATED
+
+    def test_too_few_samples_show_nothing(self):
+        assert running({"libcuda.so.1": 3}, "libcuda.so.1") is None
+        assert running({}) is None
+
+
+class TestBlocked:
+    @pytest.mark.parametrize(
+        ("chain", "kind", "library"),
+        [
+            (("libc.so.6", "libcuda.so.1", "libtorch.so"), NativeKind.DEVICE_WAIT, "libcuda.so.1"),
+            (("libc.so.6", "python3.11", "libcuda.so.1"), NativeKind.PYTHON, "python3.11"),
+            (("libc.so.6", "libstdc++.so.6", "_db.so"), NativeKind.NATIVE, "_db.so"),
+            (("libc.so.6", "xla_extension.so"), NativeKind.DEVICE_WAIT, "xla_extension.so"),
+            (("libc.so.6",), NativeKind.LIBC, "libc.so.6"),
+        ],
+    )
+    def test_the_first_caller_of_the_c_library_decides(self, chain, kind, library):
+        place = blocked(*chain)
+        assert (place.kind, place.library) == (kind, library)
+
+    def test_counters_and_name_are_kept(self):
+        place = blocked("libc.so.6", "python3.11", name="\x1b[2Jmain", run_ns=5, switches=7)
+        assert (place.run_ns, place.switches, place.running) == (5, 7, False)
+        assert "\x1b" not in place.thread
+
+
+class TestBackward:
+    """torch runs backward in threads of its own, and the main thread sleeps in the engine."""
+
+    main = ThreadSamples(tid=1, leaves={"libc.so.6": 1}, chain=["libc.so.6", "libtorch_cpu.so"])
+    waiting = ThreadSamples(
+        tid=2, name="pt_autograd_0", running=True, leaves={"libcuda.so.1": 24}, chain=[]
+    )
+    without_work = ThreadSamples(
+        tid=3, name="pt_autograd_1", leaves={"libc.so.6": 1}, chain=["libc.so.6", "libtorch_cpu.so"]
+    )
+
+    def test_the_thread_of_backward_with_work_is_the_training_thread(self):
+        place = find_place([self.main, self.without_work, self.waiting])
+        assert (place.kind, place.thread) == (NativeKind.DEVICE_WAIT, "pt_autograd_0")
+
+    def test_main_decides_where_it_is_not_in_the_engine(self):
+        main = ThreadSamples(tid=1, leaves={"libc.so.6": 1}, chain=["libc.so.6", "python3.11"])
+        assert find_place([main, self.waiting]).kind is NativeKind.PYTHON
+
+    def test_threads_of_other_names_do_not_count(self):
+        other = ThreadSamples(tid=2, name="loader", running=True, leaves={"libcuda.so.1": 24})
+        assert find_place([self.main, other]).library == "libtorch_cpu.so"
+
+    def test_nothing_sampled_is_not_known(self):
+        assert find_place([]) is None
+
+
+names = st.sampled_from(
+    ["libc.so.6", "python3.11", "libcuda.so.1", "libnccl.so.2", "a.so", "x" * 600]
+)
+samples = st.builds(
+    ThreadSamples,
+    tid=st.integers(1, 9),
+    name=st.text(max_size=300),
+    running=st.booleans(),
+    leaves=st.dictionaries(names | st.text(max_size=300), st.integers(1, 100), max_size=12),
+    chain=st.lists(names | st.text(max_size=300), max_size=20),
+)
+
+
+@given(st.lists(samples, max_size=5))
+def test_whatever_a_child_prints_is_a_valid_place_or_none(threads):
+    place = find_place(threads)
+    assert place is None or len(place.libraries) <= MAX_LIBRARIES
+
+
+def test_states_in_which_a_read_may_hang_are_never_read():
+    assert "D" not in native_child.READABLE
+    assert "T" not in native_child.READABLE
