@@ -71,6 +71,7 @@ def find_all(settings: config.Settings) -> Iterator[Finding]:
     if mistakes := _find_mistakes(proc, settings):
         yield Finding(what="rank variables", said=mistakes, limited=True)
     yield _check_stacks(py_spy, gaps.python_stacks)
+    yield _finding("native places", gaps.native_places, "running threads can be sampled")
     yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
     yield from _check_collectors(settings.root)
     yield _check_spool(settings.spool_dir)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 
+from agent.dumpers.native_child import find_sampling_error
 from agent.dumpers.python_stacks import MISSING_HELP
 from agent.procfs import Proc, parse_fields
 from watchtower.wire.report import AgentGaps
@@ -35,13 +36,29 @@ namespace.
 """
 
 
+MAX_PERF_PARANOID = 2
+"""Up to this value of kernel.perf_event_paranoid, the right to trace a process is also the right to
+sample it in user space. Debian and Ubuntu have higher ones."""
+
+
 def find_gaps(proc: Proc, py_spy: str) -> AgentGaps:
-    """Return what Yama, our capabilities and py-spy do not allow."""
+    """Return what Yama, perf, our capabilities and py-spy do not allow."""
     capabilities = read_capabilities(proc)
     return AgentGaps(
         python_stacks=_gap_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
         process="; ".join(filter(None, _gaps_of_process(proc, capabilities))),
+        native_places=explain_sampling(find_sampling_error(), read_perf_paranoid(proc)),
     )
+
+
+def explain_sampling(error: str, perf_paranoid: int) -> str:
+    """Return why running threads cannot be sampled, and what to do; empty without an error."""
+    if not error:
+        return ""
+    cause = f"running threads cannot be sampled ({error})"
+    if perf_paranoid > MAX_PERF_PARANOID:
+        return f"{cause}: kernel.perf_event_paranoid={perf_paranoid} needs CAP_PERFMON"
+    return f"{cause}: allow the system call perf_event_open to the agent"
 
 
 def _gap_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
@@ -115,8 +132,17 @@ def read_boot(proc: Proc) -> str:
 
 def read_ptrace_scope(proc: Proc) -> int:
     """Return Yama's setting; 0 without Yama."""
+    return _read_setting(proc, "yama/ptrace_scope")
+
+
+def read_perf_paranoid(proc: Proc) -> int:
+    """Return how much of perf is for those with CAP_PERFMON only; 0 without perf."""
+    return _read_setting(proc, "perf_event_paranoid")
+
+
+def _read_setting(proc: Proc, name: str) -> int:
     try:
-        with open(f"{proc.path}/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+        with open(f"{proc.path}/sys/kernel/{name}", encoding="ascii") as file:
             return int(file.read())
     except (OSError, ValueError):
         return 0

@@ -301,6 +301,15 @@ def _open_clock(tid: int) -> int:
     return int(fd)
 
 
+def find_sampling_error() -> str:
+    """Return why this process may not sample running threads; empty if it may."""
+    try:
+        os.close(_open_clock(0))
+    except PerfError as error:
+        return str(error)
+    return ""
+
+
 def sample(threads: Sequence[Thread]) -> None:
     """Sample all running threads at the same time."""
     samplers = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gaps import CONTAINED_HELP, find_gaps
+from agent.gaps import CONTAINED_HELP, explain_sampling, find_gaps
 from agent.procfs import Proc
 from watchtower.wire.report import AgentGaps
 
@@ -28,7 +28,7 @@ def gaps(tmp_path: Path, *, scope: int | None, capabilities: int, py_spy: str) -
 @pytest.mark.parametrize("scope", [None, 0, 1, 2])
 def test_with_all_capabilities_nothing_is_limited(tmp_path: Path, scope: int | None) -> None:
     found = gaps(tmp_path, scope=scope, capabilities=ALL, py_spy="/bin/py-spy")
-    assert found == AgentGaps()
+    assert (found.python_stacks, found.process) == ("", "")
 
 
 def test_a_missing_py_spy_is_said_with_how_to_get_it(tmp_path: Path) -> None:
@@ -49,6 +49,22 @@ def test_yama_is_named_with_a_way_out(
 ) -> None:
     found = gaps(tmp_path, scope=scope, capabilities=capabilities, py_spy="/bin/py-spy")
     assert words in found.python_stacks
+
+
+@pytest.mark.parametrize(
+    ("error", "paranoid", "words"),
+    [
+        ("", 4, ""),
+        ("Permission denied", 4, "kernel.perf_event_paranoid=4 needs CAP_PERFMON"),
+        ("Operation not permitted", 2, "(Operation not permitted): allow the system call"),
+    ],
+)
+def test_samples_that_are_not_allowed_are_said_with_a_way_out(
+    error: str, paranoid: int, words: str
+) -> None:
+    said = explain_sampling(error, paranoid)
+    assert words in said
+    assert bool(said) is bool(error)
 
 
 PTRACE, READ_SEARCH, SYSLOG = 1 << 19, 1 << 2, 1 << 34

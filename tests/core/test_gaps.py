@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from tests.core.builders import (
+    IN_USER_CODE,
     a_failure,
     a_missing_rank,
     a_rank,
@@ -108,6 +109,17 @@ def test_records_that_could_not_be_had_are_told_with_the_reason():
     dumps = tuple(replace(dump, collectives=silent) for dump in built.evidence.dumps)
     said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
     assert said == ["rank 2: no collective log: its record socket does not answer"]
+
+
+def test_samples_that_an_agent_may_not_take_are_told_where_a_rank_runs():
+    node = NodeEvidence(
+        node="gpu-00",
+        silent_for_s=0.5,
+        limits=AgentGaps(native_places="running threads cannot be sampled"),
+    )
+    runs = a_rank(2, IN_USER_CODE, state="R", syscall="", active=True)
+    assert gaps(runs, nodes=(node,)) == ["gpu-00: running threads cannot be sampled"]
+    assert gaps(a_rank(2), nodes=(node,)) == []
 
 
 def test_an_event_loop_hides_what_its_tasks_await():

@@ -31,8 +31,8 @@ def test_the_watchdog_waits_for_several_checks_and_the_stop_for_what_both_promis
     assert 5 < int(said["TimeoutStopSec"].rstrip("s")) <= 15
 
 
-def test_the_agent_has_three_capabilities_and_the_tower_none():
-    wanted = "CAP_SYS_PTRACE CAP_DAC_READ_SEARCH CAP_SYSLOG"
+def test_the_agent_has_four_capabilities_and_the_tower_none():
+    wanted = "CAP_SYS_PTRACE CAP_DAC_READ_SEARCH CAP_SYSLOG CAP_PERFMON"
     agent, tower = settings("watchtower-agent"), settings("watchtower-tower")
     assert (agent["CapabilityBoundingSet"], agent["AmbientCapabilities"]) == (wanted, wanted)
     assert (tower["CapabilityBoundingSet"], tower["AmbientCapabilities"]) == ("", "")

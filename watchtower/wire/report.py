@@ -269,6 +269,8 @@ class AgentGaps:
     """Why the owner of some ranks may be wrong; else empty."""
     collectors: str = ""
     """What the collectors of GPUs and kernel cannot observe, and why; else empty."""
+    native_places: str = ""
+    """Why running threads cannot be sampled on this node; empty if they can."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -278,11 +280,12 @@ class AgentGaps:
         check_text("ranks", self.ranks, MAX_TEXT)
         check_text("owners", self.owners, MAX_TEXT)
         check_text("collectors", self.collectors, MAX_TEXT)
+        check_text("native_places", self.native_places, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
         """Return the sentences that are not empty."""
         every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
-        return tuple(filter(None, (*every, self.collectors)))
+        return tuple(filter(None, (*every, self.collectors, self.native_places)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def _unreported_ranks(picture: Picture) -> Iterable[str]:
 def _agent_gaps(picture: Picture) -> Iterable[str]:
     """Yield what agents may not do, if this case lacks something because of it."""
     no_stack = {item.evidence.node for item in picture.live if item.stack is None}
+    no_place = {item.evidence.node for item in picture.live if _may_run_native_code(item)}
     has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
     killed = {
         death.node for death in picture.deaths if death.kind in (DeathKind.KILLED, DeathKind.OOM)
@@ -88,10 +89,17 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
             said.setdefault(clean(limits.ranks, 240), []).append(node.node)
         if limits.collectors and node.node in killed:
             said.setdefault(clean(limits.collectors, 240), []).append(node.node)
+        if limits.native_places and node.node in no_place:
+            said.setdefault(clean(limits.native_places, 240), []).append(node.node)
     for sentence, nodes in said.items():
         shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
         more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
         yield f"{shown}{more}: {sentence}"
+
+
+def _may_run_native_code(position: Position) -> bool:
+    """Return whether it runs and nobody knows in which library: it may wait for its device."""
+    return position.native is None and position.last_dump is not None and not position.asleep
 
 
 def _failed_dumps(picture: Picture) -> Iterable[str]:
