@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 
-from agent.dumpers.native_child import find_sampling_error
+from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import MISSING_HELP
 from agent.procfs import Proc, parse_fields
 from watchtower.wire.report import AgentGaps

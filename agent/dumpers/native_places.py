@@ -4,7 +4,8 @@ py-spy shows the line of the program. It does not show whether the thread waits 
 computes in a library, or runs Python: a wait for a device has no Python frame and often uses 100 %
 CPU. The libraries on the native stack show it, without names of functions.
 
-Program counters decide first, because a stack may contain old words. A child process reads them.
+A child process reads program counters and their callers. Program counters decide first: what a
+thread executes most of the time counts, not what called it.
 """
 
 from __future__ import annotations

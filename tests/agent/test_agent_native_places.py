@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.dumpers import native_child
-from agent.dumpers.native_child import GENERATED, MAX_CHAIN, Maps, merge
+from agent.dumpers.mappings import GENERATED, Maps
+from agent.dumpers.native_child import MAX_CHAIN, merge
 from agent.dumpers.native_places import ThreadSamples, class_of, classify, find_place
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
@@ -57,12 +56,16 @@ class TestMaps:
     def test_an_address_is_in_the_mapping_that_may_be_executed(self, address, name):
         assert Maps(MAPS).name_of(address) == name
 
-    def test_words_of_a_stack_that_point_into_code_are_its_callers(self):
-        words = [0x7F0000400010, 7, 0x7F0000400020, 0x7FFC10000010, 0x400000]
-        stack = struct.pack("=5Q", *words) + b"\0\0\0"
-        assert merge(Maps(MAPS).names_in(stack)) == ["libcuda.so.550.54.15", "python3.11"]
+    def test_the_beginning_of_a_file_is_where_its_headers_are(self):
+        text = (
+            "7f0000000000-7f0000001000 r--p 00000000 08:01 12 /usr/lib/liba.so\n"
+            "7f0000001000-7f0000009000 r-xp 00001000 08:01 12 /usr/lib/liba.so\n"
+        )
+        assert Maps(text).find(0x7F0000001008).base == 0x7F0000000000
+        assert Maps(text.partition("\n")[2]).find(0x7F0000001008).base == 0
 
-    def test_a_chain_is_bounded(self):
+    def test_a_chain_has_no_repeats_and_is_bounded(self):
+        assert merge(["a", "a", "b", "a"]) == ["a", "b", "a"]
         assert len(merge(str(number) for number in range(1000))) == MAX_CHAIN
 
     @given(st.text(), st.integers(0, 2**64 - 1))

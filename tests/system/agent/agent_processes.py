@@ -55,12 +55,12 @@ class Victim:
 
     def wait_until_ready(self) -> None:
         """Wait until it says so; what it printed before is kept."""
-        self.printed = self._expect("ready")
+        self.printed = self.wait_for("ready")
 
     def do(self, statement: str) -> str:
         """Have a statement executed to its end; return what it printed."""
         self.begin(statement)
-        return self._expect("done")
+        return self.wait_for("done")
 
     def begin(self, statement: str) -> None:
         """Have a statement executed, which may never end."""
@@ -73,7 +73,8 @@ class Victim:
         stat = Path(f"/proc/{self.pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "S"
 
-    def _expect(self, word: str) -> str:
+    def wait_for(self, word: str) -> str:
+        """Wait until it prints a line with this word; return what it printed before."""
         assert self.process.stdout is not None
         printed = []
         for line in self.process.stdout:

@@ -174,7 +174,7 @@ def test_a_program_that_executes_itself_anew_gets_its_new_page(start: Start, fin
     victim.do("beat(100)")
     (before,) = find()
     victim.begin("os.execv(sys.executable, [sys.executable, sys.argv[0]])")
-    victim._expect("ready")
+    victim.wait_for("ready")
     victim.do("beat(1)")
     (after,) = find()
     assert after.process is before.process
@@ -235,7 +235,7 @@ def test_inside_a_user_namespace_a_process_belongs_to_who_made_it(start: Start) 
     """As in a rootless container, where a user has thousands of user ids for the host."""
     program = IN_A_NAMESPACE.format(user=JOB_USER)
     inside = start([sys.executable, "-c", program], expect=False)
-    if "made" not in inside._expect("ready"):
+    if "made" not in inside.wait_for("ready"):
         pytest.skip("this kernel lets no user make a user namespace")
     Path(f"/proc/{inside.pid}/uid_map").write_text("0 100000 1\n")
     inside.do("")
@@ -253,7 +253,7 @@ def test_an_overlay_that_a_user_can_have_mounted_is_not_opened(start: Start) -> 
         "print('made\\n' if made else '', 'ready', sep='', flush=True)\ntime.sleep(600)"
     )
     inside = start([sys.executable, "-c", program], expect=False)
-    if "made" not in inside._expect("ready"):
+    if "made" not in inside.wait_for("ready"):
         pytest.skip("this kernel lets no user make a user namespace")
     proc, mounts = Proc(), b"7 1 0:1 / / rw - overlay overlay rw\n8 1 0:2 / /t rw - tmpfs t rw\n"
     assert not is_local_mount(proc, inside.pid, mounts, "7")

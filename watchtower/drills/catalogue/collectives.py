@@ -17,6 +17,7 @@ def _cut_all(run: DrillRun) -> None:
     run.launch()
     run.warm_up()
     run.cut_all()
+    run.cannot_tell_links_from_devices()
     run.fault("every link is cut at once, and all ranks go into a collective that cannot end")
     run.wait_for_final()
 

@@ -139,7 +139,7 @@ def _fill(name, arguments, rank):
         source = sources[0].detach().reshape(-1) if sources else flat[:0]
         for at in range(0, len(flat), len(source) or len(flat) or 1):
             part = flat[at : at + len(source)] if len(source) else flat
-            part.copy_(source[: len(part)]) if len(source) else part.zero_()
+            part.copy_(source[: len(part)]) if len(source) else part.fill_(1)
 
 
 @torch.no_grad()
@@ -150,7 +150,8 @@ def deliver():
         for result, target in zip(results, targets, strict=True):
             # FSDP frees the memory of gathered parameters when it has used them.
             if target.untyped_storage().nbytes() >= result.untyped_storage().nbytes():
-                target.detach().copy_(result / divisor if divisor > 1 else result)
+                # `data` keeps autograd from noticing: on a device, values come late as well.
+                target.data.copy_(result / divisor if divisor > 1 else result)
 
 
 DEVICE = []  # the device, once it is open

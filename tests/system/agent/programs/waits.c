@@ -1,0 +1,33 @@
+/* Waits as the driver of a device has them, and work, for libraries that a test names. */
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+void spin(void)
+{
+    struct timespec now;
+    for (;;)
+        clock_gettime(CLOCK_MONOTONIC, &now);
+}
+
+void do_yield(void)
+{
+    for (;;)
+        sched_yield();
+}
+
+void sleep_in_condition(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    for (;;)
+        pthread_cond_wait(&never, &lock);
+}
+
+double compute(void)
+{
+    volatile double sum = 0;
+    for (;;)
+        sum += sum * 0.5 + 1;
+}
