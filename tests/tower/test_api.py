@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from tests.diagnosers import InThread
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
 from watchtower.api import ingest
-from watchtower.api.ingest import ReportsFirst
+from watchtower.api.fair_turns import SLICE_BYTES, FairTurns
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -301,10 +301,10 @@ def test_replies_are_readable_by_agents(client):
 
 def test_a_report_is_taken_before_dumps_that_wait_for_their_turn():
     async def play() -> list[str]:
-        turns, taken = ReportsFirst(), []
+        turns, taken = FairTurns(), []
 
         async def take_dumps() -> None:
-            await turns.wait("a", 0.0)
+            await turns.wait("a", SLICE_BYTES, 0.0)
             taken.append("dumps")
 
         async def take_report() -> None:

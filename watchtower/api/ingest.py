@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
-import math
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +25,7 @@ from watchtower.api.allowances import (
     HeldBytes,
     WasteAllowance,
 )
+from watchtower.api.fair_turns import FairTurns
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
@@ -49,17 +48,6 @@ slow."""
 RETRY_AFTER_S = 5
 """Seconds in the Retry-After header of a temporary refusal."""
 
-BATCHES_AT_A_TIME = 16
-"""Batches of dumps that are handled in one turn of the event loop. Each takes 0.3 ms. Reports are
-handled between the turns. With one batch per turn, each would wait for the threads that hold the
-interpreter: 4,096 batches took 15 s."""
-
-PAUSE_S = 5.0
-"""After this many seconds without any batch, all addresses count as having sent none."""
-
-MAX_SENDERS = 65_536
-"""Addresses whose batches are counted: as many as the tower has nodes."""
-
 _Message = TypeVar("_Message", Report, DumpBatch)
 
 
@@ -76,44 +64,14 @@ class RefusedError(Exception):
         self.detail = detail
 
 
-class ReportsFirst:
-    """Handles a few batches of dumps per turn, and all waiting reports between the turns.
+@dataclass(frozen=True, slots=True)
+class Received(Generic[_Message]):
+    """One message that has its turn of the event loop."""
 
-    Otherwise, if thousands of nodes send dumps at one moment, their reports would wait for all the
-    dumps, and the nodes would seem silent.
-
-    The addresses that have sent fewer batches are first. So the second round of some nodes does not
-    delay the first round of others, with which the diagnosis begins.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._sent: Counter[str] = Counter()
-        """Batches of each address since the last pause of `PAUSE_S`."""
-        self._sent_at = -math.inf
-        self._numbers = itertools.count()
-        self._task: asyncio.Task[None] | None = None
-
-    async def wait(self, address: str, now: float) -> None:
-        """Wait for the turn of a batch. The turn lasts until the caller's next `await`."""
-        if now - self._sent_at > PAUSE_S or len(self._sent) >= MAX_SENDERS:
-            self._sent.clear()
-        self._sent_at = now
-        turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (self._sent[address], next(self._numbers), turn))
-        self._sent[address] += 1
-        if self._task is None:
-            self._task = asyncio.create_task(self._grant_turns())
-        await turn
-
-    async def _grant_turns(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)
-            for _ in range(min(BATCHES_AT_A_TIME, len(self._waiting))):
-                _, _, turn = heapq.heappop(self._waiting)
-                if not turn.done():  # else its client has disconnected
-                    turn.set_result(None)
-        self._task = None
+    message: _Message
+    body: bytes
+    charge: Callable[[], None]
+    """Records the time since the turn began. Call it before the next `await`."""
 
 
 class Intake:
@@ -124,16 +82,18 @@ class Intake:
         refusals: Refusals,
         waste: WasteAllowance,
         held: HeldBytes,
-        turns: ReportsFirst | None = None,
     ) -> None:
-        self._refusals, self._waste, self._held, self._turns = refusals, waste, held, turns
+        self._refusals, self._waste, self._held = refusals, waste, held
+        self._turns = FairTurns()
 
     @contextlib.asynccontextmanager
     async def receive(
         self, request: Request, decoder: msgspec.json.Decoder[_Message], limit: int
-    ) -> AsyncIterator[tuple[_Message, bytes]]:
-        """Yield the message of a request and its body. The body counts as held until the block
-        ends. Raises RefusedError."""
+    ) -> AsyncIterator[Received[_Message]]:
+        """Yield the message of a request. Its body counts as held until the block ends.
+
+        Its turn of the event loop lasts until the next `await`. Raises RefusedError.
+        """
         address, held = client_of(request.scope), [0]
 
         def hold(count: int) -> None:
@@ -156,22 +116,25 @@ class Intake:
         decoder: msgspec.json.Decoder[_Message],
         limit: int,
         hold: Callable[[int], None],
-    ) -> tuple[_Message, bytes]:
+    ) -> Received[_Message]:
         address = client_of(request.scope)
         if self._waste.is_spent(address, time.monotonic()):
             raise RefusedError(
                 429, "too many messages of this address were refused: see the log of its agent"
             )
         body = await read_body(request, limit, hold)
-        if self._turns is not None:
-            await self._turns.wait(address, time.monotonic())
+        await self._turns.wait(address, len(body), time.monotonic())
         began = time.monotonic()
         try:
-            return decode(body, decoder), body
+            return Received(decode(body, decoder), body, partial(self._charge, address, began))
         except RefusedError:
             now = time.monotonic()
             self._waste.charge(address, now - began, now)
             raise
+
+    def _charge(self, address: str, began: float) -> None:
+        now = time.monotonic()
+        self._turns.charge(address, now - began, now)
 
 
 def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
@@ -180,7 +143,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     encode = msgspec.json.Encoder().encode
     waste = WasteAllowance()
     report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES))
-    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES), ReportsFirst())
+    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
 
     async def get_report(_: Request) -> Response:
         """Confirm to `watchtower-agent --check` that the agent's token is valid."""
@@ -189,9 +152,10 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
     async def post_report(request: Request) -> Response:
         try:
-            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as (report, _):
-                reply = tower.take_report(report)
-                note_labels(tower, report)
+            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as received:
+                reply = tower.take_report(received.message)
+                note_labels(tower, received.message)
+                received.charge()
         except RefusedError as error:
             return _answer(error)
         except FleetFullError as error:
@@ -200,9 +164,11 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
 
     async def post_dumps(request: Request) -> Response:
         try:
-            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as (batch, body):
+            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as received:
+                batch, body = received.message, received.body
                 taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
-                del batch, body  # free their memory before waiting for the disk
+                received.charge()
+                del batch, body, received  # free their memory before waiting for the disk
                 receipt = await taking
         except RefusedError as error:
             return _answer(error)
