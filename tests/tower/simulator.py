@@ -22,7 +22,14 @@ from watchtower.tower.live import LiveJob
 from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
-from watchtower.wire.dumps import DumpBatch, DumpReceipt, KernelWait, RankDump, ThreadDump
+from watchtower.wire.dumps import (
+    DumpBatch,
+    DumpReceipt,
+    KernelWait,
+    NativePlace,
+    RankDump,
+    ThreadDump,
+)
 from watchtower.wire.report import ProcessId, Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict
@@ -58,6 +65,10 @@ class Simulation:
         self.shadow = NO_SHADOW
         """Shadow mode of the next tower."""
         self._path = path
+        self.natives: dict[int, NativePlace] = {}
+        """Where the training threads of ranks are in native code."""
+        self.targets: dict[int, str] = {}
+        """What the system calls of ranks are about."""
         self._batches = 0
         self._start()
 
@@ -186,7 +197,7 @@ class Simulation:
             taken = a_stack(stack if rank.rank == behind else IN_ALL_REDUCE)
             stacks[taken.digest] = taken
             thread = ThreadDump(name="MainThread", digest=taken.digest, main=True)
-            kernel = KernelWait(state=rank.state)
+            kernel = KernelWait(state=rank.state, target=self.targets.get(rank.rank, ""))
             dumps.append(
                 RankDump(
                     rank=rank.rank,
@@ -194,6 +205,7 @@ class Simulation:
                     start_time=rank.pid * 10,
                     kernel=kernel,
                     threads=(thread,),
+                    native=self.natives.get(rank.rank),
                 )
             )
         return DumpBatch(

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING, a_native
 from tests.core.detection.scenes import World
 from tests.tower.simulator import Simulation
+from watchtower.core.detection.condition import Kind
 from watchtower.core.policy import Policy
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause
@@ -22,7 +23,8 @@ LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for li
 
 def without_heartbeats(**policy: float) -> World:
     """Return four ranks on two nodes without heartbeat files. Only samples make them suspect."""
-    world = World(policy=replace(Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400), **policy))
+    base = Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400)
+    world = World(policy=replace(base, **policy))
     for rank in world.ranks.values():
         rank.has_page = False
     return world
@@ -133,6 +135,67 @@ def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
         assert sim.status == "suspect"
 
     tell_no_heartbeat(story)
+
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+BLOCKED = a_native("python", library="python3.11", run_ns=5_000_000, switches=80)
+
+
+def wait_for_devices(sim: Simulation) -> None:
+    """Let all hosts poll for their devices. Helper threads use CPU, too."""
+    for rank in sim.world.ranks.values():
+        rank.cpu_cores = 1.0
+    sim.natives = dict.fromkeys(sim.world.ranks, POLLS)
+
+
+def test_hosts_that_poll_for_devices_do_not_hide_a_rank_that_is_blocked(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2] = BLOCKED  # only the second sample shows that it stays blocked
+        assert 60 <= await watch.until("suspect") <= 82
+        await watch.go(20)
+        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
+
+    tell_no_heartbeat(story)
+
+
+def test_a_rank_that_runs_now_and_then_at_one_line_needs_more_samples(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        for second in range(150):
+            sim.natives[2] = replace(BLOCKED, switches=second)
+            await watch.go(1, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+
+    tell_no_heartbeat(story)
+
+
+def test_devices_may_work_for_long_while_all_hosts_wait_for_them(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        await watch.go(150, behind=-1)
+        assert watch.statuses == ["healthy"]
+        await watch.go(60, behind=-1)
+        assert sim.status == "suspect"
+
+    tell_no_heartbeat(story)
+
+
+@pytest.mark.parametrize("target", ["unix socket /run/requests", "tcp 0.0.0.0:8000 listening"])
+def test_a_server_without_requests_is_not_hung(tell_no_heartbeat, target):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2], sim.targets[2] = BLOCKED, target
+        await watch.go(1800, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+        assert sim.live.watch.kind is Kind.IDLE
+        assert sim.live.watch.reason.startswith("rank 2 waits for clients")
+
+    tell_no_heartbeat(story, no_step_floor_s=60)
 
 
 def test_a_job_unchanged_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):

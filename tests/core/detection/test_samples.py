@@ -1,10 +1,12 @@
 """Samples of ranks without heartbeats: which agree, which changed, and how many are needed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, a_kernel, a_stack
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, a_kernel, a_native, a_stack
 from watchtower.core.detection.samples import MAX_SAMPLES, Samples
 from watchtower.wire.collectives import PeerTransfers, RankCollectives
 from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, ThreadDump
@@ -141,3 +143,34 @@ def test_as_many_samples_agree_as_are_alike_at_the_end(sequence):
         alike += 1
     assert samples.agreed(RANKS) == alike
     assert 2 <= samples.needed_by_chance() <= MAX_SAMPLES
+
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
+
+
+@pytest.mark.parametrize(
+    ("natives", "is_still"),
+    [
+        ((BLOCKED, BLOCKED), True),
+        ((BLOCKED, replace(BLOCKED, switches=81)), False),
+        ((BLOCKED,), False),
+        ((None, BLOCKED), False),
+        ((BLOCKED, None), False),
+        ((None, POLLS), True),
+        ((POLLS, None), False),
+    ],
+)
+def test_a_rank_is_still_if_its_thread_stays_blocked_or_polls_for_its_device(natives, is_still):
+    samples = Samples()
+    for number, native in enumerate(natives):
+        sample(samples, 20.0 * number, *SAME, native=native)
+    assert samples.is_still(0) is is_still
+    assert not samples.is_still(7)
+
+
+def test_a_thread_that_went_elsewhere_did_not_stay_blocked():
+    samples = Samples()
+    sample(samples, 0.0, *SAME, native=BLOCKED)
+    sample(samples, 20.0, *OTHER, native=BLOCKED)
+    assert (samples.is_still(0), samples.is_still(1)) == (True, False)

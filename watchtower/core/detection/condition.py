@@ -17,6 +17,8 @@ class Kind(Enum):
     """No rank has heartbeats, and there are not enough samples yet."""
     CHANGING = "changing"
     """No rank has heartbeats, but samples show changes."""
+    IDLE = "idle"
+    """No rank has heartbeats, and a rank waits for a client: the job has nothing to do."""
     STEPLESS = "stepless"
     """No step for longer than in a healthy job, but no rank is past its deadline yet."""
     BLIND = "blind"

@@ -26,6 +26,7 @@ from watchtower.core.fleet.node import NodeRecord, find_last_report, find_last_r
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.policy import Policy
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import say_duration, say_slower
 from watchtower.wire.report import ProcessState
 
@@ -227,8 +228,16 @@ class Detector:
         if samples.is_blind:
             text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
             return Condition(kind=Kind.BLIND, reason=text)
-        is_changing = has_changed(gen, samples, self.policy, now)
-        return Condition(kind=Kind.CHANGING if is_changing else Kind.UNWATCHED, reason=reason)
+        if has_changed(gen, samples, self.policy, now):
+            return Condition(kind=Kind.CHANGING, reason=reason)
+        servers = [
+            r.vitals.rank for r in gen.live() if samples.activity_of(r.vitals.rank).waits_for_client
+        ]
+        if servers:
+            waits = "waits" if len(servers) == 1 else "wait"
+            text = f"{name_ranks(servers)} {waits} for clients: the job has nothing to do"
+            return Condition(kind=Kind.IDLE, reason=text)
+        return Condition(kind=Kind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float

@@ -40,6 +40,7 @@ _QUIET = {
     Kind.STARTING: Status.HEALTHY,
     Kind.UNWATCHED: Status.HEALTHY,
     Kind.CHANGING: Status.HEALTHY,
+    Kind.IDLE: Status.HEALTHY,
     Kind.STEPLESS: Status.SUSPECT,
     Kind.BLIND: Status.MONITORING_LOST,
     Kind.SLOW: Status.SLOW,
@@ -66,6 +67,7 @@ NEXT: dict[Status, dict[Kind, Status]] = {
         Kind.SLOW: Status.RECOVERED,
         Kind.STARTING: Status.HUNG,
         Kind.UNWATCHED: Status.HUNG,
+        Kind.IDLE: Status.HUNG,
         Kind.STEPLESS: Status.HUNG,
         Kind.BLIND: Status.HUNG,
         Kind.STALLED: Status.HUNG,
@@ -80,6 +82,7 @@ NEXT: dict[Status, dict[Kind, Status]] = {
         Kind.CHANGING: Status.RECOVERED,
         Kind.STARTING: Status.RECOVERED,
         Kind.UNWATCHED: Status.RECOVERED,
+        Kind.IDLE: Status.RECOVERED,
         Kind.ENDING: Status.RECOVERED,
     },
     # An agent that reports again may report ranks that counted as ended.

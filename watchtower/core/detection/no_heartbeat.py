@@ -2,13 +2,14 @@
 
 A job is stalled when no rank's stack and no collective log has changed for some samples, and
 nothing moves. A rank that waits for a GPU or a peer may use 100 % CPU. CPU use in such a place is
-not progress, but it needs more samples. The more samples of this job agreed by chance before, the
-more are needed.
+not progress, but it needs more samples, unless native places show that it is only a wait, and that
+another rank is blocked elsewhere. The more samples of this job agreed by chance before, the more
+are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil
 
 from watchtower.core.detection.samples import Samples
@@ -67,9 +68,8 @@ def unchanged_since(
     if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
         return None
     agreed = samples.agreed({record.vitals.rank for record in reporting})
-    working = _working(
-        reporting, (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s, now
-    )
+    within_s = (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s
+    working = _working(reporting, samples, within_s, now)
     if not working:
         samples.note_still(agreed)
     if any(_is_at_work(record, samples, policy) for record in reporting):
@@ -77,8 +77,10 @@ def unchanged_since(
         return None
     if agreed < needed_samples(reporting, working, samples, policy, now):
         return None
-    last_moved_at = max(record.moved_at for record in reporting)
-    return samples.since if working else max(samples.since, last_moved_at)
+    if working:
+        return samples.since
+    moving = (record for record in reporting if not samples.is_still(record.vitals.rank))
+    return max(samples.since, *(record.moved_at for record in moving), float("-inf"))
 
 
 def needed_samples(
@@ -126,8 +128,14 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
     return max(policy.no_step_floor_s, window * policy.no_heartbeat_sample_s)
 
 
-def _working(reporting: Iterable[RankRecord], within_s: float, now: float) -> list[RankRecord]:
-    return [record for record in reporting if now - record.moved_at < within_s]
+def _working(
+    reporting: Sequence[RankRecord], samples: Samples, within_s: float, now: float
+) -> list[RankRecord]:
+    moved = [record for record in reporting if now - record.moved_at < within_s]
+    working = [record for record in moved if not samples.is_still(record.vitals.rank)]
+    if working or any(samples.stays_blocked(record.vitals.rank) for record in reporting):
+        return working
+    return moved  # all wait for their devices, and these may work for long
 
 
 def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
@@ -137,11 +145,15 @@ def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
 
 
 def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
-    """Return whether a rank moves data now, or computes in a place that is not a wait."""
-    movement = record.vitals.movement
-    computes = movement.cpu_cores >= policy.moving_cpu_cores
+    """Return whether a rank moves data now, computes in a place that is not a wait, or serves: one
+    that waits for a client has nothing to do, and the others wait for it.
+    """
+    movement, rank = record.vitals.movement, record.vitals.rank
+    activity = samples.activity_of(rank)
+    computes = movement.cpu_cores >= policy.moving_cpu_cores and not samples.is_still(rank)
     return (
-        (computes and samples.class_of(record.vitals.rank) in AT_WORK)
+        (computes and activity.frame_class in AT_WORK)
+        or activity.waits_for_client
         or transfers(movement)
         or moves_storage(movement)
     )

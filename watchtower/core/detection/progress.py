@@ -66,6 +66,9 @@ def _without_steps(
     if kind is Kind.UNWATCHED:
         text = "No rank has heartbeats. Stack samples are being compared."
         return ProgressView(progress=Progress.STARTING, text=text)
+    if kind is Kind.IDLE:
+        text = "A rank waits for clients: the job has nothing to do."
+        return ProgressView(progress=Progress.IDLE, text=text)
     if _is_idle(gen, diagnosis, limit_s, now):
         text = "No rank moves, and no rank is known to wait for another."
         return ProgressView(progress=Progress.IDLE, text=text)

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.kernel import HELD
+from watchtower.core.reading.native import find_block, is_same_block, waits_for_device
+from watchtower.core.reading.sockets import is_server_end
 from watchtower.core.reading.threads import find_thread, index_stacks
 from watchtower.wire.collectives import RankCollectives
-from watchtower.wire.dumps import RankDump
+from watchtower.wire.dumps import NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -42,13 +44,25 @@ class RankSample(NamedTuple):
     enough, because they are only compared and may be long."""
 
 
+class RankActivity(NamedTuple):
+    """What one process does in one sample."""
+
+    frame_class: FrameClass = FrameClass.NONE
+    block: NativePlace | None = None
+    """Where its training thread is blocked; null if it, or what it may wait for, runs."""
+    waits_for_device: bool = False
+    waits_for_client: bool = False
+
+
 @dataclass(slots=True)
 class LatestSample:
     """The latest sample of one rank."""
 
     sample: RankSample
     at: float
-    frame_class: FrameClass
+    activity: RankActivity
+    stays_blocked: bool = False
+    """Its training thread was blocked all the time since the sample before."""
     changed_at: float = float("-inf")
     """When the position last changed."""
 
@@ -122,15 +136,30 @@ class Samples:
             stack = read.stack.digest if read else ""
             sample = RankSample(dump.pid, dump.start_time, _hash_position(stack, collectives))
             reading = read.reading if read else None
-            self._note(dump.rank, sample, reading.frame_class if reading else FrameClass.NONE, at)
+            activity = RankActivity(
+                frame_class=reading.frame_class if reading else FrameClass.NONE,
+                block=find_block(dump),
+                waits_for_device=waits_for_device([dump]),
+                waits_for_client=is_server_end(dump.kernel.target),
+            )
+            self._note(dump.rank, sample, activity, at)
 
     def changed_since(self, rank: int, since: float) -> bool:
         """Return whether a rank's position changed after `since`."""
         return rank in self.latest and self.latest[rank].changed_at > since
 
-    def class_of(self, rank: int) -> FrameClass:
-        """Return the class of a rank's stack in its latest sample; NONE without a sample."""
-        return self.latest[rank].frame_class if rank in self.latest else FrameClass.NONE
+    def activity_of(self, rank: int) -> RankActivity:
+        """Return what a rank did in its latest sample."""
+        return self.latest[rank].activity if rank in self.latest else RankActivity()
+
+    def stays_blocked(self, rank: int) -> bool:
+        """Return whether a rank's training thread was blocked between its latest two samples."""
+        return rank in self.latest and self.latest[rank].stays_blocked
+
+    def is_still(self, rank: int) -> bool:
+        """Return whether a rank does nothing, whatever CPU its process uses: its training thread
+        stays blocked, or polls for its device."""
+        return self.stays_blocked(rank) or self.activity_of(rank).waits_for_device
 
     def reset(self, now: float) -> None:
         """Drop the run of samples that agree, because a rank was working during it."""
@@ -155,15 +184,16 @@ class Samples:
         """
         return min(MAX_SAMPLES, self._longest_still if still else self._longest_working)
 
-    def _note(self, rank: int, sample: RankSample, frame_class: FrameClass, at: float) -> None:
+    def _note(self, rank: int, sample: RankSample, activity: RankActivity, at: float) -> None:
         before = self.latest.get(rank)
         if before is not None and at < before.at:
             return  # an older dump that arrived late
         if before is not None and before.sample == sample:
-            before.at = at
+            before.stays_blocked = is_same_block(before.activity.block, activity.block)
+            before.at, before.activity = at, activity
         else:
             changed_at = float("-inf") if before is None else at
-            self.latest[rank] = LatestSample(sample, at, frame_class, changed_at)
+            self.latest[rank] = LatestSample(sample, at, activity, changed_at=changed_at)
             self.since = max(self.since, at)
             if before is not None:
                 self._break()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.wire.dumps import NativeKind, RankDump
+from watchtower.wire.dumps import NativeKind, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 
 
@@ -21,15 +21,21 @@ def stays_blocked(dumps: Sequence[RankDump]) -> bool:
     It may wait for another Python thread or for a child, so these must not run in either dump.
     Threads without Python are helpers: watchdogs, proxies, thread pools.
     """
-    if len(dumps) < 2:
-        return False
-    before, after = dumps[-2].native, dumps[-1].native
-    if before is None or after is None or before.running or after.running:
+    return len(dumps) > 1 and is_same_block(find_block(dumps[-2]), find_block(dumps[-1]))
+
+
+def find_block(dump: RankDump) -> NativePlace | None:
+    """Return where the training thread is blocked, if nothing that it may wait for runs."""
+    native = dump.native
+    return None if native is None or native.running or _runs_other_work(dump) else native
+
+
+def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool:
+    """Return whether a thread was blocked all the time between two dumps."""
+    if before is None or after is None:
         return False
     counters = [(each.thread, each.run_ns, each.switches) for each in (before, after)]
-    if counters[0] != counters[1] or -1 in counters[0][1:]:
-        return False
-    return not any(_runs_other_work(dump) for dump in dumps[-2:])
+    return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
 def _runs_other_work(dump: RankDump) -> bool:

@@ -35,3 +35,11 @@ def read_ends(target: str) -> Ends | None:
 def _read_address(text: str) -> str:
     host, _, _ = text.rpartition(":")
     return str(ip_address(host.removeprefix("[").removesuffix("]")))
+
+
+def is_server_end(target: str) -> bool:
+    """Return whether a socket waits for clients, or is a server's end of a Unix connection.
+
+    The client's end has no path. Which end of a TCP connection opened it is not known.
+    """
+    return target.endswith(" listening") or target.startswith(("unix socket /", "unix socket @"))
