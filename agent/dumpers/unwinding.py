@@ -4,7 +4,7 @@ A stack also contains words of calls that are over: a search for addresses in it
 are none. The tables (.eh_frame, in the memory of the process) give the size of each frame.
 
 Where they do not help, because code was made at run time, or a register that is not known holds the
-frame, the next word after a call instruction counts.
+frame, the next word behind a call instruction counts.
 
 Standard library only.
 """
@@ -57,18 +57,19 @@ class Unwinder:
         for _ in range(MAX_FRAMES):
             yield pc
             row = self._find_row(at)
-            found = self._use(row, known, stack) if row else None
-            found = found or self._scan(known, stack)
+            if row is not None and row.register in known:
+                found = self._follow(row, known, stack)
+            else:
+                found = self._scan(known, stack)
             if found is None:
                 return
             pc, known = found
             at = pc - 1  # a return address may be behind the end of its function
 
-    def _use(
+    def _follow(
         self, row: Row, known: dict[int, int], stack: Read
     ) -> tuple[int, dict[int, int]] | None:
-        if row.register not in known:
-            return None
+        """Return the caller and its registers; None at the end of the stack, or of its copy."""
         frame = known[row.register] + row.offset
         kept = {each: known[each] for each in KEPT if each in known}
         for register, offset in row.saved.items():

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,14 +22,11 @@ from tests.system.e2e.other_users import (
     AGENT_USER,
     JOB_USER,
     become,
+    make_shared_python,
     needs_other_users,
-    shared_folder,
-    shared_python,
     unit_capabilities,
 )
 from watchtower.drills.compiling import compile_library, find_compiler
-
-__all__ = ["shared_folder", "shared_python"]
 
 ROUNDS = 40
 
@@ -70,6 +69,24 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def shared_folder() -> Iterator[Path]:
+    """A folder that every user can enter."""
+    folder = Path(tempfile.mkdtemp(prefix="watchtower-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_python(shared_folder: Path) -> Path:
+    """A Python with our packages that every user can run."""
+    python = make_shared_python(shared_folder)
+    if python is None:
+        pytest.skip("other users can run no Python of this version, or not read these sources")
+    return python
+
+
 @pytest.fixture
 def victim(shared_python: Path) -> Iterator[Victim]:
     """A process of another user than the agent's."""
@@ -98,8 +115,9 @@ def found(victim: Victim, python: Path) -> dict[str, dict[str, int]]:
 def check_place(name: str, before: str, victim: Victim, folder: Path, python: Path) -> None:
     kind, library, function = PLACES[name]
     path = folder / library
-    compile_library(PROGRAMS / "waits.c", path, "-lpthread")
-    path.chmod(0o755)
+    if not path.exists():
+        compile_library(PROGRAMS / "waits.c", path, "-lpthread")
+        path.chmod(0o755)
     begin(victim, before, CALL.format(library=str(path), function=function))
     seen = found(victim, python)
     assert seen == {"kinds": {f"{kind} {library}": ROUNDS}, "failures": {}}

@@ -1,0 +1,135 @@
+"""Measures what samples of native places cost the agent, and whether they slow their targets.
+
+Cost: CPU of the child and duration of one round over 8 ranks, of blocked ones and of ranks that
+spin. Each target has the mappings of a process with torch, if torch is installed.
+
+Harm: a target that maps, touches and unmaps memory all the time, because a reader of mappings takes
+the same lock. Its steps are timed alone and while it is sampled every 0.2 s, in turns within one
+run. An agent takes a sample of a stalled job twice, and of one without heartbeats every 30 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+
+from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.tool_process import ChildRunner
+from agent.procfs import Proc
+
+RANKS = 8
+SAMPLE_EVERY_S = 0.2
+IN_A_ROW = 20
+"""Steps alone or sampled, before the other."""
+PREPARE = """
+import sys, time
+try:
+    import torch
+except ImportError:
+    pass
+print("ready", flush=True)
+"""
+BLOCKED = PREPARE + "time.sleep(600)"
+SPINNING = PREPARE + "while True: pass"
+MAPPING = """
+import mmap, sys, time
+print("ready", flush=True)
+for _ in sys.stdin:
+    began = time.perf_counter()
+    for _ in range(200):
+        area = mmap.mmap(-1, 1 << 20)
+        area[::4096] = b"x" * 256
+        area.close()
+    print(time.perf_counter() - began, flush=True)
+"""
+
+
+@contextmanager
+def targets(code: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start processes and wait until they have begun."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    try:
+        for process in started:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.__exit__(None, None, None)
+
+
+def measure_cost(places: NativePlaces, code: str, rounds: int) -> tuple[float, float, int]:
+    """Return the child's CPU and the duration of a round in ms, and how many places it found."""
+    cpu, took, found = [], [], 0
+    with targets(code, RANKS) as processes:
+        pids = [process.pid for process in processes]
+        time.sleep(0.5)
+        for _ in range(rounds):
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            found = len(places.sample(pids, "uid:0"))
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took.append(time.perf_counter() - began)
+            cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return median(cpu) * 1e3, median(took) * 1e3, found
+
+
+def measure_harm(places: NativePlaces, steps: int) -> tuple[float, float]:
+    """Return the median step of the target in ms: alone, and while it is sampled."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    wanted, over = threading.Event(), threading.Event()
+
+    def keep_sampling(pid: int) -> None:
+        while not over.wait(SAMPLE_EVERY_S):
+            if wanted.is_set():
+                places.sample([pid], "uid:0")
+
+    with targets(MAPPING, 1) as (process,):
+        assert process.stdin
+        assert process.stdout
+        sampler = threading.Thread(target=keep_sampling, args=(process.pid,))
+        sampler.start()
+        for number in range(steps):
+            is_sampled = number // IN_A_ROW % 2 == 1
+            wanted.set() if is_sampled else wanted.clear()
+            process.stdin.write("\n")
+            process.stdin.flush()
+            times[is_sampled].append(float(process.stdout.readline()))
+        over.set()
+        sampler.join()
+    return median(times[False]) * 1e3, median(times[True]) * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=400)
+    arguments = parser.parse_args()
+    places = NativePlaces(Proc(), ChildRunner(MAX_NATIVE_OUTPUT_BYTES))
+    for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
+        cpu, took, found = measure_cost(places, code, arguments.rounds)
+        print(f"{name}: {found} of {RANKS} ranks, {cpu:.0f} ms CPU and {took:.0f} ms per round")
+    alone, sampled = measure_harm(places, arguments.steps)
+    print(
+        f"step of a target that maps all the time: {alone:.1f} ms alone, {sampled:.1f} ms sampled, "
+        f"ratio {sampled / alone:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
