@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 
 from agent.dumpers.native_child import BACKWARD_THREAD
+from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from watchtower.printable import printable
@@ -48,12 +47,6 @@ DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
 
 ENGINE = "libtorch"
 """The main thread sleeps in these libraries while another thread runs backward."""
-
-_CHILD = (
-    "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from agent.dumpers.native_child import main; main()"
-)
-_PACKAGES = str(Path(__file__).parents[2])
 
 _TABLE = tomllib.loads(
     resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
@@ -92,9 +85,10 @@ class NativePlaces:
         """Return the places of the training threads of these processes, as far as known."""
         if not pids:
             return {}
-        command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, self._proc.path]
+        words = self._proc.path, *map(str, pids)
+        command = child_command("agent.dumpers.native_child", *words)
         try:
-            outcome = self._runner.run([*command, *map(str, pids)], NATIVE_DEADLINE_S, owner)
+            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
         except OSError as error:
             log.warning("native places cannot be sampled: %s", error)
             return {}

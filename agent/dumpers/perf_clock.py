@@ -22,8 +22,9 @@ SAMPLED_STACK_BYTES = 1024
 PERIOD_NS = 500_000
 """Nanoseconds of CPU time between two samples."""
 
-RING_PAGES = 32
-"""Pages of a ring buffer, a power of two: some 100 samples."""
+RING_PAGES = 8
+"""Pages of a ring buffer, a power of two: 29 samples. An ordinary user may lock 516 kB for perf for
+each processor of the node."""
 
 
 class PerfError(OSError):

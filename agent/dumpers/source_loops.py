@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import msgspec
 
 from agent.dumpers.loop_child import BEGUN
+from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire.bounds import MAX_LOOPS
@@ -49,13 +48,6 @@ MAX_SOURCE_OUTPUT_BYTES = 1 << 20
 """Bytes of line numbers in one round. 64 files of 256 lines with eight loops are 0.9 MB."""
 
 log = logging.getLogger(__name__)
-
-_PACKAGES = str(Path(__file__).parents[2])
-_CHILD = (
-    "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from agent.dumpers.loop_child import main; main()"
-)
-"""Python runs with -I and -S, so that only the standard library comes before our own package."""
 
 _UNNAMED = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions whose lines are inside those of another function."""
@@ -172,7 +164,7 @@ class SourceLoops:
             )
             for file, lines in asked
         ]
-        command = [sys.executable, "-I", "-S", "-c", _CHILD, _PACKAGES, *questions]
+        command = child_command("agent.dumpers.loop_child", *questions)
         outcome = self._runner.run(command, left_s, owner)
         if outcome.errors:
             errors = outcome.errors.decode("utf-8", "replace").strip()
