@@ -58,6 +58,7 @@ from watchtower.core.text import (
     join_words,
     say_duration,
 )
+from watchtower.wire.dumps import NativeKind
 from watchtower.wire.verdict import Cause
 
 MAX_NODES = 4
@@ -112,8 +113,11 @@ def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
 
 
 def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
-    native = position.native
-    where = f" in {clean(native.library, 64)}" if native is not None and native.library else ""
+    native, where = position.native, ""
+    if native is not None and native.kind is NativeKind.PYTHON:
+        where = " in Python"
+    elif native is not None and native.library:
+        where = f" in {clean(native.library, 64)}"
     return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores{where}"
 
 
