@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from agent.dumpers.frame_tables import STACK_POINTER
 from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.perf_clock import PerfClock, PerfError, Sample
+from agent.dumpers.timed_waits import find_end
 from agent.dumpers.unwinding import Unwinder
 
 MAX_MAPS_BYTES = 8 << 20
@@ -113,6 +114,8 @@ class Thread:
         self.failure = ""
         self.run_ns = self.switches = -1
         """Nanoseconds on a CPU and number of context switches, since the thread began."""
+        self.ends_in_s: float | None = None
+        """Seconds until the call that it is blocked in ends by itself."""
 
     def add(self, chain: Sequence[str]) -> None:
         """Count one sample."""
@@ -131,6 +134,7 @@ class Thread:
             "failure": self.failure,
             "run_ns": self.run_ns,
             "switches": self.switches,
+            "ends_in_s": self.ends_in_s,
         }
 
 
@@ -148,6 +152,7 @@ def read_blocked(process: Process, thread: Thread) -> None:
     elif len(words) < 3:
         thread.failure = "syscall"
     else:
+        thread.ends_in_s = find_end(words, process.read)
         registers = {STACK_POINTER: int(words[-2], 16)}
         thread.add(process.find_chain(int(words[-1], 16), registers, None))
 

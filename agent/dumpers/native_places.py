@@ -69,6 +69,7 @@ class ThreadSamples(msgspec.Struct):
     failure: str = ""
     run_ns: int = -1
     switches: int = -1
+    ends_in_s: float | None = None
 
 
 _DECODER = msgspec.json.Decoder(list[ThreadSamples])
@@ -140,6 +141,7 @@ def classify(thread: ThreadSamples) -> NativePlace | None:
         libraries=tuple(printable(each, MAX_NAME) for each in thread.chain[:MAX_LIBRARIES]),
         run_ns=thread.run_ns,
         switches=thread.switches,
+        ends_in_s=thread.ends_in_s,
     )
 
 

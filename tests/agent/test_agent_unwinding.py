@@ -106,9 +106,12 @@ def test_states_are_remembered_and_restored():
     assert unwind(image, CODE + 4, stack)[1] == CODE + 0x50
 
 
+SLEEP_S = 900.0
+
+
 def test_a_thread_that_sleeps_in_python_is_in_the_c_library_under_the_interpreter():
     ready, go_on = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: (ready.set(), go_on.wait()))
+    thread = threading.Thread(target=lambda: (ready.set(), go_on.wait(SLEEP_S)))
     thread.start()
     try:
         assert ready.wait(30)
@@ -125,6 +128,7 @@ def test_a_thread_that_sleeps_in_python_is_in_the_c_library_under_the_interprete
     chain = found.answer()["chain"]
     assert chain[0].startswith(("libc", "ld-"))
     assert "python" in chain[1]
+    assert SLEEP_S - 60 < found.ends_in_s <= SLEEP_S
 
 
 PARTS = st.sampled_from([0, 32, 54, 64, HEADER_AT, FRAMES_AT, FRAMES_AT + 0x20])

@@ -194,6 +194,9 @@ class NativePlace:
     switches: int = -1
     """Context switches of the thread since it began; -1 if not known. If both numbers are equal in
     two dumps, the thread was blocked all the time between them."""
+    ends_in_s: float | None = None
+    """Seconds until the call that it is blocked in ends by itself, such as a sleep; null if it may
+    never end, or if that is not known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -202,6 +205,8 @@ class NativePlace:
         check_count("libraries", len(self.libraries), MAX_LIBRARIES)
         check_integer("run_ns", self.run_ns, low=-1)
         check_integer("switches", self.switches, low=-1)
+        if self.ends_in_s is not None:
+            check_age("ends_in_s", self.ends_in_s)
         for name in self.libraries:
             check_text("libraries", name)
 

@@ -84,3 +84,10 @@ def test_helpers_that_run_beside_a_blocked_thread_do_not_hide_it():
     works = replace(locked.evidence, dumps=(locked.evidence.dumps[0], moved))
     assert picture_of([locked]).by_rank[5].is_motionless
     assert not picture_of([replace(locked, evidence=works)]).by_rank[5].is_motionless
+
+
+def test_a_sleep_is_told_with_its_end():
+    sleeping = replace(BLOCKED, ends_in_s=572.0)
+    diagnosis = said(a_rank(5, FETCHING, syscall="clock_nanosleep", native=sleeping))
+    assert named(diagnosis) == ("dataloader_stall", [5])
+    assert "for another 10 min" in diagnosis.summary

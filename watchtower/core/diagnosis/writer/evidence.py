@@ -49,6 +49,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_loop,
     say_owner,
     say_pace,
+    say_timer,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.stacktree import describe_frames
@@ -139,7 +140,7 @@ def _say_even_counts(_: Picture, counted: Ranks) -> str:
 
 
 def _say_kernel(_: Picture, position: Position) -> str:
-    return f"state {position.state.value}, {position.wait.says}"
+    return f"state {position.state.value}, {position.wait.says}{say_timer(position)}"
 
 
 def _say_step(_: Picture, found: Steps) -> str:

@@ -102,7 +102,15 @@ def say_wait(position: Position) -> str:
     """Say ", blocked in read() on /mnt/shards/0042.tar", or nothing when it is not known."""
     if not position.asleep or not position.wait.says:
         return ""
-    return f", {position.wait.says}"
+    return f", {position.wait.says}{say_timer(position)}"
+
+
+def say_timer(position: Position) -> str:
+    """Say " for another 40 s" of a sleep, or nothing if it is not known when its call ends."""
+    native = position.native
+    if native is None or native.thread or native.ends_in_s is None:
+        return ""
+    return f" for another {say_duration(native.ends_in_s)}"
 
 
 def say_place_of_wait(position: Position) -> str:
