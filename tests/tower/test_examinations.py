@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from tests.core.builders import FETCHING
+from tests.core.builders import FETCHING, a_native
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
+from watchtower.commands.examining import describe_stacks
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError
 from watchtower.tower.stack_views import list_stacks
@@ -102,6 +104,28 @@ def test_an_agent_that_ignores_an_order_gets_another_one(tell):
                 await asyncio.sleep(0.001)
         await sim.dump(behind=2)
         assert [suspect.rank for suspect in (await task).verdict.suspects] == [2]
+
+    tell(story)
+
+
+def test_ranks_at_one_line_are_listed_apart_where_native_code_differs(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.natives[1] = a_native("device_wait", library="libcuda.so.1", running=True)
+        task = await begin(sim)
+        await sim.dump(behind=2)
+        answer = list_stacks((await task).evidence, None, all_threads=True)
+        assert [(item.ranks, item.native) for item in answer.items] == [
+            ("0,3", ""),
+            ("1", "polls for its device in libcuda.so.1"),
+            ("2", ""),
+        ]
+        printed = list(describe_stacks(msgspec.to_builtins(answer), outermost=False))
+        assert printed.count("    [polls for its device in libcuda.so.1]") == 1
+        tree = list(describe_stacks(msgspec.to_builtins(answer), outermost=True))
+        assert (
+            sum(line.strip() == "[polls for its device in libcuda.so.1]  ◀ 1" for line in tree) == 1
+        )
 
     tell(story)
 

@@ -259,6 +259,7 @@ STACKS = _plain(
                 ranks="37",
                 thread="MainThread",
                 frames=[Frame(function="__next__", file="data.py", line=88)],
+                native="is blocked in libzstd.so.1",
             )
         ],
         left_out=0,

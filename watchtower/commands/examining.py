@@ -37,7 +37,11 @@ def show_stacks(client: TowerClient, args: argparse.Namespace) -> int:
     """Dump a job now and print its stacks, merged over ranks."""
     job = find_job(client, args.job)
     answer = client.stacks(job, args.rank, all_threads=args.all_threads)
-    text = as_json(answer) if args.json else "\n".join(_describe(answer, args.outermost))
+    text = (
+        as_json(answer)
+        if args.json
+        else "\n".join(describe_stacks(answer, outermost=args.outermost))
+    )
     _print(text, is_json=args.json)
     return DONE if answer["items"] else TROUBLE
 
@@ -48,7 +52,8 @@ def _print(text: str, *, is_json: bool) -> None:
     print(paint_verdict(text) if is_coloured else text)
 
 
-def _describe(answer: dict[str, Any], outermost: bool) -> Iterator[str]:
+def describe_stacks(answer: dict[str, Any], *, outermost: bool) -> Iterator[str]:
+    """Yield the lines for an answer of `/api/v1/jobs/{job}/stacks`."""
     threads: dict[str, list[dict[str, Any]]] = {}
     for item in answer["items"]:
         threads.setdefault(str(item["thread"]), []).append(item)
@@ -65,6 +70,8 @@ def _list_groups(items: list[dict[str, Any]]) -> Iterator[str]:
     for item in items:
         ranks = parse_ranks(item["ranks"])
         yield f"{name_ranks(ranks)} ({len(ranks)}), innermost frame first:"
+        if item.get("native"):
+            yield f"    [{item['native']}]"
         yield from (f"    {_name(frame)}" for frame in item["frames"])
 
 
@@ -76,7 +83,9 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         frames = tuple(
             Frame(function=f["function"], file=f["file"], line=f["line"]) for f in item["frames"]
         )
-        stacks[number] = make_stack(frames)
+        native = item.get("native")
+        innermost = (Frame(function=f"[{native}]", file="", line=0),) if native else ()
+        stacks[number] = make_stack(innermost + frames)
     ranks = {number: parse_ranks(item["ranks"]) for number, item in enumerate(items)}
 
     def say(node: StackNode) -> str:
@@ -91,7 +100,8 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         shown, frame = say(node), node.frame
         mark = f"  ◀ {shown}" if shown != above else ""
         if frame is not None:
-            yield f"    {'  ' * depth}{frame.function} ({frame.file}:{frame.line}){mark}"
+            at = f" ({frame.file}:{frame.line})" if frame.file else ""
+            yield f"    {'  ' * depth}{frame.function}{at}{mark}"
         # A frame that all ranks above share is not indented further.
         deeper = depth + (len(node.children) > 1)
         below += [(child, deeper, shown) for child in reversed(node.children)]

@@ -8,6 +8,7 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.reading.native import say_native
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
@@ -29,6 +30,9 @@ class ThreadStackView:
     """Name of the thread; MainThread for the main thread."""
     frames: list[Frame]
     """Innermost first."""
+    native: str = ""
+    """What the training thread does in native code, such as "polls for its device in
+    libcuda.so.1"; empty if the samples do not show more than the frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
     """
     case = _CASES.decode(evidence)
     known = index_stacks(case.stacks)
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     without: dict[str, list[int]] = {}
     for item in case.ranks:
         if rank is not None and item.rank != rank:
@@ -60,7 +64,8 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
-            groups.setdefault((name, thread.digest), []).append(item.rank)
+            native = say_native(dump.native) if dump and thread.main else ""
+            groups.setdefault((name, thread.digest, native), []).append(item.rank)
         if not threads:
             without.setdefault(_why_none(dump), []).append(item.rank)
     order = sorted(
@@ -74,8 +79,9 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
                 ranks=format_ranks(ranks),
                 thread=name,
                 frames=list(known[digest].stack.frames),
+                native=native,
             )
-            for (name, digest), ranks in order[:MAX_ITEMS]
+            for (name, digest, native), ranks in order[:MAX_ITEMS]
         ],
         left_out=max(0, len(order) - MAX_ITEMS),
         missing_evidence=[f"{name_ranks(r)}: {why}" for why, r in sorted(without.items())],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import IN_LOCK, a_child, a_native, a_rank
-from watchtower.core.reading.native import stays_blocked, waits_for_device
+from watchtower.core.reading.native import say_native, stays_blocked, waits_for_device
 
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 
@@ -62,3 +62,24 @@ def test_it_may_wait_for_another_python_thread_that_runs():
     assert stays_blocked(taken)
     running = tuple(replace(thread, active=not thread.main) for thread in taken[0].threads)
     assert not stays_blocked([replace(taken[0], threads=running), taken[1]])
+
+
+@pytest.mark.parametrize(
+    ("native", "says"),
+    [
+        (None, ""),
+        (a_native("device_wait", library="libcuda.so.1", running=True), "polls for its device in"),
+        (a_native("device_wait", library="libcuda.so.1"), "waits for its device in libcuda.so.1"),
+        (a_native("compiler", library="libnvrtc.so.12", running=True), "compiles for its device"),
+        (a_native("native", library="_tokens.so", running=True), "runs in _tokens.so"),
+        (a_native("native", library="_queue.so"), "is blocked in _queue.so"),
+        (a_native("native", library="a.so", thread="pt_autograd_0"), "pt_autograd_0 is blocked"),
+        (a_native("generated", running=True), "runs generated code"),
+        (a_native("python", library="python3.11", running=True), "runs Python"),
+        (BLOCKED, ""),
+        (a_native("libc", library="libc.so.6"), ""),
+    ],
+)
+def test_a_place_is_told_where_it_adds_to_the_stack(native, says):
+    assert say_native(native).startswith(says)
+    assert bool(say_native(native)) is bool(says)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from watchtower.core.text import clean
 from watchtower.wire.dumps import NativeKind, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 
@@ -36,6 +37,25 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
         return False
     counters = [(each.thread, each.run_ns, each.switches) for each in (before, after)]
     return counters[0] == counters[1] and -1 not in counters[0][1:]
+
+
+def say_native(native: NativePlace | None) -> str:
+    """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
+    if native is None:
+        return ""
+    where = f" in {clean(native.library, 64)}" if native.library else ""
+    says = {
+        NativeKind.DEVICE_WAIT: (
+            "polls for its device" if native.running else "waits for its device"
+        )
+        + where,
+        NativeKind.COMPILER: f"compiles for its device{where}",
+        NativeKind.NATIVE: ("runs" if native.running else "is blocked") + where,
+        NativeKind.GENERATED: "runs generated code",
+        NativeKind.PYTHON: "runs Python" if native.running else "",
+    }.get(native.kind, "")
+    thread = f"{clean(native.thread, 32)} " if native.thread and says else ""
+    return thread + says
 
 
 def _runs_other_work(dump: RankDump) -> bool:
