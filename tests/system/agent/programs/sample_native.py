@@ -15,5 +15,5 @@ for _ in range(rounds):
     (threads,) = sample_processes([pid])
     failures.update(thread.failure for thread in threads if thread.failure)
     place = find_place(msgspec.convert([each.answer() for each in threads], list[ThreadSamples]))
-    kinds[f"{place.kind.value} {place.library}" if place else "not known"] += 1
+    kinds[f"{place.kind.value} {place.library}" if place else "unknown"] += 1
 print(json.dumps({"kinds": kinds, "failures": failures}))
