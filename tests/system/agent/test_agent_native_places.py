@@ -65,7 +65,7 @@ PYTHON = {
 
 pytestmark = [
     needs_other_users,
-    pytest.mark.timeout(2 * PATIENCE_S),
+    pytest.mark.timeout(4 * PATIENCE_S),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
     pytest.mark.skipif(bool(find_sampling_error()), reason=f"perf: {find_sampling_error()}"),
 ]
@@ -107,7 +107,8 @@ def begin(victim: Victim, before: str, code: str) -> None:
 def found(victim: Victim, python: Path) -> dict[str, dict[str, int]]:
     """What an agent's child finds in many rounds: kinds of places with libraries, and failures."""
     command = [*become(AGENT_USER, unit_capabilities()), str(python), "-P"]
-    command += [str(PROGRAMS / "sample_native.py"), str(victim.pid), str(ROUNDS)]
+    program = str(PROGRAMS / "sample_native.py")
+    command += [program, str(victim.pid), str(ROUNDS), str(PATIENCE_S / 2)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, cwd="/"
     )
@@ -122,8 +123,7 @@ def check_place(name: str, before: str, victim: Victim, folder: Path, python: Pa
         path.chmod(0o755)
     begin(victim, before, CALL.format(library=str(path), function=function))
     seen = found(victim, python)
-    assert seen["kinds"].keys() <= {f"{kind} {library}", NOT_KNOWN}
-    assert seen["kinds"].get(NOT_KNOWN, 0) <= ROUNDS / 2
+    assert seen["kinds"].keys() - {NOT_KNOWN} == {f"{kind} {library}"}
     assert seen["failures"] == {}
 
 
@@ -143,6 +143,5 @@ def test_they_show_it_also_after_backward(name, victim, shared_folder, shared_py
 def test_what_python_does_itself_is_python(name, victim, shared_python):
     begin(victim, BEFORE, PYTHON[name])
     seen = found(victim, shared_python)
-    assert {each.partition(" ")[0] for each in seen["kinds"]} <= {"python", NOT_KNOWN}
-    assert seen["kinds"].get(NOT_KNOWN, 0) <= ROUNDS / 2
+    assert {each.partition(" ")[0] for each in seen["kinds"]} - {NOT_KNOWN} == {"python"}
     assert seen["failures"] == {}

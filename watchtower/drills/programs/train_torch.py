@@ -46,6 +46,12 @@ class Scorer(nn.Module, Negatives):
 class TorchTrainer(Trainer):
     backend = "gloo"
 
+    def run(self):
+        super().run()
+        if self.should_stop:
+            # A thread of torch's may abort a process that returns while its collectives are open.
+            os._exit(0)
+
     def setup(self):
         self.join()
         self.model = Scorer(self.device)

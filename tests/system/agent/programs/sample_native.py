@@ -1,7 +1,11 @@
-"""Samples a process again and again, and prints how often it was found in which kind of place."""
+"""Samples a process until it was found in known places often enough, or for as long as allowed.
+
+Prints how often it was found in which kind of place, and failures.
+"""
 
 import json
 import sys
+import time
 from collections import Counter
 
 import msgspec
@@ -9,9 +13,9 @@ import msgspec
 from agent.dumpers.native_child import sample_processes
 from agent.dumpers.native_places import ThreadSamples, find_place
 
-pid, rounds = int(sys.argv[1]), int(sys.argv[2])
+pid, wanted, until = int(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 kinds, failures = Counter[str](), Counter[str]()
-for _ in range(rounds):
+while kinds.total() - kinds["unknown"] < wanted and time.monotonic() < until:
     (threads,) = sample_processes([pid])
     failures.update(thread.failure for thread in threads if thread.failure)
     place = find_place(msgspec.convert([each.answer() for each in threads], list[ThreadSamples]))

@@ -14,9 +14,21 @@ READS = (
 )
 
 
+def make_sum(device, inner):
+    """Return torch.sum that waits for integers: torch adds up the sizes of objects before it reads
+    the sum.
+    """
+
+    def sum_when_known(values, *arguments, **named):
+        if values.dtype is torch.int64:
+            return device.after_device(deliver, inner, values, *arguments, **named)
+        return inner(values, *arguments, **named)
+
+    return sum_when_known
+
+
 def install_reads(device):
-    # torch sums the sizes of objects before it reads the sum: without this, of values to come.
-    torch.sum = functools.partial(device.after_device, deliver, torch.sum)
+    torch.sum = make_sum(device, torch.sum)
     for name in READS:
         read = getattr(torch.Tensor, name)
         setattr(torch.Tensor, name, as_method(device.after_device, deliver, read))

@@ -83,6 +83,9 @@ class QueuedGroup(dist.ProcessGroup):
             options.reduceOp = dist.ReduceOp.SUM
             divisor = self.size()
         targets = [] if name in ("send", "barrier") else _tensors(arguments[0])
+        if transfer:
+            # Autograd must not notice that received values come late: on a device they do as well.
+            targets = [target.data for target in targets]
         results = _tensors(copies[0]) if targets else []
         _fill(name, arguments, self.rank())
         device, stream = self.device, self.stream
@@ -150,8 +153,7 @@ def deliver():
         for result, target in zip(results, targets, strict=True):
             # FSDP frees the memory of gathered parameters when it has used them.
             if target.untyped_storage().nbytes() >= result.untyped_storage().nbytes():
-                # `data` keeps autograd from noticing: on a device, values come late as well.
-                target.data.copy_(result / divisor if divisor > 1 else result)
+                target.detach().copy_(result / divisor if divisor > 1 else result)
 
 
 DEVICE = []  # the device, once it is open
