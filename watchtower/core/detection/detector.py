@@ -215,7 +215,7 @@ class Detector:
 
     def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:
         beat = record.vitals.beat
-        is_moving = now - record.moved_at <= self.policy.phase_still_s
+        is_moving = now - record.moved_at() <= self.policy.phase_still_s
         return bool(beat and beat.phase) and is_moving
 
     def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
@@ -343,7 +343,7 @@ class Detector:
 
     def _is_still(self, record: RankRecord, age: float, now: float) -> bool:
         """Return whether a rank in a phase has not moved for too long."""
-        return min(now - record.moved_at, age) > self.policy.phase_still_s
+        return min(now - record.moved_at(), age) > self.policy.phase_still_s
 
     @staticmethod
     def _last_beat(record: RankRecord) -> float:

@@ -17,7 +17,7 @@ from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.policy import Policy
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.kernel import HELD
-from watchtower.core.reading.movement import moves_storage, transfers
+from watchtower.core.reading.movement import read_movement
 from watchtower.wire.report import ProcessState
 
 HELD_SAMPLES = 2
@@ -79,8 +79,7 @@ def unchanged_since(
         return None
     if working:
         return samples.since
-    moving = (record for record in reporting if not samples.is_still(record.vitals.rank))
-    return max(samples.since, *(record.moved_at for record in moving), float("-inf"))
+    return max(samples.since, *(_moved_at(record, samples) for record in reporting))
 
 
 def needed_samples(
@@ -131,29 +130,34 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
 def _working(
     reporting: Sequence[RankRecord], samples: Samples, within_s: float, now: float
 ) -> list[RankRecord]:
-    moved = [record for record in reporting if now - record.moved_at < within_s]
-    working = [record for record in moved if not samples.is_still(record.vitals.rank)]
+    working = [record for record in reporting if now - _moved_at(record, samples) < within_s]
     if working or any(samples.stays_blocked(record.vitals.rank) for record in reporting):
         return working
-    return moved  # all wait for their devices, and these may work for long
+    # If all wait for their devices, these may work for long.
+    return [record for record in reporting if now - record.moved_at() < within_s]
+
+
+def _moved_at(record: RankRecord, samples: Samples) -> float:
+    return record.moved_at(waits=samples.is_still(record.vitals.rank))
 
 
 def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
     """Return whether a rank could not run between the last two samples."""
     held = record.vitals.state in HELD | {ProcessState.UNINTERRUPTIBLE}
-    return held and now - record.moved_at >= policy.no_heartbeat_sample_s
+    return held and now - record.moved_at() >= policy.no_heartbeat_sample_s
 
 
 def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
     """Return whether a rank moves data now, computes in a place that is not a wait, or serves: one
     that waits for a client has nothing to do, and the others wait for it.
     """
-    movement, rank = record.vitals.movement, record.vitals.rank
+    rank = record.vitals.rank
     activity = samples.activity_of(rank)
-    computes = movement.cpu_cores >= policy.moving_cpu_cores and not samples.is_still(rank)
+    movement = read_movement(
+        record.vitals.movement, policy.moving_cpu_cores, waits=samples.is_still(rank)
+    )
     return (
-        (computes and activity.frame_class in AT_WORK)
+        (movement.computes and activity.frame_class in AT_WORK)
         or activity.waits_for_client
-        or transfers(movement)
-        or moves_storage(movement)
+        or movement.moves_data
     )

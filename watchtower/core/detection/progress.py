@@ -84,7 +84,7 @@ def _without_steps(
 def _is_idle(gen: Generation, diagnosis: Diagnosis | None, limit_s: float, now: float) -> bool:
     if diagnosis is None or diagnosis.suspects or diagnosis.peers_waiting:
         return False
-    return all(now - record.moved_at > limit_s for record in gen.live())
+    return all(now - record.moved_at() > limit_s for record in gen.live())
 
 
 def _last_step_at(gen: Generation) -> float:

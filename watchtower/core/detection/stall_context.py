@@ -57,7 +57,7 @@ def stall_context_of(
     # last two are stored.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
-    training_moved_at = [record.moved_at for record in live if not is_exiting(record)]
+    training_moved_at = [record.moved_at() for record in live if not is_exiting(record)]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
     return StallContext(

@@ -16,9 +16,8 @@ from watchtower.core.reading.kernel import ASLEEP, FROZEN, HELD, WaitReading, cl
 from watchtower.core.reading.movement import (
     BUSY_CORES,
     ONE_THREAD_CORES,
-    is_moving,
-    moves_storage,
-    transfers,
+    MovementReading,
+    read_movement,
     uses_a_core,
 )
 from watchtower.core.reading.native import stays_blocked, waits_for_device
@@ -72,10 +71,7 @@ class Position:
     kernel: KernelWait
     wait: WaitReading
     shape: Shape
-    moving: bool
-    """Its process tree computes, or reads or writes storage."""
-    transfers: bool
-    """Its process tree moves data through the network."""
+    movement: MovementReading
     active: bool
     """Its main thread was on a CPU in the last dump."""
     age_s: float
@@ -95,6 +91,16 @@ class Position:
     def rank(self) -> int:
         """Global rank."""
         return self.evidence.rank
+
+    @property
+    def moving(self) -> bool:
+        """Whether its process tree computes, or reads or writes storage."""
+        return self.movement.computes or self.movement.stores
+
+    @property
+    def transfers(self) -> bool:
+        """Whether its process tree moves data through the network."""
+        return self.movement.transfers
 
     @property
     def waits(self) -> bool:
@@ -163,10 +169,9 @@ class Position:
         """Return whether it may be waiting although it uses CPU: one thread spins at one unchanged
         line, and no data moves. MPI polls like this, and a long computation in C looks the same.
         """
-        movement = self.evidence.movement
-        moves_data = self.transfers or moves_storage(movement)
-        is_one_thread = movement.cpu_cores < ONE_THREAD_CORES and (self.spins or self.always_runs)
-        return self.shape is Shape.SAME and is_one_thread and not moves_data
+        cores = self.evidence.movement.cpu_cores
+        is_one_thread = cores < ONE_THREAD_CORES and (self.spins or self.always_runs)
+        return self.shape is Shape.SAME and is_one_thread and not self.movement.moves_data
 
     @property
     def is_motionless(self) -> bool:
@@ -213,27 +218,7 @@ class Position:
 
     def moved_to(self, place: Place) -> Position:
         """Return the same position at another place."""
-        if place is self.place:
-            return self
-        # `dataclasses.replace` takes 1.3 times as long, and a job has thousands of ranks.
-        return Position(
-            evidence=self.evidence,
-            place=place,
-            state=self.state,
-            kernel=self.kernel,
-            wait=self.wait,
-            shape=self.shape,
-            moving=self.moving,
-            transfers=self.transfers,
-            active=self.active,
-            age_s=self.age_s,
-            stack=self.stack,
-            reading=self.reading,
-            lingers=self.lingers,
-            came_out=self.came_out,
-            is_waited_beside=self.is_waited_beside,
-            native=self.native,
-        )
+        return self if place is self.place else replace(self, place=place)
 
     @property
     def last_dump(self) -> RankDump | None:
@@ -262,8 +247,11 @@ def take_position(
         # The kernel is asked about the main thread only; of another one just the state counts.
         wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
-        moving=_is_moving(evidence, case.moving_cpu_cores),
-        transfers=transfers(evidence.movement),
+        movement=read_movement(
+            evidence.movement,
+            case.moving_cpu_cores,
+            waits=waits_for_device(evidence.dumps) or stays_blocked(evidence.dumps),
+        ),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
         stack=read.stack if read else None,
@@ -274,17 +262,6 @@ def take_position(
         native=native,
     )
     return position.moved_to(_find_place(position))
-
-
-def _is_moving(evidence: RankEvidence, moving_cpu_cores: float) -> bool:
-    """Return whether a rank moves.
-
-    CPU that is used in a wait for a device is not movement, nor is the CPU of helper threads beside
-    a training thread that stays blocked.
-    """
-    if waits_for_device(evidence.dumps) or stays_blocked(evidence.dumps):
-        return moves_storage(evidence.movement)
-    return is_moving(evidence.movement, moving_cpu_cores)
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
@@ -360,5 +337,6 @@ def _place_in_backward(position: Position) -> Place:
     idle = position.asleep and not position.moving
     if idle and position.unchanged:
         return Place.INSIDE
-    busy = position.active or position.evidence.movement.cpu_cores >= BUSY_CORES
+    uses_cpu = position.evidence.movement.cpu_cores >= BUSY_CORES
+    busy = position.active or (position.movement.computes and uses_cpu)
     return Place.ELSEWHERE if busy else Place.UNSEEN

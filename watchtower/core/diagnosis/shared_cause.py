@@ -13,7 +13,6 @@ from typing import NamedTuple
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.kernel import classify_wait
-from watchtower.core.reading.movement import moves_storage
 from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_NAME
@@ -67,7 +66,7 @@ def find_shared_cause(
 def find_dead_mounts(position: Position) -> set[str]:
     """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
     dumps = position.evidence.dumps[-2:]
-    if not dumps or moves_storage(position.evidence.movement):
+    if not dumps or position.movement.stores:
         return set()
     found = set.intersection(*(set(_blocked_in(dump, position.evidence.node)) for dump in dumps))
     return {name for _, name in found}

@@ -24,7 +24,7 @@ from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import Policy
-from watchtower.core.reading.movement import transfers
+from watchtower.core.reading.movement import read_movement
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import ProcessState, RankVitals, Report
@@ -313,7 +313,8 @@ class Fleet:
             reporter=self.nodes[claim.key.node].reporter,
             seen_at=claim.now,
             first_seen_at=claim.now - claim.vitals.found_age_s,
-            moved_at=claim.now,
+            computed_at=claim.now,
+            moved_data_at=claim.now,
         )
         gen.put(record)
         gen.awaited.discard(claim.key)
@@ -331,10 +332,11 @@ class Fleet:
         record.seen_at = now
         record.reporter = self.nodes[record.key.node].reporter
         record.ended_at = None if vitals.ended is None else record.ended_at
-        movement = vitals.movement
-        stores = movement.write_bytes_per_s + movement.read_bytes_per_s > 0
-        if stores or movement.cpu_cores >= self._policy.moving_cpu_cores or transfers(movement):
-            record.moved_at = now
+        movement = read_movement(vitals.movement, self._policy.moving_cpu_cores)
+        if movement.computes:
+            record.computed_at = now
+        if movement.moves_data:
+            record.moved_data_at = now
         if vitals.ended is not None:
             # A delayed report makes a death seem later than it was, never earlier.
             ended_at = now - vitals.ended.age_s

@@ -77,8 +77,10 @@ class RankRecord:
     """Agent that reported it last."""
     seen_at: float
     first_seen_at: float
-    moved_at: float
-    """When its process tree last used CPU, storage or network."""
+    computed_at: float
+    """When its process tree last used CPU."""
+    moved_data_at: float
+    """When its process tree last used storage or network."""
     ended_at: float | None = None
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
@@ -94,11 +96,16 @@ class RankRecord:
             self.reporter,
             self.seen_at,
             self.first_seen_at,
-            self.moved_at,
+            self.computed_at,
+            self.moved_data_at,
             self.ended_at,
             self.dumps,
             self.text_bytes,
         )
+
+    def moved_at(self, *, waits: bool = False) -> float:
+        """Return when it last moved; CPU does not count if its training thread `waits`."""
+        return self.moved_data_at if waits else max(self.computed_at, self.moved_data_at)
 
     @property
     def is_live(self) -> bool:

@@ -1,10 +1,15 @@
 """Decides whether a process tree moves, from its use of CPU, storage and network.
 
-All thresholds of movement are here, except the CPU use that counts as moving. This threshold is a
-setting, and an argument of `is_moving`.
+The rule, the same for every reader: data that moves always counts. CPU counts unless the training
+thread waits, because helper threads and threads that poll use CPU in every wait.
+
+All thresholds of movement are here, except the CPU use that counts as computing. This threshold is
+a setting, and an argument of `read_movement`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from watchtower.wire.report import Movement
 
@@ -31,20 +36,32 @@ it running. A thread that is not spinning and uses less is found running by thre
 once in two thousand times."""
 
 
-def moves_storage(movement: Movement) -> bool:
-    """Return whether the process tree reads or writes storage."""
+class MovementReading(NamedTuple):
+    """The ways in which one process tree moves."""
+
+    computes: bool
+    """It uses CPU, and its training thread is not known to wait."""
+    stores: bool
+    """It reads or writes storage."""
+    transfers: bool
+    """It moves data through the network."""
+
+    @property
+    def moves_data(self) -> bool:
+        """Whether it moves data, through storage or the network."""
+        return self.stores or self.transfers
+
+
+def read_movement(
+    movement: Movement, moving_cpu_cores: float, *, waits: bool = False
+) -> MovementReading:
+    """Return how a process tree moves; `waits`: its training thread is known to wait."""
     stored = max(movement.read_bytes_per_s, movement.write_bytes_per_s)
-    return stored >= MOVING_BYTES_PER_S
-
-
-def transfers(movement: Movement) -> bool:
-    """Return whether the process tree moves data through the network."""
-    return movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
-
-
-def is_moving(movement: Movement, moving_cpu_cores: float) -> bool:
-    """Return whether the process tree computes, or reads or writes storage."""
-    return movement.cpu_cores >= moving_cpu_cores or moves_storage(movement)
+    return MovementReading(
+        movement.cpu_cores >= moving_cpu_cores and not waits,
+        stored >= MOVING_BYTES_PER_S,
+        movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S,
+    )
 
 
 def uses_a_core(movement: Movement, *, always_runs: bool) -> bool:
