@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.properties import examples
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.message import AlertFacts
-from watchtower.alerts.outbox import BURST, LAST_RETRY_S, MAX_ALERTS, Outbox
+from watchtower.alerts.outbox import BURST, END_GIVEN_UP_S, LAST_RETRY_S, MAX_ALERTS, Outbox
 
 
 def an_alert(
@@ -321,3 +321,25 @@ def test_an_alert_that_must_be_repeated_is_retried_before_it_ends():
         wait_s = outbox.note_failed("i1", 0.0, is_permanent=False, retry_after_s=None)
         assert wait_s <= 60.0
     assert outbox.note_failed("i1", 0.0, is_permanent=True, retry_after_s=None) == 60.0
+
+
+def test_open_alerts_are_sent_before_the_ends_of_others():
+    outbox = Outbox()
+    for number in range(40):
+        outbox.put(an_alert(f"ended{number}", over=True), 0.0)
+    outbox.put(an_alert("open"), 1.0)
+    sent = send(outbox, 1.0)
+    assert sent is not None
+    assert sent.incident == "open"
+
+
+def test_an_end_that_is_refused_for_a_day_is_given_up_and_an_open_alert_is_not():
+    outbox = Outbox()
+    outbox.put(an_alert("open"), 0.0)
+    outbox.put(an_alert("ended", over=True), 0.0)
+    for now in (0.0, END_GIVEN_UP_S - 1.0):
+        outbox.note_failed("ended", now, is_permanent=True, retry_after_s=None)
+        assert not outbox.give_up_end("ended", now)
+    assert outbox.give_up_end("ended", END_GIVEN_UP_S)
+    assert not outbox.give_up_end("open", 10 * END_GIVEN_UP_S)
+    assert list(outbox.entries) == ["open"]

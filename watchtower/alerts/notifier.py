@@ -18,7 +18,7 @@ from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.alerts.outage_alert import OutageAlerts
-from watchtower.alerts.outbox import Entry, Outbox
+from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
@@ -254,7 +254,7 @@ class AlertNotifier:
             async with asyncio.timeout(DELIVERY_S):
                 receipt = await asyncio.wrap_future(sending)
         except Exception as error:
-            wait_s = self._note_failed(outbox, alerts, error)
+            wait_s = self._note_failed(sender, alerts, error)
             reason = str(error) if isinstance(error, DeliveryError) else repr(error)
             if isinstance(error, TimeoutError):
                 reason = f"no result within {DELIVERY_S:g} s"
@@ -275,8 +275,9 @@ class AlertNotifier:
             if entry is not None and (entry.delivered, entry.receipt) != before:
                 sender.writes.save(entry)
 
-    def _note_failed(self, outbox: Outbox, alerts: Sequence[Alert], error: Exception) -> float:
+    def _note_failed(self, sender: _Sender, alerts: Sequence[Alert], error: Exception) -> float:
         """Record a failed request. Returns the seconds until the next attempt."""
+        outbox = sender.outbox
         now, is_permanent = self._clock.now(), getattr(error, "is_permanent", False)
         incidents = [alert.incident for alert in alerts]
         if is_permanent and len(incidents) > 1:
@@ -289,6 +290,15 @@ class AlertNotifier:
             )
             for incident in incidents
         ]
+        for alert in alerts:
+            if outbox.give_up_end(alert.incident, now):
+                sender.writes.remove(alert.incident)
+                log.error(
+                    "the end of the alert of incident %s is not sent to %s any more: it was "
+                    "refused for %.0f hours",
+                    *(alert.incident, sender.destination.name, END_GIVEN_UP_S / 3600),
+                    extra={"sharer": alert.each[0].sharer},
+                )
         return max(waits)
 
     async def _check_forever(self) -> None:

@@ -24,6 +24,10 @@ MAX_ALERTS = 8192
 """Alerts of one destination: twice the number of live jobs. Above it, the sharer with the most
 alerts loses one."""
 
+END_GIVEN_UP_S = 86_400.0
+"""Seconds after which the end of an alert that could not be delivered is given up. An open alert is
+retried until its incident ends."""
+
 BURST, PER_S = 30.0, 1.0
 """Requests at once and per second. Slack accepts about one message per second and channel."""
 
@@ -140,8 +144,11 @@ class Outbox:
     def _due(self, now: float) -> Iterator[Entry]:
         return (each for each in self.entries.values() if each.is_due_ever and each.due_at <= now)
 
-    def _rank_at(self, now: float) -> Callable[[Entry], tuple[bool, tuple[float, float], float]]:
-        """Return the order of entries: news first, then the sharer with the least use.
+    def _rank_at(
+        self, now: float
+    ) -> Callable[[Entry], tuple[bool, bool, tuple[float, float], float]]:
+        """Return the order of entries: news first, open alerts before ends, then the sharer with
+        the least use.
 
         A message about incidents of several sharers uses the turn of the sharer with the least use,
         so that a flood of one does not delay it for another.
@@ -149,6 +156,7 @@ class Outbox:
         use = cache(lambda sharer, founder: self._use.of(sharer, founder, now))
         return lambda entry: (
             entry.is_delivered,
+            entry.alert.is_over,
             min(use(one.sharer, one.founder) for one in entry.alert.each),
             entry.due_at,
         )
@@ -241,6 +249,16 @@ class Outbox:
         entry.attempts += 1
         entry.due_at, entry.is_begun = now + wait_s, False
         return wait_s
+
+    def give_up_end(self, incident: str, now: float) -> bool:
+        """Remove the end of an alert that could not be delivered for long; return whether it is."""
+        entry = self.entries.get(incident)
+        if entry is None or not entry.alert.is_over or entry.waiting_since is None:
+            return False
+        if now - entry.waiting_since < END_GIVEN_UP_S:
+            return False
+        del self.entries[incident]
+        return True
 
     def count_waiting(self) -> int:
         """Return the number of alerts whose current version was not delivered yet."""
