@@ -97,6 +97,27 @@ class MovementMeter:
         return _Meter(files=OpenFiles(self._proc, process.pid))
 
 
+class BlockMeter:
+    """Measures for how long the main thread of a process has not run at all."""
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+        self._counters: list[bytes] = []
+        """Nanoseconds on a CPU, nanoseconds in a queue for one, and times that it got one."""
+        self._since = 0.0
+
+    def measure(self, now: float) -> float:
+        """Return the seconds between two reads of /proc/PID/schedstat that show the same counters;
+        0 if the thread ran, or if the file cannot be read."""
+        try:
+            counters = self._files.read("schedstat").split()
+        except OSError:
+            return 0.0
+        if counters != self._counters:
+            self._counters, self._since = counters, now
+        return now - self._since
+
+
 class TickBudget:
     """The reads of one tick, shared by all ranks, so that a node with many workers stays cheap."""
 

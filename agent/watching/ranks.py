@@ -9,7 +9,13 @@ from dataclasses import replace
 from watchtower_heartbeat.page import PageView
 
 from agent.collectors.endings import UNKNOWN_STATUS, EndWatch, ExitStatus
-from agent.collectors.process import MovementMeter, OpenFiles, TickBudget, read_state
+from agent.collectors.process import (
+    BlockMeter,
+    MovementMeter,
+    OpenFiles,
+    TickBudget,
+    read_state,
+)
 from agent.collectors.traffic import TcpBytes, TrafficMeter
 from agent.discovery.found_rank import FoundRank
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
@@ -37,6 +43,7 @@ class WatchedRank:
         self._files = OpenFiles(proc, found.process.pid)
         self.end_watch = EndWatch(found.process.pid, found.process.start_time, self._files)
         self._meter = MovementMeter(proc, found.process, self._files)
+        self._block = BlockMeter(self._files)
         self._traffic = TrafficMeter(
             proc=proc, process=found.process, tcp=tcp, interval_s=interval_s
         )
@@ -74,7 +81,7 @@ class WatchedRank:
     def vitals(self, now: float, budget: TickBudget) -> RankVitals:
         """Return the state of the rank for a report at `now`."""
         process, claim = self.found.process, self.found.claim
-        state, wchan, movement = ProcessState.GONE, "", Movement()
+        state, wchan, movement, blocked_s = ProcessState.GONE, "", Movement(), 0.0
         if self.ended_at is None:
             state, wchan = read_state(self._files)
             movement, budget.left = self._meter.sample(budget.left)
@@ -88,6 +95,8 @@ class WatchedRank:
             # Lateness of a rank without a page is unknown, so its traffic is always measured.
             moved = self._traffic.measure(math.inf if beat is None else beat.age_s)
             movement = replace(movement, socket_bytes_per_s=moved)
+            if beat is None or beat.step < 0:
+                blocked_s = self._block.measure(now)
         return RankVitals(
             job=self.found.job.name,
             owner=self.found.job.owner,
@@ -103,6 +112,7 @@ class WatchedRank:
             state=state,
             wchan=wchan,
             movement=movement,
+            blocked_s=blocked_s,
             ended=self._ending(now),
         )
 

@@ -11,6 +11,7 @@ from tests.core.detection.scenes import World
 from tests.tower.simulator import Simulation
 from watchtower.core.detection.condition import Kind
 from watchtower.core.policy import Policy
+from watchtower.wire.dumps import NativeKind
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause
 
@@ -156,6 +157,49 @@ def test_hosts_that_poll_for_devices_do_not_hide_a_rank_that_is_blocked(tell_no_
         assert 60 <= await watch.until("suspect") <= 82
         await watch.go(20)
         assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
+
+    tell_no_heartbeat(story)
+
+
+def block(sim: Simulation, rank: int) -> None:
+    """Let the main thread of a rank stop running, as its agent sees it."""
+    sim.natives[rank] = BLOCKED
+    sim.world.ranks[rank].blocked_at = sim.world.now
+
+
+def test_a_thread_that_does_not_run_is_sampled_more_often_and_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        block(sim, 2)
+        assert 30 <= await watch.until("suspect") <= 37  # the first sample shows no block
+        await watch.go(12)
+        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
+
+    tell_no_heartbeat(story)
+
+
+def test_a_job_that_stays_blocked_is_not_sampled_more_often_for_ever(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        block(sim, 2)
+        await watch.go(80, behind=-1)
+        before = watch.samples
+        await watch.go(200, behind=-1)
+        assert watch.samples - before <= 2 * 11  # for two nodes
+
+    tell_no_heartbeat(story)
+
+
+def test_blocked_waits_for_devices_are_not_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        watch.be_still()
+        asleep = replace(BLOCKED, kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1")
+        for rank in sim.world.ranks:
+            block(sim, rank)
+            sim.natives[rank] = asleep
+        assert 40 <= await watch.until("suspect", behind=-1) <= 62
 
     tell_no_heartbeat(story)
 

@@ -152,13 +152,15 @@ class Policy:
         30,
         1,
         3600,
-        "A job without heartbeats is sampled every so many seconds: one cheap dump of each rank.",
+        "A job without heartbeats is sampled every so many seconds: one cheap dump of each rank. "
+        "While a rank is blocked, a third of this.",
     )
     no_heartbeat_samples: float = setting(
         3,
         2,
         1000,
-        "A job without heartbeats becomes suspect when this many samples in a row show no change.",
+        "A job without heartbeats becomes suspect when this many samples in a row show no change. "
+        "If a rank is blocked, half of their time is enough.",
     )
 
     def __post_init__(self) -> None:

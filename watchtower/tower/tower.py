@@ -289,7 +289,8 @@ class Tower:
     def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order a sample of every rank of a job without heartbeats."""
         reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
-        live.watch.samples.begin({record.vitals.rank for record in reporting}, now)
+        ranks = {record.vitals.rank for record in reporting}
+        live.watch.samples.begin(ranks, self.policy.no_heartbeat_sample_s, now)
         wanted = DumpsWanted(reason="sample", again=True, sample=True)
         self.effects.order_dumps(live, gen, wanted, now)
 

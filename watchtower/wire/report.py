@@ -187,6 +187,9 @@ class RankVitals:
     wchan: str = ""
     """Kernel function in which the main thread sleeps; empty if it runs or is not readable."""
     movement: Movement = Movement()
+    blocked_s: float = 0.0
+    """Seconds in which the main thread did not run at all, while the rank has made no step. 0 if
+    it ran since the last report, or if that is not known."""
     ended: Ending | None = None
 
     def __post_init__(self) -> None:
@@ -200,6 +203,7 @@ class RankVitals:
         if self.world_size is not None and not 0 < self.world_size <= MAX_WORLD_SIZE:
             raise ValueError(f"`world_size` is {self.world_size}, allowed is 1 to {MAX_WORLD_SIZE}")
         check_age("found_age_s", self.found_age_s)
+        check_age("blocked_s", self.blocked_s)
         check_integer("pid", self.pid)
         check_integer("start_time", self.start_time)
         check_integer("local_rank", self.local_rank)

@@ -40,6 +40,8 @@ class Rank:
     phase: str = ""
     phase_at: float | None = None
     cpu_cores: float = 0.0
+    blocked_at: float | None = None
+    """Since when its main thread does not run."""
     state: ProcessState = ProcessState.SLEEPING
     ended: Ending | None = None
     ended_at: float = 0.0
@@ -62,6 +64,7 @@ class Rank:
             beat=self._beat(now) if self.has_page else None,
             state=self.state,
             movement=Movement(cpu_cores=self.cpu_cores, **self.moves),
+            blocked_s=0.0 if self.blocked_at is None else now - self.blocked_at,
             ended=replace(self.ended, age_s=now - self.ended_at) if self.ended else None,
         )
 

@@ -298,7 +298,7 @@ def test_a_dropped_job_takes_no_memory(fleet):
 
 def test_stack_samples_of_a_rank_are_small_for_any_collective_logs():
     samples = Samples()
-    samples.begin({0}, 0.0)
+    samples.begin({0}, 30.0, 0.0)
     logs = tuple(f"{n:016x}" for n in range(4096))
     (dump,) = batch("bad", "b", {0: 7}, "n1").ranks
     with traced() as grown:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, a_kernel, a_native, a_stack
-from watchtower.core.detection.samples import MAX_SAMPLES, Samples
+from watchtower.core.detection.samples import MAX_RUN_S, MAX_SAMPLES, Samples
 from watchtower.wire.collectives import PeerTransfers, RankCollectives
 from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, ThreadDump
 
@@ -23,12 +23,12 @@ def a_dump(rank: int, stack: str, *, state: str = "S", pid: int = 10, **values) 
     )
 
 
-def sample(samples: Samples, at: float, *stacks: str, **values) -> int:
-    """Add a sample of ranks 0, 1 ... with these stacks. Returns how many samples agree."""
-    samples.begin(RANKS, at)
+def sample(samples: Samples, at: float, *stacks: str, **values) -> float:
+    """Add a sample of ranks 0, 1 ... with these stacks. Returns for how long samples agree."""
+    samples.begin(RANKS, 20.0, at)
     dumps = [a_dump(rank, stack, **values) for rank, stack in enumerate(stacks)]
     samples.take(dumps, [a_stack(stack) for stack in stacks if stack], at)
-    return samples.agreed(RANKS)
+    return samples.agreed_s(RANKS)
 
 
 def sampled(*sequence: tuple[str, str]) -> Samples:
@@ -44,13 +44,13 @@ OTHER = (IN_ALL_REDUCE, IN_USER_CODE)
 
 def test_samples_without_a_change_agree():
     samples = Samples()
-    assert [sample(samples, 20.0 * n, *SAME) for n in range(4)] == [1, 2, 3, 4]
+    assert [sample(samples, 20.0 * n, *SAME) for n in range(4)] == [0, 20, 40, 60]
     assert samples.since == 0.0
 
 
 def test_a_change_of_one_rank_resets_the_count():
     samples = sampled(SAME, SAME, SAME)
-    assert sample(samples, 60.0, *OTHER) == 1
+    assert sample(samples, 60.0, *OTHER) == 0
     assert samples.since == 60.0
     assert samples.changed_since(1, 50.0)
     assert not samples.changed_since(0, 50.0)
@@ -64,15 +64,15 @@ def test_the_first_position_is_not_a_change():
 
 def test_a_sample_without_a_dump_of_every_rank_does_not_count():
     samples = sampled(SAME, SAME)
-    assert sample(samples, 40.0, IN_ALL_REDUCE) == 2
-    assert sample(samples, 60.0, *SAME) == 3
+    assert sample(samples, 40.0, IN_ALL_REDUCE) == 20
+    assert sample(samples, 60.0, *SAME) == 40
 
 
 def test_a_failed_dump_is_not_a_sample_unless_the_rank_is_held():
     samples = sampled(SAME)
-    assert sample(samples, 20.0, *SAME, failure=FAILED) == 1
-    assert sample(samples, 40.0, "", "", failure=FAILED, state="D") == 1
-    assert sample(samples, 60.0, "", "", failure=FAILED, state="D") == 2
+    assert sample(samples, 20.0, *SAME, failure=FAILED) == 0
+    assert sample(samples, 40.0, "", "", failure=FAILED, state="D") == 0
+    assert sample(samples, 60.0, "", "", failure=FAILED, state="D") == 20
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_failed_dump_is_not_a_sample_unless_the_rank_is_held():
 def test_collectives_and_transfers_that_change_are_progress_at_the_same_line(records):
     samples = sampled()
     sample(samples, 0.0, *SAME, collectives=RankCollectives(logs=("a",)))
-    assert sample(samples, 20.0, *SAME, collectives=RankCollectives(logs=("a",))) == 2
-    assert sample(samples, 40.0, *SAME, collectives=records) == 1
+    assert sample(samples, 20.0, *SAME, collectives=RankCollectives(logs=("a",))) == 20
+    assert sample(samples, 40.0, *SAME, collectives=records) == 0
 
 
 def test_several_samples_without_any_stack_are_blind():
@@ -99,22 +99,22 @@ def test_several_samples_without_any_stack_are_blind():
 
 def test_another_process_is_another_sample():
     samples = sampled(SAME, SAME)
-    assert sample(samples, 40.0, *SAME, pid=11) == 1
+    assert sample(samples, 40.0, *SAME, pid=11) == 0
 
 
 def test_a_rank_that_comes_later_begins_the_count_anew():
     samples = Samples()
     for number in range(3):
-        samples.begin({0}, 20.0 * number)
+        samples.begin({0}, 20.0, 20.0 * number)
         samples.take([a_dump(0, FETCHING)], [a_stack(FETCHING)], 20.0 * number)
-    assert samples.agreed({0}) == 3
-    assert sample(samples, 60.0, FETCHING, FETCHING) == 1
+    assert samples.agreed_s({0}) == 40
+    assert sample(samples, 60.0, FETCHING, FETCHING) == 0
 
 
 def test_a_dump_that_arrives_late_is_skipped():
     samples = sampled(SAME, SAME)
     samples.take([a_dump(1, IN_USER_CODE)], [a_stack(IN_USER_CODE)], 5.0)
-    assert samples.agreed(RANKS) == 2
+    assert samples.agreed_s(RANKS) == 20
 
 
 def test_the_more_samples_agree_by_chance_the_more_are_needed():
@@ -122,15 +122,15 @@ def test_the_more_samples_agree_by_chance_the_more_are_needed():
     assert sampled(*[SAME, OTHER] * 20).needed_by_chance() == 2
     often = sampled(*([SAME] * 9 + [OTHER]) * 10)
     assert 20 < often.needed_by_chance() < 50
-    assert often.longest(still=False) == 9
-    assert sampled(*([SAME] * 300 + [OTHER])).longest(still=False) == MAX_SAMPLES
+    assert often.longest_s(still=False) == 180
+    assert sampled(*([SAME] * 300 + [OTHER])).longest_s(still=False) == MAX_RUN_S
 
 
 def test_the_longest_run_without_movement_is_recorded_separately():
     samples = sampled(SAME, SAME, SAME, SAME)
-    samples.note_still(3)
+    samples.note_still(40)
     sample(samples, 80.0, *OTHER)
-    assert (samples.longest(still=True), samples.longest(still=False)) == (3, 4)
+    assert (samples.longest_s(still=True), samples.longest_s(still=False)) == (60, 80)
 
 
 @given(st.lists(st.sampled_from([SAME, OTHER]), max_size=40))
@@ -141,7 +141,7 @@ def test_as_many_samples_agree_as_are_alike_at_the_end(sequence):
         if stacks != sequence[-1]:
             break
         alike += 1
-    assert samples.agreed(RANKS) == alike
+    assert samples.agreed_s(RANKS) == 20 * max(0, alike - 1)
     assert 2 <= samples.needed_by_chance() <= MAX_SAMPLES
 
 
@@ -174,3 +174,9 @@ def test_a_thread_that_went_elsewhere_did_not_stay_blocked():
     sample(samples, 0.0, *SAME, native=BLOCKED)
     sample(samples, 20.0, *OTHER, native=BLOCKED)
     assert (samples.is_still(0), samples.is_still(1)) == (True, False)
+
+
+def test_intervals_of_any_length_add_up():
+    samples = Samples()
+    for at, agreed_s in [(0.0, 0.0), (30.0, 30.0), (40.0, 40.0), (50.0, 50.0), (80.0, 80.0)]:
+        assert sample(samples, at, *SAME) == agreed_s

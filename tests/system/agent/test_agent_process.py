@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.process import (
+    BlockMeter,
     MovementMeter,
     OpenFiles,
     read_state,
@@ -53,6 +54,23 @@ def test_a_sleeping_rank_does_not_move(scene: tuple[Victim, Scene]) -> None:
     movement = meters.sample()
     assert movement.cpu_cores < 0.2
     assert movement.io_readable
+
+
+def test_a_thread_that_did_not_run_is_blocked_and_one_that_ran_is_not(
+    scene: tuple[Victim, Scene],
+) -> None:
+    victim, meters = scene
+    block = BlockMeter(meters.files)
+    wait_until(lambda: block.measure(time.monotonic()) > 0.3, "the thread is blocked")
+    os.kill(victim.pid, signal.SIGSTOP)  # it must run to stop and to continue
+    wait_until(lambda: read_state(meters.files)[0] is ProcessState.STOPPED, "it is stopped")
+    assert block.measure(time.monotonic()) == 0.0
+    os.kill(victim.pid, signal.SIGCONT)
+    own = BlockMeter(OpenFiles(Proc(), os.getpid()))
+    assert own.measure(1.0) == 0.0
+    sum(range(10**6))
+    assert own.measure(2.0) == 0.0
+    assert BlockMeter(OpenFiles(Proc(), 2**22 + 1)).measure(1.0) == 0.0
 
 
 def test_the_cpu_of_a_living_child_is_the_ranks(scene: tuple[Victim, Scene]) -> None:

@@ -20,12 +20,20 @@ from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.movement import read_movement
 from watchtower.wire.report import ProcessState
 
-HELD_SAMPLES = 2
-"""Samples that must agree when a rank is stopped, traced or in state D: it cannot work there."""
-
 SPINNING = 3
 """Factor on the number of samples that must agree if a rank computes. It may be working, or waiting
 in a loop."""
+
+BLOCKED_SHARE = 1 / 2
+"""Share of the usual time that is enough if the thread of a rank outside a wait for its device did
+not run at all between the samples."""
+
+BRIEF_SHARE = 1 / 3
+"""Share of the usual interval between samples, while the main thread of a rank is blocked."""
+
+BRIEF_INTERVALS = 4
+"""Usual intervals after which a thread that is still blocked is sampled in the usual interval
+again: most such jobs are idle."""
 
 MIN_RANKS = 2
 """A job needs this many ranks. A single rank does not wait for others, so that it may be working
@@ -50,7 +58,9 @@ def has_no_heartbeat(gen: Generation) -> bool:
 
 def wants_sample(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
     """Return whether a sample of all ranks is due. Not if every rank is stopped (SIGSTOP)."""
-    if not samples.is_due(policy.no_heartbeat_sample_s, now) or not has_no_heartbeat(gen):
+    if not samples.is_due(BRIEF_SHARE * policy.no_heartbeat_sample_s, now):
+        return False
+    if not has_no_heartbeat(gen) or not samples.is_due(_sample_interval_s(gen, policy), now):
         return False
     if now - gen.began_at < policy.no_heartbeat_sample_s:
         return False
@@ -67,36 +77,62 @@ def unchanged_since(
     began_at = max(gen.began_at, gen.resumed_at)
     if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
         return None
-    agreed = samples.agreed({record.vitals.rank for record in reporting})
-    within_s = (policy.no_heartbeat_samples - 1) * policy.no_heartbeat_sample_s
-    working = _working(reporting, samples, within_s, now)
+    agreed_s = samples.agreed_s({record.vitals.rank for record in reporting})
+    least_s = _least_s(reporting, samples, policy)
+    working = _working(reporting, samples, least_s, now)
     if not working:
-        samples.note_still(agreed)
+        samples.note_still(agreed_s)
     if any(_is_at_work(record, samples, policy) for record in reporting):
         samples.reset(now)  # a change that this work causes may appear only later
         return None
-    if agreed < needed_samples(reporting, working, samples, policy, now):
+    if agreed_s < _needed_s(reporting, working, samples, policy, now):
         return None
     if working:
         return samples.since
     return max(samples.since, *(_moved_at(record, samples) for record in reporting))
 
 
-def needed_samples(
+def _sample_interval_s(gen: Generation, policy: Policy) -> float:
+    """Return the seconds between two samples: fewer soon after a thread was blocked."""
+    usual_s = policy.no_heartbeat_sample_s
+    brief_s = BRIEF_SHARE * usual_s
+    blocked = (record.vitals.blocked_s for record in gen.live())
+    is_brief = any(brief_s <= seconds < BRIEF_INTERVALS * usual_s for seconds in blocked)
+    return brief_s if is_brief else usual_s
+
+
+def _needed_s(
     reporting: Sequence[RankRecord],
     working: Sequence[RankRecord],
     samples: Samples,
     policy: Policy,
     now: float,
-) -> int:
-    """Return how many samples must agree: the fewest if a rank cannot run."""
-    needed = ceil(policy.no_heartbeat_samples)
+) -> float:
+    """Return for how many seconds the samples must agree: the fewest if a rank cannot run."""
+    interval_s = policy.no_heartbeat_sample_s
     if any(_is_held(record, policy, now) for record in reporting):
-        return min(HELD_SAMPLES, needed)
-    once = ceil(policy.learned_factor * samples.longest(still=not working))
+        return interval_s
+    once_s = policy.learned_factor * samples.longest_s(still=not working) - interval_s
     if not working:
-        return max(needed, once)
-    return max(SPINNING * needed, samples.needed_by_chance(), once)
+        return max(_least_s(reporting, samples, policy), once_s)
+    count = max(SPINNING * ceil(policy.no_heartbeat_samples), samples.needed_by_chance())
+    return max((count - 1) * interval_s, once_s)
+
+
+def _least_s(reporting: Sequence[RankRecord], samples: Samples, policy: Policy) -> float:
+    """Return for how many seconds nothing may change or move until a still job is stalled."""
+    usual_s = (ceil(policy.no_heartbeat_samples) - 1) * policy.no_heartbeat_sample_s
+    return BLOCKED_SHARE * usual_s if _any_stays_blocked(reporting, samples) else usual_s
+
+
+def _any_stays_blocked(reporting: Sequence[RankRecord], samples: Samples) -> bool:
+    """Return whether the thread of a rank did not run between the latest two samples, and does not
+    wait for its device."""
+    ranks = [record.vitals.rank for record in reporting]
+    return any(
+        samples.stays_blocked(rank) and not samples.activity_of(rank).waits_for_device
+        for rank in ranks
+    )
 
 
 def works_without_heartbeats(gen: Generation, samples: Samples, policy: Policy) -> bool:
@@ -122,16 +158,17 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
     This is `no_step_factor` times the longest run of samples that agreed before a change. Such a
     run is used as the length of a step.
     """
-    longest = 1 + max(samples.longest(still=False), samples.longest(still=True))
-    window = max(policy.no_heartbeat_samples, policy.no_step_factor * longest)
-    return max(policy.no_step_floor_s, window * policy.no_heartbeat_sample_s)
+    interval_s = policy.no_heartbeat_sample_s
+    longest_s = interval_s + max(samples.longest_s(still=False), samples.longest_s(still=True))
+    window_s = max(policy.no_heartbeat_samples * interval_s, policy.no_step_factor * longest_s)
+    return max(policy.no_step_floor_s, window_s)
 
 
 def _working(
     reporting: Sequence[RankRecord], samples: Samples, within_s: float, now: float
 ) -> list[RankRecord]:
     working = [record for record in reporting if now - _moved_at(record, samples) < within_s]
-    if working or any(samples.stays_blocked(record.vitals.rank) for record in reporting):
+    if working or _any_stays_blocked(reporting, samples):
         return working
     # If all wait for their devices, these may work for long.
     return [record for record in reporting if now - record.moved_at() < within_s]

@@ -30,6 +30,9 @@ number of samples that must agree is chosen so that this happens once in a thous
 MAX_SAMPLES = 120
 """Most samples that can be required to agree: an hour of samples every 30 s."""
 
+MAX_RUN_S = 3600.0
+"""The longest run of samples that agreed is recorded up to this length, in seconds."""
+
 BLIND_AFTER = 3
 """A job is reported as not watched after more than this many samples without any stack."""
 
@@ -78,22 +81,27 @@ class Samples:
     has_worked: bool = False
     """Every rank was found to work without heartbeats, so that no first steps are expected."""
     _begun_at: float = float("-inf")
+    _interval_s: float = 0.0
+    """Seconds between the previous sample and the present one."""
+    _usual_interval_s: float = 0.0
     _begun: int = 0
     """Number of samples so far."""
     _answered: set[int] = field(default_factory=set)
     """Ranks whose dumps of the present sample have arrived."""
     _agreed: int = 0
     """Number of samples before the present one that agree with each other."""
+    _agreed_s: float = 0.0
+    """Seconds from the first to the last of these samples."""
     _has_change: bool = False
     """Something changed in the present sample."""
     _by_chance: int = 0
     """Number of samples that agreed with the previous one, in runs that ended with a change."""
     _changes: int = 0
     """Number of samples that did not agree with the previous one."""
-    _still: int = 0
-    """Number of samples that agree while no rank moves."""
-    _longest_still: int = 0
-    _longest_working: int = 0
+    _still_s: float = 0.0
+    """Length of the present run while no rank moves."""
+    _longest_still_s: float = 0.0
+    _longest_working_s: float = 0.0
     """The longest runs of samples that agreed before a change: without movement, and with it."""
 
     @property
@@ -110,17 +118,28 @@ class Samples:
         """Return whether the next sample is due."""
         return now - self._begun_at >= every_s
 
-    def begin(self, live: Set[int], now: float) -> None:
+    def begin(self, live: Set[int], usual_interval_s: float, now: float) -> None:
         """Begin a sample of these ranks. It does not count if a rank's dump does not arrive."""
-        self._agreed = self.agreed(live)
+        self._agreed, self._agreed_s = self._count(live), self.agreed_s(live)
         self._answered.clear()
+        self._interval_s = now - self._begun_at if self._begun else 0.0
+        self._usual_interval_s = usual_interval_s
         self._has_change, self._begun_at = False, now
         self._begun += 1
 
-    def agreed(self, live: Set[int]) -> int:
-        """Return the number of samples in a row, including the present one, in which all these
-        ranks had their present positions."""
-        return self._agreed + (bool(live) and live <= self._answered)
+    def agreed_s(self, live: Set[int]) -> float:
+        """Return for how many seconds the samples agree, from the first to the last of those in
+        which all these ranks had their present positions. Intervals before a sample that does not
+        count are left out."""
+        return self._agreed_s + (self._interval_s if self._agreed and self._is_whole(live) else 0.0)
+
+    def _count(self, live: Set[int]) -> int:
+        """Return the number of samples that agree, including the present one."""
+        return self._agreed + self._is_whole(live)
+
+    def _is_whole(self, live: Set[int]) -> bool:
+        """Return whether the dumps of all these ranks are in the present sample."""
+        return bool(live) and live <= self._answered
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack], at: float) -> None:
         """Add dumps of this generation's ranks, with the stacks of these dumps."""
@@ -167,9 +186,9 @@ class Samples:
         self._end_run()
         self.since = now
 
-    def note_still(self, agreed: int) -> None:
-        """Record that no rank moved while this many samples agreed."""
-        self._still = max(self._still, agreed)
+    def note_still(self, agreed_s: float) -> None:
+        """Record that no rank moved while the samples agreed for this many seconds."""
+        self._still_s = max(self._still_s, agreed_s + self._usual_interval_s)
 
     def needed_by_chance(self) -> int:
         """Return how many samples must agree so that agreement by chance is unlikely (`CHANCE`)."""
@@ -177,12 +196,13 @@ class Samples:
         share = (self._by_chance + 1) / (self._by_chance + self._changes + 2)
         return min(MAX_SAMPLES, ceil(log(CHANCE) / log(share)))
 
-    def longest(self, *, still: bool) -> int:
-        """Return the longest run of samples that agreed before a change.
+    def longest_s(self, *, still: bool) -> float:
+        """Return the length of the longest run of samples that agreed before a change: from its
+        first sample to one interval after its last one.
 
         `still`: the runs without movement; else the runs with movement.
         """
-        return min(MAX_SAMPLES, self._longest_still if still else self._longest_working)
+        return min(MAX_RUN_S, self._longest_still_s if still else self._longest_working_s)
 
     def _note(self, rank: int, sample: RankSample, activity: RankActivity, at: float) -> None:
         before = self.latest.get(rank)
@@ -208,9 +228,10 @@ class Samples:
         self._has_change = True
 
     def _end_run(self) -> None:
-        self._longest_working = max(self._longest_working, self._agreed)
-        self._longest_still = max(self._longest_still, self._still)
-        self._agreed = self._still = 0
+        run_s = self._agreed_s + self._usual_interval_s if self._agreed else 0.0
+        self._longest_working_s = max(self._longest_working_s, run_s)
+        self._longest_still_s = max(self._longest_still_s, self._still_s)
+        self._agreed, self._agreed_s, self._still_s = 0, 0.0, 0.0
 
 
 def _hash_position(stack: str, collectives: RankCollectives | None) -> bytes:
