@@ -162,6 +162,17 @@ LAG = series(
     stacked=True,
 )
 
+PLACES = series(
+    Text(
+        "Ranks by place",
+        "In a stall, ranks that wait, that wait for their devices, and that are elsewhere.",
+        "none",
+        UNKNOWN,
+    ),
+    Query(f"max by (place) (watchtower_job_ranks{THIS})", "{{place}}"),
+    stacked=True,
+)
+
 PHASES = series(
     Text(
         "Ranks by phase",
@@ -233,7 +244,7 @@ BOARD = Board(
         row(5, (24, VERDICT)),
         row(4, (24, STATE)),
         row(8, (12, RATE), (12, STEP_TIME)),
-        row(8, (12, LAG), (12, PHASES)),
+        row(8, (8, LAG), (8, PLACES), (8, PHASES)),
         row(6, (8, EVIDENCE), (8, SIZE), (8, LABELS)),
     ),
 )

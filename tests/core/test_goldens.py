@@ -12,6 +12,7 @@ import pytest
 
 from tests.core.test_properties import verdict_of
 from watchtower.core.case import Case
+from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.core.verdict_text import render_text
 
@@ -30,6 +31,15 @@ def test_golden(folder, update_golden):
     assert truth["cause"] == verdict.cause.value
     assert truth["domain"] == verdict.domain.value
     assert text == (folder / "verdict.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
+def test_each_rank_of_a_golden_is_at_one_place(folder):
+    case = msgspec.json.decode((folder / "case.json").read_bytes(), type=Case)
+    places = diagnose(case).places
+    assert sum(places.values()) == len(case.ranks)
+    if folder.name == "unknown_device_stuck_queued":
+        assert set(places) == {"device"}
 
 
 def test_every_cause_that_a_rule_gives_has_a_golden():

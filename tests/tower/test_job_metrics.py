@@ -28,6 +28,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import IncidentKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters, Durations
+from watchtower.tower.job_measures import PLACES
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import EndingKind, Report
 from watchtower.wire.verdict import Cause, Domain, Status, Suspect
@@ -61,6 +62,12 @@ def test_a_scrape_has_the_declared_metrics_with_their_labels(tell):
     tell(story)
 
 
+def ranks_by_place(sim: Simulation) -> dict[str, float]:
+    found = values(sim, "watchtower_job_ranks", "place")
+    assert len(found) == len(PLACES)
+    return {place: count for place, count in found.items() if count}
+
+
 def test_a_job_steps_hangs_and_recovers(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
@@ -72,10 +79,12 @@ def test_a_job_steps_hangs_and_recovers(tell):
         assert values(sim, "watchtower_job_lag_ranks", "lag")["0"] == 4
         assert values(sim, "watchtower_job_phase_ranks", "phase") == {"training": 4, "other": 0}
         assert values(sim, "watchtower_job_lost_seconds_total") == {JOB: 0}
+        assert ranks_by_place(sim) == {"working": 4}
         await sim.report(6)
         await sim.dump(behind=2)
         await sim.report(12)
         assert values(sim, "watchtower_job_state") == {JOB: 6}
+        assert ranks_by_place(sim) == {"waiting": 3, "elsewhere": 1}
         lost = values(sim, "watchtower_job_lost_seconds_total")[JOB]
         assert 17 <= lost <= 19
         assert values(sim, "watchtower_lost_gpu_seconds_total") == {"": 4 * lost}
@@ -125,7 +134,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
             sim.world.end(rank)
         await sim.report(20)
         assert sim.live.watch.status is Status.ENDED
-        for name in ("state", "lag_ranks", "phase_ranks", "step_seconds", "evidence_ratio"):
+        for name in ("state", "lag_ranks", "phase_ranks", "ranks", "evidence_ratio"):
             assert not collect(sim)[f"watchtower_job_{name}"].samples
         assert values(sim, "watchtower_job_world_size") == {JOB: 4}
         sim.world.now += 3700

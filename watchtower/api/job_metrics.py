@@ -67,6 +67,7 @@ def _add_groups(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         table.JOB_STEP_SECONDS: {f"{share:g}": s for share, s in job.step_quantiles.items()},
         table.JOB_LAG_RANKS: counts.lags if counts else {},
         table.JOB_PHASE_RANKS: counts.phases if counts else {},
+        table.JOB_RANKS: job.places,
         table.JOB_EVIDENCE: job.evidence,
     }
     for spec, group in groups.items():

@@ -54,6 +54,13 @@ JOB_PHASE_RANKS = gauge(
     "Live ranks by phase; `training` is outside all phases. The first 8 phases of a job have "
     "series, all others are `other`.",
 )
+JOB_RANKS = gauge(
+    "watchtower_job_ranks",
+    "training_job place",
+    "Ranks by place. `working`: live ranks while the job makes steps. In a stall, by the last "
+    "diagnosis: `waiting` for other ranks, `device` (they wait for their devices), `elsewhere`. "
+    "`ended`: the process has ended. `unseen`: not reported, or without a stack in a stall.",
+)
 JOB_WATCHED = counter(
     "watchtower_job_watched_seconds_total",
     "training_job",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from watchtower.wire.verdict import (
     Alternative,
@@ -56,6 +57,9 @@ class Diagnosis:
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
+    devices), "elsewhere", "ended", "unseen"."""
 
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:

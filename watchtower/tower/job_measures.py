@@ -15,6 +15,9 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
+PLACES = ("working", "waiting", "device", "elsewhere", "ended", "unseen")
+"""Where a rank is, in the metrics of a job."""
+
 STALLED = (Status.SUSPECT, Status.HUNG)
 """Statuses in which ranks are dumped because of a stall."""
 
@@ -44,6 +47,8 @@ class JobMeasure:
     """The open incident, or the end of the job if `has_died`."""
     has_died: bool
     """The incident is the end of the job, and it ended less than `DIED_SHOWN_S` seconds ago."""
+    places: Mapping[str, int]
+    """Ranks by place. Empty for a job that has ended."""
     evidence: Mapping[str, float]
     """Share of the ranks that each source of evidence covers, 0 to 1. Empty for a job that has
     ended."""
@@ -80,6 +85,17 @@ def find_evidence(tower: Tower, live: LiveJob, gen: Generation) -> dict[str, flo
     return {source: part / whole for source, (part, whole) in covered.items() if whole}
 
 
+def count_places(live: LiveJob, gen: Generation) -> dict[str, int]:
+    """Return the number of ranks by place: of the last diagnosis in a stall, else of all ranks."""
+    diagnosis = live.watch.diagnosis
+    if live.watch.stall is not None and diagnosis is not None and diagnosis.places:
+        return {place: diagnosis.places.get(place, 0) for place in PLACES}
+    working = sum(1 for _ in gen.live())
+    unseen = max(0, gen.world_size - len(gen.ranks))
+    known = {"working": working, "ended": len(gen.ranks) - working, "unseen": unseen}
+    return dict.fromkeys(PLACES, 0) | known
+
+
 def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeasure:
     """Return the values of a job. `phases` are those that have series already."""
     job, watch = tower.fleet.jobs[live.name], live.watch
@@ -104,5 +120,6 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
         incident=incident,
         has_died=died,
+        places={} if has_ended else count_places(live, gen),
         evidence={} if has_ended else find_evidence(tower, live, gen),
     )

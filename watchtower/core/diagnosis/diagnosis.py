@@ -6,6 +6,7 @@ evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
 from watchtower.core.diagnosis.domain import find_domain
 from watchtower.core.diagnosis.picture import Picture, take_picture
-from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_address import find_shared_address
@@ -184,7 +185,18 @@ def _conclude(
         suspect_class=_name_class(cause, accused),
         shared_cause=find_shared_cause(written.suspects, accused or picture.live)
         or find_shared_address(picture, cause, accused),
+        places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
+
+
+def _name_place(position: Position) -> str:
+    if position.place is Place.ABSENT:
+        return "unseen" if position.is_missing else "ended"
+    if position.place is Place.UNSEEN:
+        return "unseen"
+    if position.waits:
+        return "device" if position.waits_for_device else "waiting"
+    return "elsewhere"
 
 
 def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
