@@ -32,6 +32,9 @@ from watchtower.wire import PROTOCOL_VERSION
 MAX_VERSION = 64
 """Characters shown of a tool's version, which is output of another program."""
 
+COLLECTOR_DEADLINE_S = 3.0
+"""Seconds that a collector has for its first read."""
+
 MAX_TICKS = 40
 """Ticks of discovery in a check: ten seconds, for nodes with more processes than one tick reads."""
 
@@ -121,12 +124,19 @@ def _check_stacks(py_spy: str, limit: str) -> Finding:
 
 def _check_collectors(root: str) -> Iterator[Finding]:
     for collector in make_collectors(root):
-        for _ in collector.collect(time.monotonic()):
-            break
-        gap = collector.gap()
+        deadline = time.monotonic() + COLLECTOR_DEADLINE_S
+        while True:
+            for _ in collector.collect(time.monotonic()):
+                break
+            gap = collector.gap()
+            is_known = collector.can_read or collector.is_absent or gap
+            if is_known or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
         collector.stop()
         what = collector.name.replace("_", " ")
-        said = gap.removeprefix(f"{what}: ") or "is read"
+        said = gap.partition(": ")[2] if gap else "none on this node"
+        said = "is read" if collector.can_read and not gap else said
         yield Finding(what=what, said=said, limited=bool(gap))
 
 

@@ -38,6 +38,10 @@ class Collector(Protocol):
     def can_read(self) -> bool:
         """Whether the last `collect` could read the source."""
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether an ordinary node does not have this source, and this node does not have it."""
+
     def gap(self) -> str:
         """Return what this collector cannot observe and how to change that; empty if nothing."""
 

@@ -100,6 +100,7 @@ class KernelLog:
 
     name = "kernel_log"
     metrics = (XIDS, XID_LAST, OOM_KILLS, LOST_LINES)
+    is_absent = False
 
     def __init__(self, root: str = "/") -> None:
         self._path = os.path.join(root, "dev/kmsg")

@@ -1,0 +1,95 @@
+"""What a GPU does, judged from its load: it works, waits in a kernel, is idle, is slowed down.
+
+A kernel of NCCL that waits for a peer keeps the utilization at 100 %: it is the share of the time
+in which any kernel was resident. But such a kernel hardly reads memory, and it draws little power.
+Between the thresholds nothing is said, because models differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+WINDOW_S = 5.0
+"""Seconds of load that must agree: several steps of most jobs."""
+
+LEAST_LOADS = 3
+"""Fewer loads in the window show no pattern."""
+
+BUSY, IDLE = 0.95, 0.02
+"""Utilization of a GPU on which a kernel is resident all the time, and of one that has no work."""
+
+WORKING_MEMORY, WAITING_MEMORY = 0.10, 0.02
+"""Share of the time in which memory is read or written: of work at least, of a wait at most."""
+
+WORKING_POWER, WAITING_POWER = 0.55, 0.40
+"""Share of the power limit: of work at least, of a wait at most. Reported by others: 984 W of
+1,200 W in training steps; a GPU that waits in a kernel of NCCL draws little more than when idle."""
+
+SLOWED = 0x08 | 0x20 | 0x40 | 0x80
+"""Clock reasons of NVML: slowdown by hardware, by heat (software and hardware), by power brake."""
+
+
+class Pattern(Enum):
+    """What one GPU did in the last seconds."""
+
+    WORKING = "working"
+    SPINNING = "spinning"
+    """A kernel is resident and neither reads memory nor draws power: it waits."""
+    IDLE = "idle"
+    """No kernel was resident: no work was queued."""
+    THROTTLED = "throttled"
+    """It works with reduced clocks, because of heat or power."""
+    LOST = "lost"
+    """The driver does not reach it, or it needs a reset."""
+    UNKNOWN = "unknown"
+
+
+class Load(NamedTuple):
+    """The load of a GPU at one moment."""
+
+    at: float
+    utilization: float
+    memory: float
+    power: float | None
+    """Share of the power limit; None if one of the two is not known."""
+    reasons: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, float], at: float) -> Load | None:
+        """Return the load in the values of NVML; None without a utilization (MIG)."""
+        if "utilization" not in values or "memory_utilization" not in values:
+            return None
+        power_w, limit_w = values.get("power_w"), values.get("power_limit_w", 0.0)
+        return cls(
+            at,
+            values["utilization"],
+            values["memory_utilization"],
+            power_w / limit_w if power_w is not None and limit_w > 0 else None,
+            int(values.get("clock_reasons", 0)),
+        )
+
+
+def find_pattern(loads: Sequence[Load], now: float) -> Pattern:
+    """Return what the loads of the last seconds agree on."""
+    recent = [load for load in loads if now - load.at <= WINDOW_S]
+    if len(recent) < LEAST_LOADS:
+        return Pattern.UNKNOWN
+    if all(load.utilization <= IDLE for load in recent):
+        return Pattern.IDLE
+    if any(load.reasons & SLOWED for load in recent):
+        return Pattern.THROTTLED
+    if any(_works(load) for load in recent):
+        return Pattern.WORKING
+    return Pattern.SPINNING if all(_waits(load) for load in recent) else Pattern.UNKNOWN
+
+
+def _works(load: Load) -> bool:
+    is_hot = load.power is not None and load.power >= WORKING_POWER
+    return load.utilization > IDLE and (is_hot or load.memory >= WORKING_MEMORY)
+
+
+def _waits(load: Load) -> bool:
+    is_cool = load.power is not None and load.power <= WAITING_POWER
+    return load.utilization >= BUSY and load.memory <= WAITING_MEMORY and is_cool

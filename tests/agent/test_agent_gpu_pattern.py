@@ -1,0 +1,70 @@
+"""What a GPU does, from its load: each pattern, and nothing between the thresholds."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.collectors.gpu_pattern import LEAST_LOADS, WINDOW_S, Load, Pattern, find_pattern
+
+NOW = 100.0
+
+
+def pattern_of(*loads: tuple[float, float, float | None], reasons: int = 0) -> str:
+    """Return the pattern of loads a second apart: utilization, memory, share of the power limit."""
+    first = NOW - len(loads) + 1
+    taken = [Load(first + n, *load, reasons) for n, load in enumerate(loads)]
+    return find_pattern(taken, NOW).value
+
+
+@pytest.mark.parametrize(
+    ("load", "pattern"),
+    [
+        ((1.0, 0.40, 0.82), "working"),  # a training step on a large model
+        ((0.97, 0.02, 0.70), "working"),  # multiplies matrices, reads little
+        ((0.30, 0.15, 0.25), "working"),  # a small model
+        ((1.0, 0.0, 0.14), "spinning"),
+        ((1.0, 0.01, 0.36), "spinning"),
+        ((1.0, 0.0, 0.48), "unknown"),  # a loop without end, perhaps
+        ((1.0, 0.05, 0.30), "unknown"),
+        ((0.60, 0.0, 0.20), "unknown"),
+        ((1.0, 0.0, None), "unknown"),  # the power is not known
+        ((0.0, 0.0, 0.10), "idle"),
+        ((0.01, 0.0, None), "idle"),
+    ],
+)
+def test_a_load_that_stays_is_a_pattern(load, pattern):
+    assert pattern_of(*[load] * 5) == pattern
+
+
+def test_one_working_moment_shows_that_it_works():
+    spins, works = (1.0, 0.0, 0.14), (1.0, 0.4, 0.8)
+    assert pattern_of(spins, spins, works, spins, spins) == "working"
+    idles = (0.0, 0.0, 0.1)
+    assert pattern_of(spins, idles, spins, idles, spins) == "unknown"
+
+
+def test_few_or_old_loads_show_nothing():
+    spins = (1.0, 0.0, 0.14)
+    assert pattern_of(*[spins] * (LEAST_LOADS - 1)) == "unknown"
+    old = [Load(NOW - WINDOW_S - n, *spins, 0) for n in range(1, 6)]
+    assert find_pattern(old, NOW) is Pattern.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_slowed"),
+    [(0x08, True), (0x20, True), (0x40, True), (0x80, True), (0x04, False), (0x01, False)],
+)
+def test_clocks_that_heat_or_a_power_brake_reduces_are_a_pattern(reasons, is_slowed):
+    works = (1.0, 0.4, 0.8)
+    assert pattern_of(*[works] * 5, reasons=reasons) == ("throttled" if is_slowed else "working")
+    idles = (0.0, 0.0, 0.1)
+    assert pattern_of(*[idles] * 5, reasons=reasons) == "idle"
+
+
+def test_a_load_needs_the_utilization_and_not_the_power():
+    assert Load.of({"power_w": 70.0}, 1.0) is None
+    values = {"utilization": 0.5, "memory_utilization": 0.1, "power_w": 350.0}
+    assert Load.of(values, 1.0) == Load(1.0, 0.5, 0.1, None, 0)
+    assert Load.of(values | {"power_limit_w": 700.0, "clock_reasons": 64.0}, 1.0) == Load(
+        1.0, 0.5, 0.1, 0.5, 64
+    )

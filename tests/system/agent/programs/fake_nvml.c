@@ -1,0 +1,205 @@
+/* A stand-in for libnvidia-ml.so.1: the functions that the agent calls, with values from a script.
+ *
+ * SCRIPT is the path of the script. It is read again at each call, so that a test can change the GPUs
+ * while the agent runs. Each line is "key gpu value". Keys are the names of values, and also:
+ *   count       number of GPUs (gpu is 0)
+ *   pid         a process that uses the GPU; several lines name several
+ *   field.N     value of field N of nvmlDeviceGetFieldValues
+ *   rc          error code of all calls of a GPU
+ *   rc.NAME     error code of one call, such as "rc.power"; "rc.init" is that of nvmlInit
+ *   hang.NAME   this call does not return if the value is not 0; "hang.all": no call does
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int Result;
+typedef void *Device;
+typedef unsigned long long U64;
+
+static double find(const char *key, int gpu, double otherwise) {
+    FILE *file = fopen(SCRIPT, "r");
+    char line[128], word[64];
+    double value, found = otherwise;
+    int index;
+    if (!file) return otherwise;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%63s %d %lf", word, &index, &value) == 3 && index == gpu
+            && !strcmp(word, key))
+            found = value;
+    fclose(file);
+    return found;
+}
+
+static Result begin(const char *name, int gpu) {
+    char key[64];
+    snprintf(key, sizeof key, "hang.%s", name);
+    if (find(key, gpu, 0) || find("hang.all", gpu, 0))
+        for (;;) pause();
+    snprintf(key, sizeof key, "rc.%s", name);
+    return (Result)find(key, gpu, find("rc", gpu, 0));
+}
+
+static int number_of(Device device) { return (int)(long)device - 1; }
+
+#define BEGIN(name)                                    \
+    int gpu = number_of(device);                       \
+    Result result = begin(name, gpu);                  \
+    if (result) return result
+
+Result nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    return begin("init", 0);
+}
+Result nvmlInit_v2(void) { return begin("init", 0); }
+Result nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(Result result) {
+    (void)result;
+    return "an error of the stand-in";
+}
+Result nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    snprintf(text, length, "999.1");
+    return 0;
+}
+Result nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = (unsigned)find("count", 0, 2);
+    return 0;
+}
+Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
+    *device = (Device)(long)(index + 1);
+    return begin("handle", (int)index);
+}
+Result nvmlDeviceGetUUID(Device device, char *text, unsigned length) {
+    snprintf(text, length, "GPU-%d", number_of(device));
+    return 0;
+}
+Result nvmlDeviceGetName(Device device, char *text, unsigned length) {
+    (void)device;
+    snprintf(text, length, "Stand-in 3000");
+    return 0;
+}
+
+struct Pci {
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char bus_id[32];
+};
+Result nvmlDeviceGetPciInfo_v3(Device device, struct Pci *pci) {
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", 0x3a + number_of(device));
+    return 0;
+}
+
+struct Utilization {
+    unsigned gpu, memory;
+};
+Result nvmlDeviceGetUtilizationRates(Device device, struct Utilization *used) {
+    BEGIN("utilization");
+    used->gpu = (unsigned)find("utilization", gpu, 0);
+    used->memory = (unsigned)find("memory_utilization", gpu, 0);
+    return 0;
+}
+Result nvmlDeviceGetPowerUsage(Device device, unsigned *milliwatts) {
+    BEGIN("power");
+    *milliwatts = (unsigned)(1000 * find("power", gpu, 70));
+    return 0;
+}
+Result nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned *milliwatts) {
+    BEGIN("limit");
+    *milliwatts = (unsigned)(1000 * find("limit", gpu, 700));
+    return 0;
+}
+Result nvmlDeviceGetClockInfo(Device device, int type, unsigned *mhz) {
+    BEGIN("clock");
+    (void)type;
+    *mhz = (unsigned)find("clock", gpu, 1500);
+    return 0;
+}
+#ifndef OLD_DRIVER
+Result nvmlDeviceGetCurrentClocksEventReasons(Device device, U64 *reasons) {
+    BEGIN("reasons");
+    *reasons = (U64)find("reasons", gpu, 0);
+    return 0;
+}
+Result nvmlDeviceGetRemappedRows(Device device, unsigned *corrected, unsigned *uncorrected,
+                                 unsigned *pending, unsigned *failed) {
+    BEGIN("rows");
+    *corrected = (unsigned)find("remapped_corrected", gpu, 0);
+    *uncorrected = (unsigned)find("remapped_uncorrected", gpu, 0);
+    *pending = (unsigned)find("remap_pending", gpu, 0);
+    *failed = (unsigned)find("remap_failed", gpu, 0);
+    return 0;
+}
+#endif
+
+struct Memory {
+    U64 total, free, used;
+};
+Result nvmlDeviceGetMemoryInfo(Device device, struct Memory *memory) {
+    BEGIN("memory");
+    memory->total = (U64)80 << 30;
+    memory->used = (U64)find("memory_used", gpu, 1e9);
+    memory->free = memory->total - memory->used;
+    return 0;
+}
+Result nvmlDeviceGetTemperature(Device device, int sensor, unsigned *celsius) {
+    BEGIN("temperature");
+    (void)sensor;
+    *celsius = (unsigned)find("temperature", gpu, 40);
+    return 0;
+}
+Result nvmlDeviceGetTotalEnergyConsumption(Device device, U64 *millijoules) {
+    BEGIN("energy");
+    *millijoules = (U64)find("energy", gpu, 5e6);
+    return 0;
+}
+
+struct Process {
+    unsigned pid;
+    U64 used;
+    unsigned gpu_instance, compute_instance;
+};
+Result nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count,
+                                               struct Process *found) {
+    char line[128], word[64];
+    double value;
+    int index;
+    unsigned many = 0, most = *count;
+    BEGIN("processes");
+    FILE *file = fopen(SCRIPT, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%63s %d %lf", word, &index, &value) != 3 || index != gpu
+            || strcmp(word, "pid"))
+            continue;
+        if (many < most) {
+            memset(&found[many], 0, sizeof found[many]);
+            found[many].pid = (unsigned)value;
+            found[many].used = (U64)1 << 30;
+        }
+        many++;
+    }
+    if (file) fclose(file);
+    *count = many;
+    return many > most ? 7 : 0;
+}
+
+struct Field {
+    unsigned id, scope;
+    long long at, latency;
+    int type;
+    Result result;
+    U64 value;
+};
+Result nvmlDeviceGetFieldValues(Device device, int count, struct Field *fields) {
+    char key[32];
+    BEGIN("fields");
+    for (int n = 0; n < count; n++) {
+        snprintf(key, sizeof key, "field.%u", fields[n].id);
+        double value = find(key, gpu, -1);
+        fields[n].at = fields[n].latency = 0;
+        fields[n].type = 3;
+        fields[n].result = value < 0 ? 3 : 0;
+        fields[n].value = value < 0 ? 0 : (U64)value;
+    }
+    return 0;
+}
