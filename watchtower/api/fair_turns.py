@@ -21,7 +21,7 @@ or one of the largest messages. They take about 10 ms. With one batch per turn, 
 the threads that hold the interpreter: 4,096 batches took 15 s."""
 
 LIGHT_S = 0.1
-"""An address that used less time than this never waits. The agent of 8 ranks uses 0.01 to 0.02 s, by
+"""An address that used less time than this never waits. An agent of 8 ranks uses 0.01 to 0.02 s by
 the measure of `FairUse`. When all messages waited for their turns, one reply of a hundred to 2,048
 nodes came after 0.6 s instead of 0.6 ms."""
 

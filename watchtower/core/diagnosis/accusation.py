@@ -79,6 +79,7 @@ class Kind(Enum):
     NOT_SEEN = "process", "ranks that were never seen"
     NODE = "node", "a silent node"
     GPU_ERROR = "gpu", "an error of its GPU"
+    GPU_LOAD = "gpu", "what its GPU does"
     SET_UP = "startup", "no rank has passed set-up"
     ODD = "order", "counts that break the order"
     AHEAD = "order", "a sender that has gone on"

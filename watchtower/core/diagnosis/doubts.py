@@ -61,6 +61,7 @@ NODE_LEFT_EARLIER = Doubt("node_left_earlier", CANDIDATE)
 OTHERS_ELSEWHERE = Doubt("others_elsewhere", CANDIDATE)
 ALL_BLOCKED = Doubt("all_blocked", CANDIDATE)
 GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75)
+GPUS_UNKNOWN = Doubt("gpus_unknown", 0.6)
 GPU_ERROR_BESIDE = Doubt("gpu_error_beside", CANDIDATE)
 
 # Of ranks in different calls

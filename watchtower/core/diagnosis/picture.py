@@ -19,6 +19,8 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
+from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
+from watchtower.core.reading.gpus import GpuUse, find_gpu_use
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.observed import Observed
 from watchtower.core.reading.threads import index_stacks
@@ -105,6 +107,10 @@ class Picture(Positions):
         evidence = self.by_rank[rank].evidence
         seen = self._observed.get(evidence.node)
         return seen.about(evidence.pid, families) if seen is not None else ()
+
+    def gpu_use(self, rank: int) -> GpuUse | None:
+        """Return what the GPU of a rank does; None if that is not known."""
+        return find_gpu_use(self.observed(rank, GPU_PATTERN))
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

@@ -15,6 +15,7 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import WaitPoint
+from watchtower.core.reading.gpus import GpuUse
 from watchtower.core.reading.threads import CommThreads
 from watchtower.core.reading.xids import GpuError
 from watchtower.wire.dumps import ChildDump, ThreadDump
@@ -141,6 +142,16 @@ class FaultyGpus:
 
 
 @dataclass(frozen=True, slots=True)
+class OddGpu:
+    """A rank whose GPU does what those of the others do not."""
+
+    position: Position
+    use: GpuUse
+    waiting: tuple[Position, ...]
+    """The ranks whose GPUs wait."""
+
+
+@dataclass(frozen=True, slots=True)
 class NeverSeen:
     """Ranks that were never seen, and those that wait for them in set-up."""
 
@@ -176,6 +187,7 @@ ReasonSubject = (
     | Lingering
     | LostNode
     | MissingSend
+    | OddGpu
     | Path
     | Position
     | Ranks
@@ -197,6 +209,7 @@ AccusationSubject = (
     | LostNodes
     | MissingSends
     | NeverSeen
+    | OddGpu
     | Ranks
     | SameCall
     | Split

@@ -30,6 +30,7 @@ from watchtower.core.diagnosis.rules import (
     gpu_fault,
     missing_send,
     node_lost,
+    odd_gpu,
     straggler,
     symmetric_hang,
 )
@@ -42,13 +43,19 @@ from watchtower.wire.verdict import Cause
 
 Rule = Callable[[Picture], Accusation | None]
 
+
+def find_gpu_fault(picture: Picture) -> Accusation | None:
+    """Accuse a GPU that reported an error, else one that does what no other does."""
+    return gpu_fault.find(picture) or odd_gpu.find(picture)
+
+
 RULES: tuple[tuple[str, Rule], ...] = (
     ("oom_killed", partial(find_ended, Cause.OOM_KILLED)),
     ("exception", partial(find_ended, Cause.EXCEPTION)),
     ("process_died", partial(find_ended, Cause.PROCESS_DIED)),
     ("exited_early", find_exited_early),
     ("node_lost", node_lost.find),
-    ("gpu_fault", gpu_fault.find),
+    ("gpu_fault", find_gpu_fault),
     ("process_stopped", partial(find_held, Cause.PROCESS_STOPPED)),
     ("process_traced", partial(find_held, Cause.PROCESS_TRACED)),
     ("process_frozen", partial(find_held, Cause.PROCESS_FROZEN)),

@@ -86,11 +86,13 @@ def _name_suspect(
     if accusation.cause is Cause.GIL_HELD:
         owners = expect(accusation.about, GilOwners).by_rank
         where = owner_place(picture, owners[position.rank]) or where
+    use = picture.gpu_use(position.rank)
     return Suspect(
         rank=position.rank,
         node=clean(position.evidence.node, 64),
         cause=accusation.cause,
         why=f"{capitalise(why(picture, accusation, position))}.",
         pid=position.evidence.pid,
+        gpu=use.index if use is not None else None,
         where=where,
     )

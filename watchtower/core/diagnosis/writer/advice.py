@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.subjects import (
     LostNodes,
     MissingSends,
     NeverSeen,
+    OddGpu,
     expect,
 )
 from watchtower.core.diagnosis.writer.gpu_errors import say_source
@@ -134,6 +135,8 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
 
 
 def _of_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
+    if isinstance(accusation.about, OddGpu):
+        return {"device": clean(accusation.about.use.device, 32)}
     error = expect(accusation.about, FaultyGpus).items[0].errors[0]
     return {"device": clean(error.device, 32), "source": say_source(error)}
 

@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.subjects import (
     LostNodes,
     MissingSends,
     NeverSeen,
+    OddGpu,
     Ranks,
     SameCall,
     expect,
@@ -29,7 +30,7 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
-from watchtower.core.diagnosis.writer.gpu_errors import say_gpu_error
+from watchtower.core.diagnosis.writer.gpu_errors import say_gpu_error, say_odd_gpu
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,
@@ -204,6 +205,8 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
 
 
 def _why_gpu_fault(_: Picture, accusation: Accusation, position: Position) -> str:
+    if isinstance(accusation.about, OddGpu):
+        return f"waits for its device, but {say_odd_gpu(accusation.about)}"
     found = expect(accusation.about, FaultyGpus).items
     return say_gpu_error(next(each for each in found if each.position is position))
 

@@ -1,8 +1,10 @@
-"""Sentences about the errors of a GPU."""
+"""Sentences about the GPU of a rank: its errors, and what it does."""
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.subjects import FaultyGpu
+from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu
+from watchtower.core.ranksets import count_ranks
+from watchtower.core.reading.gpus import GpuPattern
 from watchtower.core.reading.xids import GpuError
 from watchtower.core.text import clean, say_duration
 
@@ -35,3 +37,21 @@ def say_source(error: GpuError) -> str:
     if error.code is None:
         return "NVIDIA's catalogue asks for this after Xid 79"
     return f"NVIDIA's catalogue asks for this after Xid {error.code}"
+
+
+_DOES = {
+    GpuPattern.WORKING: "still works",
+    GpuPattern.THROTTLED: "still works, with reduced clocks,",
+    GpuPattern.IDLE: "has no work",
+    GpuPattern.LOST: "is lost",
+}
+
+
+def say_odd_gpu(odd: OddGpu) -> str:
+    """Return "GPU 0000:3b:00 still works (99% busy ...), and the GPUs of 7 ranks only wait"."""
+    use, others = odd.use, odd.waiting
+    load = f" ({clean(use.load, 96)})" if use.load else ""
+    return (
+        f"GPU {clean(use.device, 32)} {_DOES[use.pattern]}{load}, and the GPUs of "
+        f"{count_ranks(len(others))} only wait in a kernel"
+    )

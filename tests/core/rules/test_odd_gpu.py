@@ -1,0 +1,96 @@
+"""gpu_fault by load: all hosts wait for their GPUs, and one GPU does what no other does."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import (
+    FETCHING,
+    IN_HIDDEN_WAIT,
+    a_case,
+    a_native,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.case import Case
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.wire.observations import Observation
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
+SPINNING = dict.fromkeys(range(8), "spinning")
+
+
+def observed(patterns, *others, age_s=1.0, built=HOSTS) -> Case:
+    """Return a stalled job of 8 ranks; `patterns` are those of their GPUs, by rank."""
+    case = a_case(with_rank(built, *others))
+    by_node: dict[str, list[Observation]] = {}
+    for rank, pattern in patterns.items():
+        evidence = case.ranks[rank]
+        made = Observation(
+            source="nvml",
+            subject=f"pci:0000:{rank:02x}:00",
+            name=f"gpu_pattern.{pattern}",
+            age_s=age_s,
+            value=rank % 4,
+            text="97% busy, memory 21%, 388 W of 500 W",
+            pid=evidence.pid,
+        )
+        by_node.setdefault(evidence.node, []).append(made)
+    nodes = tuple(
+        replace(node, observations=tuple(by_node.get(node.node, ()))) for node in case.nodes
+    )
+    return replace(case, nodes=nodes)
+
+
+def answer(case):
+    said = diagnose(case)
+    return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+@pytest.mark.parametrize("pattern", ["working", "idle", "throttled"])
+def test_the_gpu_that_differs_is_named(pattern):
+    said = diagnose(observed(SPINNING | {5: pattern}))
+    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_fault", [5])
+    assert said.suspects[0].gpu == 1
+    assert said.domain.value == "gpu"
+    assert said.confidence >= 0.75
+
+
+def test_gpus_that_all_wait_accuse_nobody():
+    assert answer(observed(SPINNING))[1] == []
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        {},
+        {5: "working"},
+        {5: "working", 4: "spinning"},
+        SPINNING | {5: "working", 6: "working"},
+        SPINNING | {5: "unknown"},
+        SPINNING | {5: "no such pattern"},
+    ],
+)
+def test_what_is_not_plain_accuses_nobody(patterns):
+    assert answer(observed(patterns))[1] == []
+
+
+def test_an_old_pattern_does_not_count():
+    assert answer(observed(SPINNING | {5: "working"}, age_s=60.0))[1] == []
+
+
+def test_gpus_that_are_not_known_lower_the_confidence():
+    some = {rank: "spinning" for rank in range(4)} | {5: "working"}
+    said = diagnose(observed(some))
+    assert [each.rank for each in said.suspects] == [5]
+    assert said.confidence <= 0.6
+    assert "gpus_unknown" in [doubt.kind for doubt in said.doubts]
+
+
+def test_a_rank_that_is_elsewhere_is_the_reason_whatever_the_gpus_do():
+    late = a_rank(3, FETCHING, syscall="nanosleep")
+    patterns = SPINNING | {3: "idle"}
+    assert answer(observed(patterns, late)) == ("dataloader_stall", [3])
+    assert answer(observed(SPINNING | {5: "working"}, late)) == ("dataloader_stall", [3])
