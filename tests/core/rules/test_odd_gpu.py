@@ -1,4 +1,4 @@
-"""gpu_fault by load: all hosts wait for their GPUs, and one GPU does what no other does."""
+"""Ranks named by the load of their GPUs: all hosts wait, and one GPU does what no other does."""
 
 from dataclasses import replace
 
@@ -49,13 +49,22 @@ def answer(case):
     return said.cause.value, [suspect.rank for suspect in said.suspects]
 
 
-@pytest.mark.parametrize("pattern", ["working", "idle", "throttled"])
-def test_the_gpu_that_differs_is_named(pattern):
+@pytest.mark.parametrize(
+    ("pattern", "cause"),
+    [
+        ("working", "behind_collective"),
+        ("throttled", "behind_collective"),
+        ("idle", "gpu_fault"),
+        ("lost", "gpu_fault"),
+    ],
+)
+def test_the_gpu_that_differs_is_named(pattern, cause):
     said = diagnose(observed(SPINNING | {5: pattern}))
-    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_fault", [5])
+    assert (said.cause.value, [each.rank for each in said.suspects]) == (cause, [5])
     assert said.suspects[0].gpu == 1
-    assert said.domain.value == "gpu"
     assert said.confidence >= 0.75
+    # A GPU that works may end its work: the stall gets more patience.
+    assert said.suspects_moving is (cause == "behind_collective")
 
 
 def test_gpus_that_all_wait_accuse_nobody():
@@ -94,3 +103,41 @@ def test_a_rank_that_is_elsewhere_is_the_reason_whatever_the_gpus_do():
     patterns = SPINNING | {3: "idle"}
     assert answer(observed(patterns, late)) == ("dataloader_stall", [3])
     assert answer(observed(SPINNING | {5: "working"}, late)) == ("dataloader_stall", [3])
+
+
+def stuck(case: Case, calls) -> Case:
+    """Return the case with calls of the driver that do not return: seconds by rank."""
+    nodes = []
+    for node in case.nodes:
+        made = tuple(
+            Observation(
+                source="nvml",
+                subject=f"pci:0000:{rank:02x}:00",
+                name="nvml_stuck",
+                age_s=age_s,
+                text=f"nvmlDeviceGetPowerUsage of GPU {rank} has not returned",
+                pid=case.ranks[rank].pid,
+            )
+            for rank, age_s in calls.items()
+            if case.ranks[rank].node == node.node
+        )
+        nodes.append(replace(node, observations=node.observations + made))
+    return replace(case, nodes=tuple(nodes))
+
+
+def test_the_gpu_for_which_the_driver_was_blocked_first_is_named():
+    said = diagnose(stuck(observed(SPINNING), {5: 31.0, 6: 29.0}))
+    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_driver_stuck", [5])
+    assert said.domain.value == "gpu"
+    assert "nvmlDeviceGetPowerUsage of GPU 5 has not returned for 31 s" in said.summary
+
+
+def test_a_slow_call_accuses_nobody():
+    assert answer(stuck(observed(SPINNING), {5: 3.2}))[1] == []
+
+
+def test_a_stuck_call_for_a_gpu_that_waits_is_not_the_reason_while_a_rank_is_elsewhere():
+    late = a_rank(3, FETCHING, syscall="nanosleep")
+    said = diagnose(stuck(observed(SPINNING, late), {5: 31.0}))
+    assert [each.rank for each in said.suspects] == [3]
+    assert any("has not returned" in each.text for each in said.evidence)

@@ -27,6 +27,7 @@ CANNOT_GO_ON = frozenset(
         Cause.PROCESS_TRACED,
         Cause.PROCESS_FROZEN,
         Cause.GPU_FAULT,
+        Cause.GPU_DRIVER_STUCK,
         Cause.NEVER_STARTED,
     }
 )

@@ -40,6 +40,7 @@ from watchtower.core.diagnosis.writer.observed import show_observations
 from watchtower.core.diagnosis.writer.words import say_waiting
 from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.gpus import WORKING
 from watchtower.wire.verdict import Alternative, Cause
 
 MAX_ALTERNATIVES = 4
@@ -178,7 +179,7 @@ def _conclude(
         evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
         next_steps=tuple(step.text for step in written.next_steps),
         lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
-        suspects_moving=any(item.moving or item.transfers for item in accused),
+        suspects_moving=any(_is_moving(picture, item) for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if written.suspects else ()),
@@ -197,6 +198,13 @@ def _name_place(position: Position) -> str:
     if position.waits:
         return "device" if position.waits_for_device else "waiting"
     return "elsewhere"
+
+
+def _is_moving(picture: Picture, position: Position) -> bool:
+    """Return whether a rank computes or moves data, on its host or on its GPU."""
+    use = picture.gpu_use(position.rank)
+    works = use is not None and use.pattern in WORKING
+    return works or position.moving or position.transfers
 
 
 def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:

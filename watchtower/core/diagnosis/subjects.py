@@ -19,6 +19,7 @@ from watchtower.core.reading.gpus import GpuUse
 from watchtower.core.reading.threads import CommThreads
 from watchtower.core.reading.xids import GpuError
 from watchtower.wire.dumps import ChildDump, ThreadDump
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Cause
 
 
@@ -152,6 +153,14 @@ class OddGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckDriver:
+    """A rank whose GPU a call of the agent does not return for."""
+
+    position: Position
+    call: Observation
+
+
+@dataclass(frozen=True, slots=True)
 class NeverSeen:
     """Ranks that were never seen, and those that wait for them in set-up."""
 
@@ -193,6 +202,7 @@ ReasonSubject = (
     | Ranks
     | Split
     | Steps
+    | StuckDriver
     | ThreadDump
     | WaitShares
     | Worker
@@ -213,6 +223,7 @@ AccusationSubject = (
     | Ranks
     | SameCall
     | Split
+    | StuckDriver
     | None
 )
 """What a summary is made of besides the suspects. Which of them belongs to a cause: see `TEXTS` in

@@ -11,6 +11,9 @@ from watchtower.wire.observations import Observation
 FAMILY = "gpu_pattern"
 """Family of the observations that this module reads: one for each process of a GPU."""
 
+STUCK_FAMILY = "nvml_stuck"
+"""Family of the observation of a call of the driver that does not return."""
+
 FRESH_S = 15.0
 """An older pattern says nothing about a stall: its GPU may have changed since."""
 
@@ -26,6 +29,9 @@ class GpuPattern(Enum):
     THROTTLED = "throttled"
     """It works, with reduced clocks."""
     LOST = "lost"
+
+
+WORKING = (GpuPattern.WORKING, GpuPattern.THROTTLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ order below decides, from the reason that excludes the most to the one that says
 
 1. how a process ended, the kernel's own word (OOM) before an exception before a bare exit code,
    and an exit with 0 last, because only the others' waiting makes it a fault;
-2. a node that is gone with all its ranks: nothing of it can be asked; then a GPU with an error;
+2. a node that is gone with all its ranks: nothing of it can be asked; then a driver that does not
+   answer, and a GPU with an error;
 3. what keeps a living process from running, the deliberate ones (stop, trace) first, then a frozen
    cgroup, which looks like state D, then D itself;
 4. ranks that never came, before those that came and stay outside of set-up;
@@ -27,6 +28,7 @@ from watchtower.core.diagnosis.rules import (
     behind_collective,
     collective_cycle,
     gil_held,
+    gpu_driver_stuck,
     gpu_fault,
     missing_send,
     node_lost,
@@ -45,8 +47,13 @@ Rule = Callable[[Picture], Accusation | None]
 
 
 def find_gpu_fault(picture: Picture) -> Accusation | None:
-    """Accuse a GPU that reported an error, else one that does what no other does."""
-    return gpu_fault.find(picture) or odd_gpu.find(picture)
+    """Accuse a GPU that reported an error, else one that has no work while all others wait."""
+    return gpu_fault.find(picture) or odd_gpu.find_failed(picture)
+
+
+def find_behind(picture: Picture) -> Accusation | None:
+    """Accuse ranks that are elsewhere, else one whose GPU still works."""
+    return behind_collective.find(picture) or odd_gpu.find_working(picture)
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
@@ -55,6 +62,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("process_died", partial(find_ended, Cause.PROCESS_DIED)),
     ("exited_early", find_exited_early),
     ("node_lost", node_lost.find),
+    ("gpu_driver_stuck", gpu_driver_stuck.find),
     ("gpu_fault", find_gpu_fault),
     ("process_stopped", partial(find_held, Cause.PROCESS_STOPPED)),
     ("process_traced", partial(find_held, Cause.PROCESS_TRACED)),
@@ -68,7 +76,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("lock_deadlock", partial(find_activity, Cause.LOCK_DEADLOCK)),
     ("busy_loop", partial(find_activity, Cause.BUSY_LOOP)),
     ("network_wait", partial(find_activity, Cause.NETWORK_WAIT)),
-    ("behind_collective", behind_collective.find),
+    ("behind_collective", find_behind),
     ("missing_send", missing_send.find),
     ("collective_cycle", collective_cycle.find),
     ("mismatched_collective", partial(find_split, Cause.MISMATCHED_COLLECTIVE)),

@@ -2,6 +2,9 @@
 
 The GPUs of the others only wait: a kernel is resident, and hardly uses memory or power. In the host
 all ranks look alike then, so that nothing else can name the rank.
+
+A GPU that works may still finish: its rank is behind the others. A GPU without work, of which the
+host waits for the end of work, has failed.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import step_reason
 from watchtower.core.diagnosis.subjects import OddGpu
-from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.gpus import WORKING, GpuPattern
 from watchtower.wire.verdict import Cause
 
 LOAD_WEIGHT = 0.8
@@ -20,32 +23,46 @@ LEAST_WAITING = 2
 """GPUs that must wait. Of two GPUs that differ, either may be the odd one."""
 
 
-def find(picture: Picture) -> Accusation | None:
-    """Accuse the one rank whose GPU works or is idle while the GPUs of all others wait."""
+def find_working(picture: Picture) -> Accusation | None:
+    """Accuse the one rank whose GPU works while the GPUs of all others wait."""
+    odd = _find_odd(picture)
+    if odd is None or odd.use.pattern not in WORKING:
+        return None
+    return _accuse(picture, odd, Cause.BEHIND_COLLECTIVE, "odd_gpu_works")
+
+
+def find_failed(picture: Picture) -> Accusation | None:
+    """Accuse the one rank whose GPU has no work or is lost while the GPUs of all others wait."""
+    odd = _find_odd(picture)
+    if odd is None or odd.use.pattern in WORKING:
+        return None
+    return _accuse(picture, odd, Cause.GPU_FAULT, "odd_gpu_idle")
+
+
+def _find_odd(picture: Picture) -> OddGpu | None:
     live = picture.live
     if len(picture.waiting) < len(live) or not all(item.waits_for_device for item in live):
         return None
-    uses = {item.rank: use for item in live if (use := picture.gpu_use(item.rank)) is not None}
-    waiting = tuple(i for i in live if _is(uses.get(i.rank), GpuPattern.SPINNING))
-    odd = [item for item in live if item.rank in uses and item not in waiting]
+    uses = [(item, use) for item in live if (use := picture.gpu_use(item.rank)) is not None]
+    waiting = tuple(item for item, use in uses if use.pattern is GpuPattern.SPINNING)
+    odd = [(item, use) for item, use in uses if use.pattern is not GpuPattern.SPINNING]
     if len(odd) != 1 or len(waiting) < LEAST_WAITING:
         return None
-    suspect = odd[0]
-    about = OddGpu(suspect, uses[suspect.rank], waiting)
-    is_idle = about.use.pattern is GpuPattern.IDLE
+    return OddGpu(*odd[0], waiting)
+
+
+def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusation:
+    suspect = odd.position
+    are_known = len(odd.waiting) + 1 == len(picture.live)
     return Accusation(
-        cause=Cause.GPU_FAULT,
+        cause=cause,
         tier=Tier.PROGRESS,
         suspects=(suspect,),
         reasons=(
-            Reason(Kind.GPU_LOAD, LOAD_WEIGHT, (suspect.rank,), about),
+            Reason(Kind.GPU_LOAD, LOAD_WEIGHT, (suspect.rank,), odd),
             *step_reason(picture, suspect),
         ),
-        doubts=() if len(uses) == len(live) else (doubts.GPUS_UNKNOWN,),
-        advice=("odd_gpu_idle" if is_idle else "odd_gpu_works", "restart_before_step"),
-        about=about,
+        doubts=() if are_known else (doubts.GPUS_UNKNOWN,),
+        advice=(advice, "restart_before_step"),
+        about=odd,
     )
-
-
-def _is(use: GpuUse | None, pattern: GpuPattern) -> bool:
-    return use is not None and use.pattern is pattern

@@ -20,6 +20,7 @@ from watchtower.core.diagnosis.subjects import (
     OddGpu,
     Ranks,
     SameCall,
+    StuckDriver,
     expect,
 )
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder
@@ -30,7 +31,7 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
-from watchtower.core.diagnosis.writer.gpu_errors import say_gpu_error, say_odd_gpu
+from watchtower.core.diagnosis.writer.gpu_errors import say_gpu_error, say_odd_gpu, say_stuck_driver
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,
@@ -92,6 +93,8 @@ def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> Text:
 
 
 def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position) -> str:
+    if isinstance(accusation.about, OddGpu):
+        return _why_odd_gpu(accusation.about)
     clause = _CLAUSES.get(accusation.cause)
     besides = clause(picture, accusation, position) if clause else ""
     return join_sentences(
@@ -204,9 +207,18 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
     )
 
 
+def _why_stuck_driver(_: Picture, accusation: Accusation, position: Position) -> str:
+    said = say_stuck_driver(expect(accusation.about, StuckDriver))
+    return f"uses a GPU whose driver does not answer: {said}"
+
+
+def _why_odd_gpu(odd: OddGpu) -> str:
+    return f"waits for its device, but {say_odd_gpu(odd)}"
+
+
 def _why_gpu_fault(_: Picture, accusation: Accusation, position: Position) -> str:
     if isinstance(accusation.about, OddGpu):
-        return f"waits for its device, but {say_odd_gpu(accusation.about)}"
+        return _why_odd_gpu(accusation.about)
     found = expect(accusation.about, FaultyGpus).items
     return say_gpu_error(next(each for each in found if each.position is position))
 
@@ -341,6 +353,7 @@ TEXTS = {
     Cause.PROCESS_DIED: _ENDED,
     Cause.EXITED_EARLY: _ENDED,
     Cause.NODE_LOST: Text(_why_node, _summarise_node),
+    Cause.GPU_DRIVER_STUCK: _summarise(_why_stuck_driver),
     Cause.GPU_FAULT: _summarise(_why_gpu_fault),
     Cause.PROCESS_STOPPED: _HELD,
     Cause.PROCESS_TRACED: _HELD,

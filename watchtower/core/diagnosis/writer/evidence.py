@@ -25,6 +25,7 @@ from watchtower.core.diagnosis.subjects import (
     Ranks,
     ReasonSubject,
     Steps,
+    StuckDriver,
     WaitShares,
     expect,
 )
@@ -38,7 +39,12 @@ from watchtower.core.diagnosis.writer.endings import (
     say_ending,
     say_last_words,
 )
-from watchtower.core.diagnosis.writer.gpu_errors import name_error, say_gpu_error, say_odd_gpu
+from watchtower.core.diagnosis.writer.gpu_errors import (
+    name_error,
+    say_gpu_error,
+    say_odd_gpu,
+    say_stuck_driver,
+)
 from watchtower.core.diagnosis.writer.words import (
     MAX_WAITS,
     describe_children,
@@ -89,6 +95,7 @@ OF_ONE_RANK = frozenset(
         Kind.AHEAD,
         Kind.GPU_ERROR,
         Kind.GPU_LOAD,
+        Kind.GPU_DRIVER,
     }
 )
 """Their sentences begin with the rank."""
@@ -343,6 +350,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.NODE: _about(LostNode, _say_node),
     Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
     Kind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
+    Kind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
     Kind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),
     Kind.ODD: _about(Split, _say_odd),
     Kind.AHEAD: _about(MissingSend, lambda _, missing: say_gone_on(missing.proofs)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu
+from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import GpuPattern
 from watchtower.core.reading.xids import GpuError
@@ -55,3 +55,8 @@ def say_odd_gpu(odd: OddGpu) -> str:
         f"GPU {clean(use.device, 32)} {_DOES[use.pattern]}{load}, and the GPUs of "
         f"{count_ranks(len(others))} only wait in a kernel"
     )
+
+
+def say_stuck_driver(stuck: StuckDriver) -> str:
+    """Return "nvmlDeviceGetPowerUsage of GPU 3 has not returned for 12 s"."""
+    return f"{clean(stuck.call.text, 128)} for {say_duration(stuck.call.age_s)}"

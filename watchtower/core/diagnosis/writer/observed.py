@@ -1,4 +1,5 @@
-"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log."""
+"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log, and what
+NVML says about GPUs."""
 
 from __future__ import annotations
 
@@ -12,17 +13,21 @@ from watchtower.core.text import clean, say_duration
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
-SOURCE = "kernel_log"
+SOURCES = {"kernel_log": "kernel log", "nvml": "NVML"}
+"""Collectors whose events are shown, and the name of each in a verdict."""
+
+STATES = frozenset({"gpu_pattern", "gpu_process"})
+"""Families that are states of every GPU, not events."""
 
 BEFORE_S = 60.0
-"""Lines that are older than the stall by more than this are not shown."""
+"""Events that are older than the stall by more than this are not shown."""
 
 MAX_SHOWN = 4
-"""Lines of one verdict: those about its suspects first."""
+"""Events of one verdict: those about its suspects first."""
 
 
 def show_observations(picture: Picture, accused: Sequence[Position]) -> tuple[Evidence, ...]:
-    """Return recent lines of the kernel logs: those about the suspects, then those about others.
+    """Return recent events of the nodes: those about the suspects, then those about others.
 
     They have no weight: a reason that counts has its own evidence.
     """
@@ -44,11 +49,12 @@ def _find(picture: Picture, accused: Sequence[Position]) -> Iterator[Evidence]:
 
 def _is_recent(picture: Picture, observation: Observation) -> bool:
     is_recent = observation.age_s <= picture.case.stalled_for_s + BEFORE_S
-    return observation.source == SOURCE and is_recent
+    is_event = observation.source in SOURCES and observation.family not in STATES
+    return is_event and is_recent
 
 
 def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
     ago = say_duration(observation.age_s)
     text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
-    return Evidence(source="kernel log", text=text, ranks=ranks)
+    return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)
