@@ -196,6 +196,38 @@ OOM_KILLS = series(
     stepped=True,
 )
 
+GPUS = table(
+    Text(
+        "GPUs",
+        "What each GPU does now; spinning is a wait for another GPU.",
+        "none",
+        "No GPU of this node is read",
+    ),
+    Query(f"""
+max by (gpu, pattern) (watchtower_gpu_pattern{THIS} == 1)
+  * on (gpu) group_left (index, model) max by (gpu, index, model) (watchtower_gpu_info{THIS})
+"""),
+    Column("index", "GPU"),
+    Column("pattern", "does"),
+    Column("gpu", "PCI address"),
+    Column("model", "model"),
+)
+
+GPU_UTILIZATION = series(
+    Text(
+        "GPU utilization",
+        "Share of the time in which a kernel is resident; a kernel that waits counts, too.",
+        "percentunit",
+        "No GPU of this node is read",
+    ),
+    Query(f"max by (gpu) (watchtower_gpu_utilization_ratio{THIS})", "{{gpu}}"),
+)
+
+GPU_POWER = series(
+    Text("GPU power", "Power of each GPU.", "watt", "No GPU of this node is read"),
+    Query(f"max by (gpu) (watchtower_gpu_power_watts{THIS})", "{{gpu}}"),
+)
+
 BOARD = Board(
     name="node",
     title="watchtower / node",
@@ -205,6 +237,7 @@ BOARD = Board(
         row(4, (6, REPORTING), (6, RANKS), (6, INCIDENTS), (6, WAITING)),
         row(7, (14, NAMED), (10, ABOUT)),
         row(7, (12, LIMITS), (12, RANKS_OVER_TIME)),
+        row(7, (8, GPUS), (8, GPU_UTILIZATION), (8, GPU_POWER)),
         row(7, (14, XIDS), (10, OOM_KILLS)),
         row(8, (12, DUMPS), (12, FAILURES)),
         row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),

@@ -38,6 +38,7 @@ WORDS_OF_TOOLS = {
     "ECC",
     "ERROR",
     "KILL",
+    "NVML",
     "NVRM",
     "WARNING",
 } | {

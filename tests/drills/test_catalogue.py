@@ -66,6 +66,8 @@ FAULTS = {
     "d_state_no_heartbeat": "uninterruptible_io",
     "device_stuck": "symmetric_hang",
     "xid_79": "gpu_fault",
+    "kernel_without_end": "behind_collective",
+    "nvml_hang": "gpu_driver_stuck",
     "link_cut": "symmetric_hang",
     "rank0_reads_loss_hung": "dataloader_stall",
     "fewer_micro_batches": "mismatched_collective",

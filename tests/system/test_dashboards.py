@@ -33,6 +33,7 @@ from watchtower import __version__
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.children import Child
 from watchtower.drills.environment import Environment
+from watchtower.drills.gpus import SPINS, WORKS, Gpus
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import Layout
@@ -97,6 +98,7 @@ class Scraped(Environment):
         secret.write_text(f"{receiver.url}\n")
         secret.chmod(0o600)
         self.kernel_logs = KernelLogs(folder)
+        self.gpus = Gpus(folder, count=2)
         self._alerts = f'\n[alerts]\nwebhook_url_file = "{secret}"\n'
         self.agents: list[str] = []
 
@@ -106,12 +108,12 @@ class Scraped(Environment):
         return path
 
     def _start_child(
-        self, name: str, module: str, words: list[str], secrets: Mapping[str, str] | None = None
+        self, name: str, module: str, words: list[str], variables: Mapping[str, str] | None = None
     ) -> Child:
         if module == "agent":
             self.agents.append(free_address())
             words = [*words, "--port", self.agents[-1].rpartition(":")[2]]
-        return super()._start_child(name, module, words, secrets)
+        return super()._start_child(name, module, words, variables)
 
 
 @contextlib.contextmanager
@@ -226,6 +228,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
             return False
 
         wait_until(has_stepped, "the job makes steps", patience_s=180)
+        environment.gpus.show("drill-b", [(job.pid(2), SPINS), (job.pid(3), WORKS)])
         environment.kernel_logs.write("drill-b", XID_13)
         environment.kernel_logs.write("drill-b", OOM_KILL)
         job.signal(2, signal.SIGSTOP)

@@ -55,6 +55,8 @@ def tower(name: str) -> str:
 XID = 'gpu="0000:3b:00",xid="79",fatal="true",action="reboot_node"'
 XID_79 = f'watchtower_xid_last_timestamp_seconds{{node="gpu-042",{XID},{AGENT}}}'
 
+STUCK = f'watchtower_nvml_stuck_seconds{{node="gpu-042",{AGENT}}}'
+
 TROUBLES = {
     "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
     "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
@@ -65,6 +67,7 @@ TROUBLES = {
     "WatchtowerNodeSuspectRepeated": (blamed("gpu-042", "7d"), "2", "3", 0),
     "WatchtowerJobDied": (DIED, "0", "1", 0),
     "WatchtowerGpuFault": (XID_79, "-3600", "50", 0),
+    "WatchtowerDriverStuck": (STUCK, "0", "31", 0),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
 
@@ -284,6 +287,14 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "hangs there, its own alert names the rank.",
         ),
         (
+            "WatchtowerDriverStuck",
+            "1m",
+            {STUCK: "75x100"},
+            "The GPU driver of gpu-042 has not answered for 1m 15s",
+            "A call of the agent does not return. The log of the agent names the call and the GPU. "
+            "If a job hangs there, its own alert names the rank.",
+        ),
+        (
             "WatchtowerAgentMissing",
             "3m",
             {
@@ -304,7 +315,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
         labels = {"destination": "slack"}
     severity = "critical" if "Not" in alert else "warning"
     dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
-    if alert in ("WatchtowerNodeSuspectRepeated", "WatchtowerGpuFault"):
+    if "Node" in alert or "Gpu" in alert or "Driver" in alert:
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
     if alert == "WatchtowerGpuFault":
         labels |= {"gpu": "0000:3b:00", "xid": "79", "action": "reboot_node"}
@@ -326,7 +337,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 13
+    assert len(rules) == 14
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from watchtower.drills.children import FIXTURES, Child, wait_for_url
 from watchtower.drills.errors import DrillError
+from watchtower.drills.gpus import Gpus
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, free_port, node_mark, node_name
 from watchtower.drills.wall_clock import WallClock
@@ -39,6 +40,8 @@ class Environment:
         self.clock = clock
         self.kernel_logs: KernelLogs | None = None
         """Null: agents read the kernel log of this machine."""
+        self.gpus: Gpus | None = None
+        """Null: agents read the GPUs of this machine. Others need `kernel_logs`, too."""
         self.shared = shared
         self.tower_url = ""
         self._nodes = nodes
@@ -116,9 +119,12 @@ class Environment:
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
+            variables: Mapping[str, str] = {}
             if self.kernel_logs is not None:
-                words += ["--root", str(self.kernel_logs.make_root(name))]
-            self._agents[node] = self._start_child(f"agent-{name}", "agent", words)
+                root = self.kernel_logs.make_root(name)
+                words += ["--root", str(root)]
+                variables = self.gpus.make(name, root) if self.gpus is not None else {}
+            self._agents[node] = self._start_child(f"agent-{name}", "agent", words, variables)
 
     def _start_tower(self, port: int) -> None:
         command = ["serve", "--port", str(port), "--data-dir", str(self.folder / "data")]
@@ -135,9 +141,9 @@ class Environment:
         return self._tower.errors.read_text("utf-8", "replace") if self._tower else ""
 
     def _start_child(
-        self, name: str, module: str, words: list[str], secrets: Mapping[str, str] | None = None
+        self, name: str, module: str, words: list[str], variables: Mapping[str, str] | None = None
     ) -> Child:
-        environment = {**(self.clock.environment if self.clock else {}), **(secrets or {})}
+        environment = {**(self.clock.environment if self.clock else {}), **(variables or {})}
         command = [sys.executable, "-P", "-m", module, *words]
         child = Child(name, command, self.folder, environment=environment)
         self._children.append(child)

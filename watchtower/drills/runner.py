@@ -23,6 +23,7 @@ from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
+from watchtower.drills.gpus import Gpus
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.kernel_log import KernelLogs
@@ -117,8 +118,10 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
         clock=WallClock(folder) if drill.own_clock else None,
         shared=shared,
     )
-    if drill.own_kernel_log:
+    if drill.own_kernel_log or drill.own_gpus:
         environment.kernel_logs = KernelLogs(folder)
+    if drill.own_gpus:
+        environment.gpus = Gpus(folder)
     if request.notify:
         environment.alerts, environment.secrets = request.notify.table, request.notify.secrets
     return environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ from agent.collectors.nvml import Nvml
 from agent.collectors.nvml_process import CHILD, find_abandoned
 from tests.agent.agent_scene import RecordingTower, wait_until
 from tests.system.agent.agent_processes import Victim
-from watchtower.drills.compiling import compile_library
+from watchtower.drills.compiling import QUEUED, compile_library, find_compiler
 from watchtower.wire.observations import Observation
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
-LIBRARY = Path(__file__).with_name("programs") / "fake_nvml.c"
+LIBRARY = QUEUED / "nvml.c"
 SPINS = "utilization {0} 100\npower {0} 95\n"
 WORKS = "utilization {0} 99\nmemory_utilization {0} 35\npower {0} 610\n"
 

@@ -1,0 +1,65 @@
+"""Drills that only the GPUs of the nodes explain: in the host, all ranks look alike."""
+
+from __future__ import annotations
+
+from watchtower.drills.catalogue.queued import ONLY
+from watchtower.drills.catalogue.stalls import event
+from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.errors import DrillError
+from watchtower.drills.gpus import HANGS, SPINS, WORKS
+from watchtower.drills.launching import node_name
+from watchtower.drills.setup import names
+
+
+def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
+    """Set the load of the GPU of the rank with the fault, and that of all others."""
+    gpus = run.environment.gpus
+    if gpus is None:
+        raise DrillError("this drill has no GPUs of its own")
+    by_node: dict[int, list[tuple[int, str]]] = {}
+    for rank in range(run.job.layout.ranks):
+        load = odd if rank == run.rank else others
+        by_node.setdefault(run.job.layout.node_of(rank), []).append((run.job.pid(rank), load))
+    for node, shown in by_node.items():
+        gpus.show(node_name(node), shown)
+
+
+def _run_kernel_without_end(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_fault()
+    _show_gpus(run, WORKS, SPINS)
+    run.wait_for_final()
+
+
+def _block_driver(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
+    run.wait_for_fault()
+    _show_gpus(run, WORKS + HANGS, SPINS)
+    run.note(f"the driver does not answer for the GPU of rank {run.rank}")
+    run.wait_for_final()
+
+
+KERNEL_WITHOUT_END = Drill(
+    name="kernel_without_end",
+    shows="the GPU of one rank runs a kernel that does not end, and the GPUs of all others wait",
+    expected=names("behind_collective", "still works", domain="user_code"),
+    plan=event("stick_device"),
+    backends=ONLY,
+    own_gpus=True,
+    act=_run_kernel_without_end,
+)
+
+NVML_HANG = Drill(
+    name="nvml_hang",
+    shows="the driver of one GPU does not answer, and the hosts of all ranks wait",
+    expected=names("gpu_driver_stuck", "has not returned", domain="gpu"),
+    plan=event("stick_device"),
+    backends=ONLY,
+    own_gpus=True,
+    act=_block_driver,
+)
+
+GPU_FAULTS = (KERNEL_WITHOUT_END, NVML_HANG)

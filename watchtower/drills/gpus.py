@@ -1,0 +1,48 @@
+"""GPUs of a drill: a library with the functions of the driver, which an agent's reader loads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from watchtower.drills.compiling import QUEUED, compile_library
+
+LIBRARY = "libnvidia-ml.so.1"
+
+WORKS = "utilization {gpu} 99\nmemory_utilization {gpu} 31\npower {gpu} 588\n"
+"""The load of a GPU in training steps, and in a kernel that does not end."""
+
+SPINS = "utilization {gpu} 100\nmemory_utilization {gpu} 0\npower {gpu} 121\n"
+"""The load of a GPU that waits for another one in a kernel of a collective."""
+
+HANGS = "hang.all {gpu} 1\n"
+"""Calls of the driver for this GPU do not return."""
+
+
+class Gpus:
+    """The GPUs of each node."""
+
+    def __init__(self, folder: Path, count: int = 8) -> None:
+        """`count`: GPUs of a node."""
+        self._folder, self._count = folder, count
+
+    def make(self, node: str, root: Path) -> Mapping[str, str]:
+        """Make the driver of a node, and return the environment of its agent."""
+        folder = self._folder / f"driver-{node}"
+        folder.mkdir()
+        script = folder / "script"
+        compile_library(QUEUED / "nvml.c", folder / LIBRARY, f'-DSCRIPT="{script}"')
+        (root / "dev/nvidiactl").touch()
+        self.show(node, [])
+        return {"LD_LIBRARY_PATH": str(folder)}
+
+    def show(self, node: str, gpus: Sequence[tuple[int, str]]) -> None:
+        """Set the first GPUs of a node: the process of each one, and its load. Others are idle."""
+        lines = [f"count 0 {self._count}\n"]
+        for number, (pid, load) in enumerate(gpus):
+            lines.append(f"pid {number} {pid}\n{load.format(gpu=number)}")
+        path = self._folder / f"driver-{node}" / "script"
+        new = path.with_suffix(".new")
+        new.write_text("".join(lines), encoding="utf-8")
+        os.replace(new, path)
