@@ -2,17 +2,9 @@
 
 import asyncio
 
-from watchtower.api.fair_turns import LIGHT_S, SLICE_BYTES, FairTurns
+from watchtower.api.fair_turns import SLICE_BYTES, FairTurns
 
 TOOK_S = 0.01
-
-
-def busy_turns(*addresses: str) -> FairTurns:
-    """Return turns at which these addresses have used some time."""
-    turns = FairTurns()
-    for address in addresses:
-        turns.charge(address, LIGHT_S, 0.0)
-    return turns
 
 
 async def order_of(turns: FairTurns, addresses: list[str], size: int = SLICE_BYTES) -> list[str]:
@@ -41,7 +33,7 @@ def waits(turns: FairTurns, address: str, size: int) -> bool:
 def test_small_messages_do_not_wait():
     async def story() -> None:
         addresses = [f"a{number}" for number in range(20)]
-        turns = busy_turns(*addresses)
+        turns = FairTurns()
         assert not any(waits(turns, address, SLICE_BYTES // 20) for address in addresses)
         assert waits(turns, "a0", 1)
 
@@ -50,27 +42,28 @@ def test_small_messages_do_not_wait():
 
 def test_an_address_that_used_little_never_waits():
     async def story() -> None:
-        turns = busy_turns("flood")
+        turns = FairTurns(light_s=0.1)
+        turns.charge("flood", 0.1, 0.0)
         assert [waits(turns, "flood", SLICE_BYTES) for _ in range(3)] == [False, True, True]
         for _ in range(9):
             assert not waits(turns, "light", SLICE_BYTES)
-            turns.charge("light", LIGHT_S / 8, 0.0)
+            turns.charge("light", 0.1 / 8, 0.0)
         assert waits(turns, "light", SLICE_BYTES)
 
     asyncio.run(story())
 
 
 def test_the_second_message_of_an_address_waits_for_the_first_of_another():
-    assert asyncio.run(order_of(busy_turns(*"xab"), ["x", "a", "a", "b"])) == ["x", "a", "b", "a"]
+    assert asyncio.run(order_of(FairTurns(), ["x", "a", "a", "b"])) == ["x", "a", "b", "a"]
 
 
 def test_messages_of_equal_addresses_keep_their_order():
-    assert asyncio.run(order_of(busy_turns(*"abc"), ["c", "a", "b"])) == ["c", "a", "b"]
+    assert asyncio.run(order_of(FairTurns(), ["c", "a", "b"])) == ["c", "a", "b"]
 
 
 def test_an_address_that_used_much_waits_for_those_that_used_little():
     async def story() -> None:
-        turns = busy_turns(*"abx")
+        turns = FairTurns()
         await order_of(turns, ["a"] * 5)
         assert await order_of(turns, ["x", *"aaa", *"bbb"]) == ["x", *"bbb", *"aaa"]
 
@@ -79,7 +72,7 @@ def test_an_address_that_used_much_waits_for_those_that_used_little():
 
 def test_a_message_that_arrives_later_goes_before_the_waiting_ones_of_a_flood():
     async def story() -> None:
-        turns, order = busy_turns("flood", "late"), []
+        turns, order = FairTurns(), []
 
         async def send(address: str) -> None:
             await turns.wait(address, SLICE_BYTES, 0.0)
@@ -99,7 +92,7 @@ def test_a_message_that_arrives_later_goes_before_the_waiting_ones_of_a_flood():
 
 def test_a_client_that_disconnects_gives_up_its_turn():
     async def story() -> None:
-        turns, order = busy_turns(*"abc"), []
+        turns, order = FairTurns(), []
 
         async def send(address: str) -> None:
             await turns.wait(address, SLICE_BYTES, 0.0)

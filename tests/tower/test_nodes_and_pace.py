@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
+from watchtower.tower.views import view_job
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Cause
 
@@ -120,5 +125,25 @@ def test_a_suspicion_is_still_shown_when_the_agents_stop_reporting(tell):
             "no agent of this job reports; it was suspect: 4 ranks have not stepped"
             in (sim.verdict.missing_evidence[0])
         )
+
+    tell(story)
+
+
+def test_a_rank_has_the_number_of_the_gpu_that_its_process_uses(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(3)
+        report = sim.world.make_report("n0", "n0", ())
+        working = Observation(
+            source="nvml",
+            subject="pci:0000:3b:00",
+            name="gpu_pattern.working",
+            age_s=0.5,
+            value=5,
+            pid=sim.world.ranks[1].pid,
+        )
+        sim.tower.take_report(replace(report, observations=(working,)))
+        view = view_job(sim.tower, JOB)
+        assert view is not None
+        assert [state.gpu for state in view.rank_states] == [None, 5, None, None]
 
     tell(story)

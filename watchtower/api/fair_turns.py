@@ -2,8 +2,8 @@
 
 A valid message may be large: a report of 1,024 ranks takes as long as a hundred usual ones. If the
 loop handled all that have arrived, every other message would wait for them. Here an address with
-little use never waits. Of the others only a few messages are handled before the loop reads from the
-network again, and the address with less use goes first.
+little use need not wait. Of the others only a few messages are handled before the loop reads from
+the network again, and the address with less use goes first.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ SLICE_BYTES = 160 * 1024
 or one of the largest messages. They take about 10 ms. With one batch per turn, each would wait for
 the threads that hold the interpreter: 4,096 batches took 15 s."""
 
-LIGHT_S = 0.1
-"""An address that used less time than this never waits. An agent of 8 ranks uses 0.01 to 0.02 s by
-the measure of `FairUse`. When all messages waited for their turns, one reply of a hundred to 2,048
-nodes came after 0.6 s instead of 0.6 ms."""
-
 S_PER_BYTE = 1e-7
 """Seconds that handling a byte takes. An address with several waiting messages is charged for them
 before they are handled."""
@@ -33,7 +28,9 @@ before they are handled."""
 class FairTurns:
     """Handles messages of one kind within a slice of each turn. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, light_s: float = 0.0) -> None:
+        """An address that used less than `light_s` seconds never waits."""
+        self._light_s = light_s
         self._use = FairUse()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
         """Order, number, bytes and turn of each waiting message, as a heap."""
@@ -46,7 +43,7 @@ class FairTurns:
     async def wait(self, address: str, size: int, now: float) -> None:
         """Wait for the turn of a message. The turn lasts until the caller's next `await`."""
         used_s, _ = self._use.of(address, "", now)
-        if used_s < LIGHT_S:
+        if used_s < self._light_s:
             return
         if self._left > 0 and not self._waiting:
             self._begin_slice(size)

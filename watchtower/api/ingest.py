@@ -55,6 +55,13 @@ class _Envelope(msgspec.Struct):
     version: int
 
 
+LIGHT_REPORTS_S = 0.1
+"""The reports of an address that used less time of the loop than this never wait for their turns,
+so that they go before dumps, too. The reports of 8 ranks use 0.01 to 0.02 s by the measure of
+`FairUse`. When all reports waited, one reply of a hundred to 2,048 nodes came after 0.6 s instead
+of 0.6 ms."""
+
+
 class RefusedError(Exception):
     """A body is refused, with this HTTP status and explanation."""
 
@@ -82,9 +89,11 @@ class Intake:
         refusals: Refusals,
         waste: WasteAllowance,
         held: HeldBytes,
+        light_s: float = 0.0,
     ) -> None:
+        """Messages of an address that used less than `light_s` seconds of the loop never wait."""
         self._refusals, self._waste, self._held = refusals, waste, held
-        self._turns = FairTurns()
+        self._turns = FairTurns(light_s)
 
     @contextlib.asynccontextmanager
     async def receive(
@@ -142,7 +151,7 @@ def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     reports, dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
     encode = msgspec.json.Encoder().encode
     waste = WasteAllowance()
-    report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES))
+    report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES), LIGHT_REPORTS_S)
     dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
 
     async def get_report(_: Request) -> Response:

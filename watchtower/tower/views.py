@@ -7,9 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from watchtower.core.detection.progress import ProgressView, view_progress
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, ProcessKey
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.ranksets import format_ranks
+from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
+from watchtower.core.reading.gpus import find_gpu_use
+from watchtower.core.reading.observed import Observed
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
@@ -200,6 +203,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
     silence = tower.silences.find(job_subject(job, live.slow_node))
     records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
     verdict = _verdict_of(tower, live, gen, now)
+    gpus = _Gpus(tower.fleet.nodes, now)
     return JobView(
         job=name,
         labels=job.labels.known() if job.labels else {},
@@ -212,7 +216,10 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         progress=verdict.progress,
         progress_text=verdict.progress_text,
         typical_step_s=round(gen.pace("").typical_s, 3),
-        rank_states=[_view_rank(r.key.node, r.vitals, r.seen_at, now) for r in records],
+        rank_states=[
+            replace(_view_rank(r.key.node, r.vitals, r.seen_at, now), gpu=gpus.find(r.key))
+            for r in records
+        ],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
@@ -274,6 +281,23 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         incident=incident.id if incident else None,
         silenced_until=rfc3339(silence.until) if silence else None,
     )
+
+
+class _Gpus:
+    """The numbers of GPUs by the processes that use them."""
+
+    def __init__(self, nodes: Mapping[str, NodeRecord], now: float) -> None:
+        self._nodes, self._now = nodes, now
+        self._observed: dict[str, Observed] = {}
+
+    def find(self, key: ProcessKey) -> int | None:
+        """Return the number of the GPU that a process uses; None if it is not known."""
+        if key.node not in self._observed:
+            node = self._nodes.get(key.node)
+            items = node.observations.aged(self._now) if node is not None else ()
+            self._observed[key.node] = Observed(items)
+        use = find_gpu_use(self._observed[key.node].about(key.pid, (GPU_PATTERN,)))
+        return use.index if use is not None else None
 
 
 def _view_rank(node: str, vitals: RankVitals, seen_at: float, now: float) -> RankView:

@@ -24,8 +24,9 @@ def find_fatal_errors(
         name = record.key.node
         if name not in observed:
             node = nodes.get(name)
-            items = node.observations.aged(now) if node and node.observations.items else ()
-            observed[name] = Observed(items) if items else None
+            # Most nodes have observations and none of these: a large job has thousands of nodes.
+            has_any = node and any(i.name.startswith(FATAL) for i in node.observations.items)
+            observed[name] = Observed(node.observations.aged(now)) if node and has_any else None
         seen = observed[name]
         errors = find_gpu_errors(seen.about(record.key.pid, FATAL)) if seen is not None else ()
         if errors:
