@@ -114,7 +114,10 @@ def tool(tmp_path: Path) -> str:
     path = tmp_path / "py-spy"
     path.write_text(
         f"#!{sys.executable} -IS\n"
-        "import os, resource, sys\n"
+        "import os, resource, sys, time\n"
+        # The agent sets the limits from outside. A child that starts before has none.
+        "while resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:\n"
+        "    time.sleep(0.001)\n"
         f"code = os.spawnv(os.P_WAIT, {find_py_spy()!r}, sys.argv)\n"
         "used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n"
         f"print(used, file=open({str(tmp_path / 'used')!r}, 'a'))\n"

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: the functions that the agent calls, with values from a script.
  *
- * SCRIPT is the path of the script. It is read again at each call, so that a test can change the GPUs
- * while the agent runs. Each line is "key gpu value". Keys are the names of values, and also:
+ * SCRIPT is the path of the script. It is read again when it has changed, so that a test can change the
+ * GPUs while the agent runs. Each line is "key gpu value". Keys are the names of values, and also:
  *   count       number of GPUs (gpu is 0)
  *   pid         a process that uses the GPU; several lines name several
  *   field.N     value of field N of nvmlDeviceGetFieldValues
@@ -9,25 +9,56 @@
  *   rc.NAME     error code of one call, such as "rc.power"; "rc.init" is that of nvmlInit
  *   hang.NAME   this call does not return if the value is not 0; "hang.all": no call does
  */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef int Result;
 typedef void *Device;
 typedef unsigned long long U64;
 
-static double find(const char *key, int gpu, double otherwise) {
-    FILE *file = fopen(SCRIPT, "r");
-    char line[128], word[64];
-    double value, found = otherwise;
-    int index;
-    if (!file) return otherwise;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "%63s %d %lf", word, &index, &value) == 3 && index == gpu
-            && !strcmp(word, key))
-            found = value;
+#define MAX_LINES 512
+
+static struct line {
+    char key[64];
+    int gpu;
+    double value;
+} lines[MAX_LINES];
+static int line_count;
+static struct timespec read_of; /* modification time of the script that `lines` is from */
+static ino_t inode;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Reads the script if it has changed. The caller holds the lock. */
+static void read_script(void) {
+    struct stat now;
+    char text[128];
+    FILE *file;
+    if (stat(SCRIPT, &now) || (now.st_ino == inode && now.st_mtim.tv_sec == read_of.tv_sec
+                               && now.st_mtim.tv_nsec == read_of.tv_nsec))
+        return;
+    if (!(file = fopen(SCRIPT, "r"))) return;
+    inode = now.st_ino;
+    read_of = now.st_mtim;
+    line_count = 0;
+    while (line_count < MAX_LINES && fgets(text, sizeof text, file)) {
+        struct line *line = &lines[line_count];
+        if (sscanf(text, "%63s %d %lf", line->key, &line->gpu, &line->value) == 3) line_count++;
+    }
     fclose(file);
+}
+
+static double find(const char *key, int gpu, double otherwise) {
+    double found = otherwise;
+    pthread_mutex_lock(&lock);
+    read_script();
+    for (int n = 0; n < line_count; n++)
+        if (lines[n].gpu == gpu && !strcmp(lines[n].key, key)) found = lines[n].value;
+    pthread_mutex_unlock(&lock);
     return found;
 }
 
@@ -161,24 +192,19 @@ struct Process {
 };
 Result nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count,
                                                struct Process *found) {
-    char line[128], word[64];
-    double value;
-    int index;
     unsigned many = 0, most = *count;
     BEGIN("processes");
-    FILE *file = fopen(SCRIPT, "r");
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%63s %d %lf", word, &index, &value) != 3 || index != gpu
-            || strcmp(word, "pid"))
-            continue;
+    pthread_mutex_lock(&lock);
+    for (int n = 0; n < line_count; n++) {
+        if (lines[n].gpu != gpu || strcmp(lines[n].key, "pid")) continue;
         if (many < most) {
             memset(&found[many], 0, sizeof found[many]);
-            found[many].pid = (unsigned)value;
+            found[many].pid = (unsigned)lines[n].value;
             found[many].used = (U64)1 << 30;
         }
         many++;
     }
-    if (file) fclose(file);
+    pthread_mutex_unlock(&lock);
     *count = many;
     return many > most ? 7 : 0;
 }

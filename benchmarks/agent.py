@@ -1,0 +1,117 @@
+"""Measures what an agent costs its node: CPU and memory of the agent, and of its reader of GPUs.
+
+    python -m benchmarks.agent [--ranks 8] [--gpus 8] [--seconds 60] [--no-heartbeat]
+
+A real tower, a real agent and a real job of small Python programs run on this machine. The driver
+of the GPUs is a library of ours, so that the calls themselves cost nothing: what is measured is our
+own work. Other load on the machine makes the figures worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from watchtower.drills.environment import Environment
+from watchtower.drills.gpus import SPINS, WORKS, Gpus
+from watchtower.drills.job import TrainingJob
+from watchtower.drills.kernel_log import KernelLogs
+from watchtower.drills.launching import Layout, node_name
+
+STEPS_BEFORE = 5
+START_DEADLINE_S = 120.0
+
+
+def read_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def read_pss_mb(pid: int) -> float:
+    """Return the memory of a process; shared memory counts in parts."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def find_reader(agent: int) -> int | None:
+    """Return the pid of the agent's reader of GPUs, if it has one."""
+    for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
+        if b"nvml_child" in Path(f"/proc/{child}/cmdline").read_bytes():
+            return int(child)
+    return None
+
+
+def measure(ranks: int, gpus: int, seconds: float, *, heartbeat: bool) -> None:
+    """Run a job on one node, and print the costs of its agent."""
+    with tempfile.TemporaryDirectory(prefix="watchtower-bench-") as name:
+        folder = Path(name)
+        environment = Environment(
+            folder,
+            nodes=1,
+            interval_s=1.0,
+            detection={},
+            forwarded=False,
+            start_deadline_s=START_DEADLINE_S,
+        )
+        if gpus:
+            environment.kernel_logs = KernelLogs(folder)
+            environment.gpus = Gpus(folder, gpus)
+        with environment:
+            job = TrainingJob("bench", "stdlib", Layout(ranks=ranks, nodes=1), folder)
+            job.launch({"step_s": 1.0, "beats": heartbeat})
+            try:
+                _wait_for_steps(job)
+                if environment.gpus is not None:
+                    shown = [
+                        (job.pid(rank), WORKS if rank % 2 else SPINS)
+                        for rank in range(min(ranks, gpus))
+                    ]
+                    environment.gpus.show(node_name(0), shown)
+                time.sleep(5.0)
+                agent = environment.agent_pid(0)
+                _print(agent, seconds)
+            finally:
+                job.end()
+
+
+def _wait_for_steps(job: TrainingJob) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while (job.log.step or 0) < STEPS_BEFORE:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the job does not step:\n{job.tail()}")
+        job.poll()
+        time.sleep(0.2)
+
+
+def _print(agent: int, seconds: float) -> None:
+    pids = {"agent": agent, "reader of GPUs": find_reader(agent)}
+    pids = {what: pid for what, pid in pids.items() if pid is not None}
+    before = {what: read_cpu_s(pid) for what, pid in pids.items()}
+    time.sleep(seconds)
+    total_share = total_mb = 0.0
+    for what, pid in pids.items():
+        share, memory = (read_cpu_s(pid) - before[what]) / seconds, read_pss_mb(pid)
+        total_share, total_mb = total_share + share, total_mb + memory
+        print(f"  {what:<16} {share:7.2%} of a core, {memory:5.1f} MB")
+    print(f"  {'together':<16} {total_share:7.2%} of a core, {total_mb:5.1f} MB", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--gpus", type=int, default=8, help="0: a node without GPUs")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--no-heartbeat", action="store_true")
+    args = parser.parse_args()
+    for gpus in sorted({0, args.gpus}):
+        print(f"{args.ranks} ranks, {gpus} GPUs, {args.seconds:g} s:", flush=True)
+        measure(args.ranks, gpus, args.seconds, heartbeat=not args.no_heartbeat)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
