@@ -86,7 +86,9 @@ class Agent:
             own_pid=os.getpid(),
         )
         self._watchlist = Watchlist(self._proc, settings.interval_s)
-        self._observer = Observer(make_collectors(settings.root))
+        self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
+        collectors = make_collectors(settings.root)
+        self._observer = Observer(collectors, is_contained=self._is_contained)
         self._metrics = Metrics(settings.node)
         self._metrics.show_samples(self._observer.samples)
         self._py_spy = settings.py_spy or find_py_spy()
@@ -236,7 +238,7 @@ class Agent:
             ranks=mark_oom_kills(self._watchlist.vitals(now), observations),
             jobs=self._discovery.job_labels(),
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
-            contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
+            contained=self._is_contained,
             boot=self._boot,
             limits=replace(
                 self._gaps,

@@ -52,8 +52,11 @@ log = logging.getLogger(__name__)
 class Observer:
     """Asks every collector. A collector that fails is logged once and does not stop the others."""
 
-    def __init__(self, collectors: Sequence[Collector]) -> None:
+    def __init__(self, collectors: Sequence[Collector], *, is_contained: bool = False) -> None:
+        """`is_contained`: this agent has its own pid namespace. The kernel and NVML write pids of
+        the host, which are other processes here."""
         self._collectors = collectors
+        self._is_contained = is_contained
         self._troubles: dict[str, str] = {}
         self._members: dict[int, _Member] = {}
         self._succeeded_at: dict[str, float] = {}
@@ -122,6 +125,8 @@ class Observer:
         A pid is used again: the pid of an event before the start of its process, or long after its
         end, belongs to another process.
         """
+        if self._is_contained:
+            return replace(observation, pid=None)
         member = None if observation.pid is None else self._members.get(observation.pid)
         if member is None:
             return observation

@@ -84,6 +84,12 @@ def test_an_event_long_after_its_end_is_about_another():
     assert observe_one(an_observation(pid=42), a_rank(42), seen_at=100, now=late) is None
 
 
+def test_an_agent_in_a_pid_namespace_of_its_own_knows_no_process_of_an_event():
+    observer = Observer([Source("kernel_log", [an_observation(pid=43)])], is_contained=True)
+    observer.note_processes([a_rank(42, 43)], 100)
+    assert [each.pid for each in observer.observe(101, 101)] == [None]
+
+
 def test_a_collector_that_fails_stops_no_other():
     observer = Observer([Source("gpu", OSError("gone")), Source("kernel_log", [an_observation()])])
     assert len(observer.observe(1.0, 1.0)) == 1
