@@ -11,6 +11,7 @@ from watchtower.core.reading.sockets import is_server_end
         ("tcp 0.0.0.0:8000 listening", True),
         ("unix socket /run/requests", True),
         ("unix socket @requests", True),
+        ("unix socket requests", True),
         ("unix socket", False),
         ("tcp 10.0.0.1:2000 -> 10.0.0.2:3000", False),
         ("pipe:[4711]", False),

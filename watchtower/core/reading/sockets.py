@@ -40,6 +40,7 @@ def _read_address(text: str) -> str:
 def is_server_end(target: str) -> bool:
     """Return whether a socket waits for clients, or is a server's end of a Unix connection.
 
-    The client's end has no path. Which end of a TCP connection opened it is not known.
+    The client's end has no path. The path may be relative, as the server bound it. Which end of a
+    TCP connection opened it is not known.
     """
-    return target.endswith(" listening") or target.startswith(("unix socket /", "unix socket @"))
+    return target.endswith(" listening") or target.startswith("unix socket ")
