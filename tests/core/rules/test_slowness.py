@@ -1,5 +1,7 @@
 """straggler and job_slow: steps still come, but late."""
 
+from dataclasses import replace
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -10,6 +12,8 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.wire.observations import Observation
+from watchtower.wire.verdict import Domain
 
 
 def looked(rank, waits, looks=10, stack=IN_ALL_REDUCE, **values):
@@ -37,6 +41,31 @@ def test_the_rank_that_waits_least_sets_the_pace():
         for value in ("never waited for other ranks in 10 samples", "3.0 times")
     )
     assert said.suspects[0].where == "loss.py:17 in score"
+
+
+def test_a_gpu_with_reduced_clocks_is_the_reason():
+    case = slow_case(*with_rank(ALIKE, SLOW))
+    plain, suspect = diagnose(case), case.ranks[5]
+    throttled = Observation(
+        source="nvml",
+        subject="pci:0000:3b:00",
+        name="gpu_pattern.throttled",
+        age_s=1.0,
+        text="99% busy, memory 12%, 240 W of 700 W",
+        pid=suspect.pid,
+    )
+    nodes = [
+        replace(node, observations=(throttled,) if node.node == suspect.node else ())
+        for node in case.nodes
+    ]
+    said = diagnose(replace(case, nodes=tuple(nodes)))
+    assert [each.rank for each in said.suspects] == [5]
+    assert said.domain is Domain.GPU
+    assert said.confidence > plain.confidence
+    assert "GPU 0000:3b:00" in said.next_steps[0]
+    assert "reduced clocks" in " ".join(each.text for each in said.evidence)
+    others = [replace(node, observations=()) for node in nodes]
+    assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
 
 
 def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():

@@ -80,6 +80,7 @@ class Kind(Enum):
     NODE = "node", "a silent node"
     GPU_ERROR = "gpu", "an error of its GPU"
     GPU_LOAD = "gpu", "what its GPU does"
+    GPU_CLOCK = "gpu", "a GPU with reduced clocks"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
     SET_UP = "startup", "no rank has passed set-up"
     ODD = "order", "counts that break the order"

@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.gpus import GpuPattern
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.service_errors import find_service
 from watchtower.wire.verdict import Cause, Domain
@@ -73,6 +74,11 @@ def _is_held(rank: BlockedRank) -> bool:
 
 def _is_on_several_nodes(rank: BlockedRank) -> bool:
     return len(rank.job.picture.case.nodes) > 1
+
+
+def _has_slowed_gpu(rank: BlockedRank) -> bool:
+    use = rank.job.picture.gpu_use(rank.position.rank)
+    return use is not None and use.pattern is GpuPattern.THROTTLED
 
 
 def _raised(service: str) -> Predicate:
@@ -145,6 +151,12 @@ TABLE: tuple[Line, ...] = (
     # The program itself
     Line(frozenset({_C.UNEVEN_INPUTS}), _always, _D.DATA, ""),
     Line(_CALLS | _BUSY, _always, _D.USER_CODE, ""),
+    Line(
+        frozenset({_C.STRAGGLER}),
+        _has_slowed_gpu,
+        _D.GPU,
+        "the GPU of the rank works with reduced clocks",
+    ),
     # What blocks a rank, from the deepest to the nearest
     Line(
         _IN_D | ELSEWHERE,

@@ -153,6 +153,13 @@ class OddGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowedGpu:
+    """A GPU that works with reduced clocks."""
+
+    use: GpuUse
+
+
+@dataclass(frozen=True, slots=True)
 class StuckDriver:
     """A rank whose GPU a call of the agent does not return for."""
 
@@ -200,6 +207,7 @@ ReasonSubject = (
     | Path
     | Position
     | Ranks
+    | SlowedGpu
     | Split
     | Steps
     | StuckDriver

@@ -134,6 +134,11 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
     return {"places": join_words(places[:2])}
 
 
+def _of_straggler(picture: Picture, accusation: Accusation) -> dict[str, object]:
+    use = picture.gpu_use(accusation.suspects[0].rank)
+    return {"device": clean(use.device, 32)} if use is not None else {}
+
+
 def _of_odd_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
     about = accusation.about
     return {"device": clean(about.use.device, 32)} if isinstance(about, OddGpu) else {}
@@ -150,6 +155,7 @@ _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
     Cause.GPU_FAULT: _of_gpu,
     Cause.BEHIND_COLLECTIVE: _of_odd_gpu,
+    Cause.STRAGGLER: _of_straggler,
     Cause.NEVER_STARTED: lambda _, a: {
         "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
     },

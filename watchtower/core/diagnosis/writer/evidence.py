@@ -24,6 +24,7 @@ from watchtower.core.diagnosis.subjects import (
     Path,
     Ranks,
     ReasonSubject,
+    SlowedGpu,
     Steps,
     StuckDriver,
     WaitShares,
@@ -43,6 +44,7 @@ from watchtower.core.diagnosis.writer.gpu_errors import (
     name_error,
     say_gpu_error,
     say_odd_gpu,
+    say_slowed_gpu,
     say_stuck_driver,
 )
 from watchtower.core.diagnosis.writer.words import (
@@ -96,6 +98,7 @@ OF_ONE_RANK = frozenset(
         Kind.GPU_ERROR,
         Kind.GPU_LOAD,
         Kind.GPU_DRIVER,
+        Kind.GPU_CLOCK,
     }
 )
 """Their sentences begin with the rank."""
@@ -350,6 +353,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.NODE: _about(LostNode, _say_node),
     Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
     Kind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
+    Kind.GPU_CLOCK: _about(SlowedGpu, lambda _, slowed: say_slowed_gpu(slowed)),
     Kind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
     Kind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),
     Kind.ODD: _about(Split, _say_odd),
