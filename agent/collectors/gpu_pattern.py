@@ -27,6 +27,11 @@ WORKING_POWER, WAITING_POWER = 0.55, 0.40
 """Share of the power limit: of work at least, of a wait at most. Reported by others: 984 W of
 1,200 W in training steps; a GPU that waits in a kernel of NCCL draws little more than when idle."""
 
+WORKING_UNITS, WAITING_UNITS = 0.05, 0.01
+"""Use of the tensor cores or of the memory's bandwidth: of work at least, of a wait at most. It is
+known on Hopper and later, and then decides instead of memory and power. Reported by others: 0.32
+and 0.24 in training steps, about 0 in a wait."""
+
 SLOWED = 0x08 | 0x20 | 0x40 | 0x80
 """Clock reasons of NVML: slowdown by hardware, by heat (software and hardware), by power brake."""
 
@@ -55,6 +60,8 @@ class Load(NamedTuple):
     power: float | None
     """Share of the power limit; None if one of the two is not known."""
     reasons: int
+    units: float | None = None
+    """Use of the tensor cores or of the memory's bandwidth, whichever is more; None if unknown."""
 
     @classmethod
     def of(cls, values: Mapping[str, float], at: float) -> Load | None:
@@ -68,6 +75,9 @@ class Load(NamedTuple):
             values["memory_utilization"],
             power_w / limit_w if power_w is not None and limit_w > 0 else None,
             int(values.get("clock_reasons", 0)),
+            max(values["tensor_active"], values["dram_active"])
+            if "tensor_active" in values and "dram_active" in values
+            else None,
         )
 
 
@@ -86,10 +96,14 @@ def find_pattern(loads: Sequence[Load], now: float) -> Pattern:
 
 
 def _works(load: Load) -> bool:
+    if load.units is not None:
+        return load.units >= WORKING_UNITS
     is_hot = load.power is not None and load.power >= WORKING_POWER
     return load.utilization > IDLE and (is_hot or load.memory >= WORKING_MEMORY)
 
 
 def _waits(load: Load) -> bool:
+    if load.units is not None:
+        return load.utilization >= BUSY and load.units <= WAITING_UNITS
     is_cool = load.power is not None and load.power <= WAITING_POWER
     return load.utilization >= BUSY and load.memory <= WAITING_MEMORY and is_cool

@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-FAST_S, SLOW_S, RARE_S = 1.0, 10.0, 60.0
-"""Seconds between two reads: of the load; of errors and processes; of what seldom changes."""
+FAST_S, COUNTED_S, SLOW_S, RARE_S = 1.0, 2.0, 10.0, 60.0
+"""Seconds between two reads: of the load; of the counters of its units; of errors and processes; of
+what seldom changes."""
 
 MAX_GPUS = 32
 MAX_PROCESSES = 64
@@ -40,6 +41,9 @@ FIELDS = {
 }
 """Numbers of `nvmlDeviceGetFieldValues`: totals since the driver was loaded, and the action that
 the driver recommends."""
+
+UNITS = {"tensor_active": 5, "dram_active": 10}
+"""Numbers of GPM metrics: percent of the time, or of the bandwidth."""
 
 _OF_TYPE = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of the union with the value of a field, by its type."""
@@ -67,7 +71,15 @@ class Gpu(threading.Thread):
         self._nvml, self._index = nvml, index
         self._handle: Any = None
         self._unsupported: set[str] = set()
-        self._due = {self._read_load: 0.0, self._read_errors: 0.0, self._read_rare: 0.0}
+        self._reads: dict[Callable[[], None], tuple[float, float]] = {
+            self._read_load: (FAST_S, 0.0),
+            self._read_units: (COUNTED_S, 0.0),
+            self._read_errors: (SLOW_S, 0.0),
+            self._read_rare: (RARE_S, 0.0),
+        }
+        """Each read with its interval, and when it is due."""
+        self._counted: list[Any] = []
+        """The counters of the units before, and memory for those now."""
         self._values: dict[str, float] = {}
         self._names: dict[str, str] = {}
         self._processes: list[int] = []
@@ -101,10 +113,9 @@ class Gpu(threading.Thread):
         self._state = self._find() if self._handle is None else ""
         if self._handle is None:
             return
-        for read, interval_s in ((self._read_load, FAST_S), (self._read_errors, SLOW_S),
-                                 (self._read_rare, RARE_S)):  # fmt: skip
-            if now >= self._due[read]:
-                self._due[read] = now + interval_s - 0.05
+        for read, (interval_s, due_at) in self._reads.items():
+            if now >= due_at:
+                self._reads[read] = interval_s, now + interval_s - 0.05
                 read()
         if not self._state:
             self._read_at = time.monotonic()
@@ -136,6 +147,43 @@ class Gpu(threading.Thread):
         reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
         self._put("clock_reasons", self._call(reasons, gpu))
+
+    def _read_units(self) -> None:
+        """Read how busy the tensor cores and the memory were since the last read.
+
+        GPUs before Hopper do not have these counters.
+        """
+        values = self._count_units()
+        if values:
+            self._values |= values
+        else:  # old values must not look new
+            for name in UNITS:
+                self._values.pop(name, None)
+
+    def _count_units(self) -> dict[str, float]:
+        nvml, gpu = self._nvml, self._handle
+        if not self._counted:
+            support = self._call(nvml.nvmlGpmQueryDeviceSupport, gpu)
+            if support is None or not support.isSupportedDevice:
+                self._reads[self._read_units] = RARE_S, float("inf")
+                return {}
+            made = [self._call(nvml.nvmlGpmSampleAlloc) for _ in range(2)]
+            if None not in made and self._call(nvml.nvmlGpmSampleGet, gpu, made[0]) is not None:
+                self._counted = made
+            return {}
+        before, now = self._counted
+        if self._call(nvml.nvmlGpmSampleGet, gpu, now) is None:
+            return {}
+        self._counted = [now, before]
+        wanted = nvml.c_nvmlGpmMetricsGet_t()
+        wanted.version, wanted.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(UNITS)
+        wanted.sample1, wanted.sample2 = before, now
+        for metric, number in zip(wanted.metrics, UNITS.values(), strict=False):
+            metric.metricId = number
+        if self._call(nvml.nvmlGpmMetricsGet, wanted) is None:
+            return {}
+        pairs = zip(UNITS, wanted.metrics, strict=False)
+        return {name: metric.value / 100 for name, metric in pairs if metric.nvmlReturn == 0}
 
     def _read_errors(self) -> None:
         nvml, gpu = self._nvml, self._handle

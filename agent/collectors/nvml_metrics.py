@@ -16,6 +16,16 @@ UTILIZATION = gauge(
 )
 MEMORY_USED = gauge("watchtower_gpu_memory_used_bytes", "gpu", "Used memory of the GPU.")
 POWER = gauge("watchtower_gpu_power_watts", "gpu", "Power of the GPU.")
+TENSOR = gauge(
+    "watchtower_gpu_tensor_active_ratio",
+    "gpu",
+    "Use of the GPU's tensor cores, 0 to 1. On Hopper and later.",
+)
+DRAM = gauge(
+    "watchtower_gpu_dram_active_ratio",
+    "gpu",
+    "Use of the bandwidth of the GPU's memory, 0 to 1. On Hopper and later.",
+)
 ENERGY = counter(
     "watchtower_gpu_energy_joules_total", "gpu", "Energy of the GPU since the driver was loaded."
 )
@@ -70,6 +80,8 @@ _PLAIN: tuple[tuple[str, MetricSpec], ...] = (
     ("utilization", UTILIZATION),
     ("memory_used_bytes", MEMORY_USED),
     ("power_w", POWER),
+    ("tensor_active", TENSOR),
+    ("dram_active", DRAM),
     ("energy_j", ENERGY),
     ("sm_clock_hz", CLOCK),
     ("temperature_c", TEMPERATURE),

@@ -43,6 +43,16 @@ def test_one_working_moment_shows_that_it_works():
     assert pattern_of(spins, idles, spins, idles, spins) == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("units", "pattern"),
+    [(0.32, "working"), (0.05, "working"), (0.03, "unknown"), (0.004, "spinning")],
+)
+def test_counters_of_the_units_decide_instead_of_memory_and_power(units, pattern):
+    hot = [Load(NOW - n, 1.0, 0.3, 0.9, 0, units) for n in range(5)]
+    cool = [Load(NOW - n, 1.0, 0.0, 0.1, 0, units) for n in range(5)]
+    assert {find_pattern(loads, NOW).value for loads in (hot, cool)} == {pattern}
+
+
 def test_few_or_old_loads_show_nothing():
     spins = (1.0, 0.0, 0.14)
     assert pattern_of(*[spins] * (LEAST_LOADS - 1)) == "unknown"
@@ -68,3 +78,6 @@ def test_a_load_needs_the_utilization_and_not_the_power():
     assert Load.of(values | {"power_limit_w": 700.0, "clock_reasons": 64.0}, 1.0) == Load(
         1.0, 0.5, 0.1, 0.5, 64
     )
+    counted = Load.of(values | {"tensor_active": 0.2, "dram_active": 0.3}, 1.0)
+    assert counted is not None
+    assert counted.units == 0.3

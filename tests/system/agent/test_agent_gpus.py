@@ -178,6 +178,15 @@ def test_an_old_driver_without_some_functions_is_read_without_them(gpus: Gpus):
     assert values["gpu_temperature_celsius", "0000:3a:00"] == 40
 
 
+def test_counters_of_the_units_are_read_where_the_gpu_has_them(gpus: Gpus):
+    gpus.be("utilization 0 100\npower 0 650\ntensor 0 0.4\ndram 0 0.2\n" + WORKS.format(1))
+    gpus.wait_for("pci:0000:3a:00", "gpu_pattern.spinning")
+    values = gpus.values()
+    assert values["gpu_tensor_active_ratio", "0000:3a:00"] == pytest.approx(0.004)
+    assert values["gpu_dram_active_ratio", "0000:3a:00"] == pytest.approx(0.002)
+    assert ("gpu_tensor_active_ratio", "0000:3b:00") not in values
+
+
 def test_without_a_driver_no_child_is_started(tmp_path: Path):
     collector = Nvml(str(tmp_path))
     assert list(collector.collect(time.monotonic())) == []
@@ -215,6 +224,16 @@ def test_the_sizes_of_the_structures_are_those_of_the_binding():
     pynvml = pytest.importorskip("pynvml")
     sizes = {
         name: ctypes.sizeof(getattr(pynvml, name))
-        for name in ("c_nvmlFieldValue_t", "c_nvmlUtilization_t", "nvmlPciInfo_t")
+        for name in (
+            "c_nvmlFieldValue_t",
+            "c_nvmlUtilization_t",
+            "nvmlPciInfo_t",
+            "c_nvmlGpmMetric_t",
+        )
     }
-    assert sizes == {"c_nvmlFieldValue_t": 40, "c_nvmlUtilization_t": 8, "nvmlPciInfo_t": 68}
+    assert sizes == {
+        "c_nvmlFieldValue_t": 40,
+        "c_nvmlUtilization_t": 8,
+        "nvmlPciInfo_t": 68,
+        "c_nvmlGpmMetric_t": 40,
+    }

@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -159,6 +160,49 @@ Result nvmlDeviceGetRemappedRows(Device device, unsigned *corrected, unsigned *u
     *uncorrected = (unsigned)find("remapped_uncorrected", gpu, 0);
     *pending = (unsigned)find("remap_pending", gpu, 0);
     *failed = (unsigned)find("remap_failed", gpu, 0);
+    return 0;
+}
+#endif
+
+#ifndef OLD_DRIVER
+struct Support {
+    unsigned version, is_supported;
+};
+Result nvmlGpmQueryDeviceSupport(Device device, struct Support *support) {
+    BEGIN("gpm");
+    support->is_supported = find("tensor", gpu, -1) >= 0;
+    return 0;
+}
+struct Sample {
+    int gpu;
+};
+Result nvmlGpmSampleAlloc(struct Sample **sample) {
+    *sample = calloc(1, sizeof **sample);
+    return 0;
+}
+Result nvmlGpmSampleGet(Device device, struct Sample *sample) {
+    BEGIN("gpm");
+    sample->gpu = gpu;
+    return 0;
+}
+struct Metric {
+    unsigned id;
+    Result result;
+    double value;
+    void *names[3];
+};
+struct Metrics {
+    unsigned version, count;
+    struct Sample *before, *now;
+    struct Metric metrics[];
+};
+Result nvmlGpmMetricsGet(struct Metrics *wanted) {
+    for (unsigned n = 0; n < wanted->count; n++) {
+        struct Metric *metric = &wanted->metrics[n];
+        const char *key = metric->id == 5 ? "tensor" : metric->id == 10 ? "dram" : "";
+        metric->value = find(key, wanted->now->gpu, -1);
+        metric->result = metric->value < 0 ? 3 : 0;
+    }
     return 0;
 }
 #endif
