@@ -37,6 +37,9 @@ driver answers the first one after 3 s."""
 REPORTED_S = 900.0
 """Seconds for which an increase of an error counter is reported."""
 
+LOST = {"lost": "NVML cannot reach the GPU", "reset_required": "it needs a reset"}
+"""States of a GPU that cannot work, and what they mean."""
+
 MAX_PROCESSES = 4
 """Processes of one GPU that are reported: a rank and its helpers."""
 
@@ -81,7 +84,7 @@ class _Gpu:
         """Add a reading."""
         for name in ERRORS.keys() & reading.values.keys():
             count, before = reading.values[name], self.reading.values.get(name)
-            base = self.first.setdefault(name, count)
+            base = self.first[name] = min(count, self.first.get(name, count))
             if before is not None and count > before:
                 self.increased[name] = now, count - base
         is_new = reading.age_s >= 0 and now - reading.age_s > self.read_at
@@ -90,7 +93,7 @@ class _Gpu:
             self.read_at = now - reading.age_s
             if load := Load.of(reading.values, self.read_at):
                 self.loads.append(load)
-        self.lost_at = (self.lost_at or now) if reading.state else None
+        self.lost_at = (self.lost_at or now) if reading.state in LOST else None
 
     @property
     def subject(self) -> str:
@@ -131,6 +134,8 @@ class Nvml:
         if reading is not None:
             self._node, self._read_at = reading, now
             self._gpus = {each.index: self._take(each, now) for each in reading.gpus}
+        elif now - self._read_at > SILENT_S:
+            self._gpus = {}
         if call := self._find_stuck(now):
             words = f"{call.call} of {call.where} has not returned"
             yield self._observe(call.subject, "nvml_stuck", call.age_s, text=words, pid=call.pid)
@@ -213,7 +218,7 @@ class Nvml:
     def _observe_gpu(self, gpu: _Gpu, now: float) -> Iterator[Observation]:
         reading, subject = gpu.reading, gpu.subject
         pattern = gpu.find_pattern(now)
-        age_s = max(0.0, now - gpu.read_at) if gpu.lost_at is None else 0.0
+        age_s = now - (gpu.read_at if gpu.lost_at is None else self._read_at)
         pids = reading.processes[:MAX_PROCESSES]
         if gpu.is_fresh(now) or gpu.lost_at is not None:
             yield self._observe(
@@ -227,8 +232,8 @@ class Nvml:
         for pid in pids[1:]:
             yield self._observe(subject, f"gpu_process.{pid}", age_s, pid=pid)
         if gpu.lost_at is not None:
-            words = "NVML cannot reach the GPU" if reading.state == "lost" else "it needs a reset"
-            yield self._observe(subject, f"gpu_{reading.state}", now - gpu.lost_at, text=words)
+            words, lost_s = LOST[reading.state], now - gpu.lost_at
+            yield self._observe(subject, f"gpu_{reading.state}", lost_s, text=words)
         for name, (at, count) in gpu.increased.items():
             if now - at <= REPORTED_S:
                 text = f"{count:.0f} {ERRORS[name]} since the agent started"

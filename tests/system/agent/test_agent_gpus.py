@@ -134,6 +134,13 @@ def test_a_lost_gpu_is_lost_for_its_process_and_comes_back(gpus: Gpus):
     assert ("pci:0000:3a:00", "gpu_lost") not in gpus.observed()
 
 
+def test_a_gpu_that_may_not_be_read_is_unknown_and_not_lost(gpus: Gpus):
+    gpus.be("rc.handle 0 4\n" + WORKS.format(1))
+    gpus.wait_for("pci:0000:3b:00", "gpu_pattern.working")
+    assert {name for _, name in gpus.observed()} == {"gpu_pattern.working"}
+    assert gpus.values()["gpu_pattern", "gpu:0", "unknown"] == 1
+
+
 def test_counters_of_errors_are_reported_when_they_increase(gpus: Gpus):
     gpus.be("field.4 0 7\nfield.230 0 2\nremap_pending 0 1\n")
     recovery = gpus.wait_for("pci:0000:3a:00", "gpu_recovery")
