@@ -27,6 +27,8 @@ def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
 
 def _run_kernel_without_end(run: DrillRun) -> None:
     run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
     run.wait_for_fault()
     _show_gpus(run, WORKS, SPINS)
     run.wait_for_final()
@@ -47,6 +49,9 @@ KERNEL_WITHOUT_END = Drill(
     shows="the GPU of one rank runs a kernel that does not end, and the GPUs of all others wait",
     expected=names("behind_collective", "still works", domain="user_code"),
     plan=event("stick_device"),
+    # An agent reads the processes of a GPU every 10 s, and its load shows a wait after 5 s. With
+    # settings that decide sooner, the incident would open before that.
+    detection=lambda _: {"hung_floor_s": 20.0},
     backends=ONLY,
     own_gpus=True,
     act=_run_kernel_without_end,
