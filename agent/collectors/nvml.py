@@ -216,6 +216,8 @@ class Nvml:
         return max(late, key=lambda call: call.age_s, default=None)
 
     def _observe_gpu(self, gpu: _Gpu, now: float) -> Iterator[Observation]:
+        if gpu.lost_at is None and gpu.read_at == float("-inf"):
+            return  # its first read has not ended
         reading, subject = gpu.reading, gpu.subject
         pattern = gpu.find_pattern(now)
         age_s = now - (gpu.read_at if gpu.lost_at is None else self._read_at)

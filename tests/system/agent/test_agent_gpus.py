@@ -145,8 +145,9 @@ def test_counters_of_errors_are_reported_when_they_increase(gpus: Gpus):
     gpus.be("field.4 0 7\nfield.230 0 2\nremap_pending 0 1\n")
     recovery = gpus.wait_for("pci:0000:3a:00", "gpu_recovery")
     assert (recovery.value, recovery.text) == (2, "the driver recommends: reboot_node")
-    wait_until(lambda: ("gpu_remapped_rows", "0000:3a:00", "pending") in gpus.values(), "rows")
-    assert gpus.values()["gpu_remapped_rows", "0000:3a:00", "pending"] == 1
+    rows = ("gpu_remapped_rows", "0000:3a:00", "pending")
+    wait_until(lambda: gpus.observed() and rows in gpus.values(), "the rows are read")
+    assert gpus.values()[rows] == 1
     assert gpus.values()["gpu_ecc_errors_total", "0000:3a:00", "uncorrected"] == 7
     assert ("pci:0000:3a:00", "gpu_errors.ecc_uncorrected") not in gpus.observed()
     gpus.be("field.4 0 9\n")
