@@ -214,7 +214,10 @@ class Gpu(threading.Thread):
             self._values[name] = value * factor
 
     def _call(self, call: Callable[..., Any], *arguments: object) -> Any:
-        """Return the result of a call; None if there is none. An error may set the state."""
+        """Return the result of a call, or None if the call fails or was found to be unsupported.
+
+        Some errors set the state of the GPU.
+        """
         name = call.__name__
         if name in self._unsupported or self._state in ("lost", "reset_required"):
             return None

@@ -138,7 +138,7 @@ class NvmlProcess:
         keep = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }
-        # -I: no file of the working directory and no variable of a user is imported.
+        # The file is run by its path: to import its package would import every collector.
         folder = str(Path(binding.origin).parent)
         try:
             self._child = subprocess.Popen(

@@ -217,8 +217,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         progress_text=verdict.progress_text,
         typical_step_s=round(gen.pace("").typical_s, 3),
         rank_states=[
-            replace(_view_rank(r.key.node, r.vitals, r.seen_at, now), gpu=gpus.find(r.key))
-            for r in records
+            _view_rank(r.key.node, r.vitals, r.seen_at, now, gpus.find(r.key)) for r in records
         ],
         rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
         nodes=[_view_node(tower, node, now) for node in sorted({r.key.node for r in records})],
@@ -300,14 +299,16 @@ class _Gpus:
         return use.index if use is not None else None
 
 
-def _view_rank(node: str, vitals: RankVitals, seen_at: float, now: float) -> RankView:
+def _view_rank(
+    node: str, vitals: RankVitals, seen_at: float, now: float, gpu: int | None = None
+) -> RankView:
     beat = vitals.beat
     return RankView(
         rank=vitals.rank,
         node=node,
         pid=vitals.pid,
         local_rank=vitals.local_rank,
-        gpu=None,
+        gpu=gpu,
         step=_step(beat.step) if beat else None,
         age_s=round(beat.age_s + max(0.0, now - seen_at), 3) if beat else None,
         phase=beat.phase if beat else "",

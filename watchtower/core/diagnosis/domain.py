@@ -16,7 +16,6 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.core.reading.frames import FrameClass
-from watchtower.core.reading.gpus import GpuPattern
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.service_errors import find_service
 from watchtower.wire.verdict import Cause, Domain
@@ -77,8 +76,7 @@ def _is_on_several_nodes(rank: BlockedRank) -> bool:
 
 
 def _has_slowed_gpu(rank: BlockedRank) -> bool:
-    use = rank.job.picture.gpu_use(rank.position.rank)
-    return use is not None and use.pattern is GpuPattern.THROTTLED
+    return rank.job.picture.slowed_gpu(rank.position.rank) is not None
 
 
 def _raised(service: str) -> Predicate:

@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
-from watchtower.core.reading.gpus import GpuUse, find_gpu_use
+from watchtower.core.reading.gpus import GpuPattern, GpuUse, find_gpu_use
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.observed import Observed
 from watchtower.core.reading.threads import index_stacks
@@ -111,6 +111,11 @@ class Picture(Positions):
     def gpu_use(self, rank: int) -> GpuUse | None:
         """Return what the GPU of a rank does; None if that is not known."""
         return find_gpu_use(self.observed(rank, GPU_PATTERN))
+
+    def slowed_gpu(self, rank: int) -> GpuUse | None:
+        """Return the GPU of a rank if it is known to work with reduced clocks."""
+        use = self.gpu_use(rank)
+        return use if use is not None and use.pattern is GpuPattern.THROTTLED else None
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

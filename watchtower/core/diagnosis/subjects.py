@@ -153,13 +153,6 @@ class OddGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class SlowedGpu:
-    """A GPU that works with reduced clocks."""
-
-    use: GpuUse
-
-
-@dataclass(frozen=True, slots=True)
 class StuckDriver:
     """A rank whose GPU a call of the agent does not return for."""
 
@@ -199,6 +192,7 @@ ReasonSubject = (
     | Deaths
     | End
     | FaultyGpu
+    | GpuUse
     | Held
     | Lingering
     | LostNode
@@ -207,7 +201,6 @@ ReasonSubject = (
     | Path
     | Position
     | Ranks
-    | SlowedGpu
     | Split
     | Steps
     | StuckDriver

@@ -1,4 +1,4 @@
-"""A call of the GPU driver does not return: the driver answers nobody, also not the rank.
+"""A call of the GPU driver does not return, so the rank probably gets no answer either.
 
 The agent's own calls show it. They are made for one GPU each, and name it. Where a lock of the
 driver blocks the calls for all GPUs, the one that was blocked first is named.

@@ -14,9 +14,8 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, R
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import movement_reason, ranks_of, stack_reason
-from watchtower.core.diagnosis.subjects import Ranks, SlowedGpu, WaitShares
+from watchtower.core.diagnosis.subjects import Ranks, WaitShares
 from watchtower.core.reading.frames import FrameClass
-from watchtower.core.reading.gpus import GpuPattern
 from watchtower.wire.verdict import Cause
 
 MIN_SAMPLES = 4
@@ -58,7 +57,7 @@ def find(picture: Picture) -> Accusation | None:
         if not item.waits:  # it had to be somewhere: that weighs nothing
             reasons += stack_reason(item, 0.0)
         reasons.append(movement_reason(item, 0.0))
-        if slowed := _find_slowed_gpu(picture, item):
+        if slowed := picture.slowed_gpu(item.rank):
             reasons.append(Reason(Kind.GPU_CLOCK, CLOCK_WEIGHT, (item.rank,), slowed))
     why_not = (doubts.ONE_OF_TWO,) if len(counted) == 2 else ()
     return Accusation(
@@ -68,7 +67,7 @@ def find(picture: Picture) -> Accusation | None:
         reasons=tuple(reasons),
         doubts=(doubts.UNCOUNTED,) if len(counted) < len(picture.live) else why_not,
         advice=(
-            "cool_gpu" if _find_slowed_gpu(picture, slow[0]) else _advise(slow[0]),
+            "cool_gpu" if picture.slowed_gpu(slow[0].rank) else _advise(slow[0]),
             "top",
         ),
     )
@@ -87,13 +86,6 @@ def find_slow_job(picture: Picture) -> Accusation:
         advice=("look_at_what_ranks_share",),
         about=Ranks(tuple(counted)),
     )
-
-
-def _find_slowed_gpu(picture: Picture, position: Position) -> SlowedGpu | None:
-    """Return the GPU of a rank if its clocks are reduced."""
-    use = picture.gpu_use(position.rank)
-    is_slowed = use is not None and use.pattern is GpuPattern.THROTTLED
-    return SlowedGpu(use) if use is not None and is_slowed else None
 
 
 def _counted(picture: Picture) -> list[Position]:

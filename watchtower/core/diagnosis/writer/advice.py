@@ -134,19 +134,14 @@ def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
     return {"places": join_words(places[:2])}
 
 
-def _of_straggler(picture: Picture, accusation: Accusation) -> dict[str, object]:
+def _of_used_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     use = picture.gpu_use(accusation.suspects[0].rank)
     return {"device": clean(use.device, 32)} if use is not None else {}
 
 
-def _of_odd_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
-    about = accusation.about
-    return {"device": clean(about.use.device, 32)} if isinstance(about, OddGpu) else {}
-
-
-def _of_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
+def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     if isinstance(accusation.about, OddGpu):
-        return _of_odd_gpu(_, accusation)
+        return _of_used_gpu(picture, accusation)
     error = expect(accusation.about, FaultyGpus).items[0].errors[0]
     return {"device": clean(error.device, 32), "source": say_source(error)}
 
@@ -154,8 +149,8 @@ def _of_gpu(_: Picture, accusation: Accusation) -> dict[str, object]:
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
     Cause.GPU_FAULT: _of_gpu,
-    Cause.BEHIND_COLLECTIVE: _of_odd_gpu,
-    Cause.STRAGGLER: _of_straggler,
+    Cause.BEHIND_COLLECTIVE: _of_used_gpu,
+    Cause.STRAGGLER: _of_used_gpu,
     Cause.NEVER_STARTED: lambda _, a: {
         "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
     },

@@ -32,7 +32,6 @@ from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.gpu_errors import (
-    say_clocks,
     say_gpu_error,
     say_odd_gpu,
     say_stuck_driver,
@@ -316,7 +315,8 @@ def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
 
 def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     waits, samples = position.evidence.waits, position.evidence.looks
-    clocks = say_clocks(picture.gpu_use(position.rank))
+    slowed = picture.slowed_gpu(position.rank)
+    clocks = ", and its GPU works with reduced clocks" if slowed else ""
     if not waits:
         return f"never waited for other ranks in {samples} samples{clocks}"
     return f"waited for other ranks in only {waits} of {samples} samples{clocks}"

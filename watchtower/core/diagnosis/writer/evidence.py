@@ -24,7 +24,6 @@ from watchtower.core.diagnosis.subjects import (
     Path,
     Ranks,
     ReasonSubject,
-    SlowedGpu,
     Steps,
     StuckDriver,
     WaitShares,
@@ -61,6 +60,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_timer,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.reading.gpus import GpuUse
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.dumps import ThreadDump
@@ -353,7 +353,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.NODE: _about(LostNode, _say_node),
     Kind.SET_UP: lambda *_: "no rank has finished set-up yet",
     Kind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
-    Kind.GPU_CLOCK: _about(SlowedGpu, lambda _, slowed: say_slowed_gpu(slowed)),
+    Kind.GPU_CLOCK: _about(GpuUse, lambda _, use: say_slowed_gpu(use)),
     Kind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
     Kind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),
     Kind.ODD: _about(Split, _say_odd),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, SlowedGpu, StuckDriver
+from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import GpuPattern, GpuUse
 from watchtower.core.reading.xids import GpuError
@@ -62,17 +62,10 @@ def say_stuck_driver(stuck: StuckDriver) -> str:
     return f"{clean(stuck.call.text, 128)} for {say_duration(stuck.call.age_s)}"
 
 
-def say_slowed_gpu(slowed: SlowedGpu) -> str:
+def say_slowed_gpu(use: GpuUse) -> str:
     """Return "GPU 0000:3b:00 works with reduced clocks, because of heat, power or ..."."""
-    use = slowed.use
     load = f" ({clean(use.load, 96)})" if use.load else ""
     return (
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
-
-
-def say_clocks(use: GpuUse | None) -> str:
-    """Return ", and its GPU works with reduced clocks"; empty if that is not known."""
-    is_slowed = use is not None and use.pattern is GpuPattern.THROTTLED
-    return ", and its GPU works with reduced clocks" if is_slowed else ""
