@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from trainer import Trainer
 
 EVAL_READ_S = 0.04
-EVAL_BATCHES = 50  # between two reads
+EVAL_WORK_S = 0.008  # of CPU time between two reads: a fifth of a core on every machine
 WORDS_PER_RANK = 2**19  # two buffers of the size that gloo sends at once
 
 
@@ -104,7 +104,8 @@ class TorchTrainer(Trainer):
         score = torch.zeros(1)
         while time.monotonic() < until:
             time.sleep(EVAL_READ_S)
-            for _ in range(EVAL_BATCHES):
+            work_until = time.thread_time() + EVAL_WORK_S
+            while time.thread_time() < work_until:
                 score += self.model.layers(torch.rand(BATCH, 8)).mean()
         dist.all_reduce(score)
 
