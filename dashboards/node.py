@@ -228,6 +228,36 @@ GPU_POWER = series(
     Query(f"max by (gpu) (watchtower_gpu_power_watts{THIS})", "{{gpu}}"),
 )
 
+NO_DEVICE = "No network interface of this node is a device, or the agent is not scraped"
+
+NICS = table(
+    Text("Network interfaces", "The MTU of each interface; 0 without a link.", "bytes", NO_DEVICE),
+    Query(f"max by (nic) (watchtower_nic_mtu_bytes{THIS} * watchtower_nic_up{THIS})"),
+    Column("nic", "interface"),
+    Column("Value", "MTU"),
+)
+
+NIC_BYTES = series(
+    Text("Network traffic", "Bytes a second of each network interface.", "Bps", NO_DEVICE),
+    Query(
+        f"max by (nic, direction) (rate(watchtower_nic_bytes_total{THIS}[$__rate_interval]))",
+        "{{nic}} {{direction}}",
+    ),
+)
+
+NIC_ERRORS = series(
+    Text(
+        "Network errors",
+        "Errors and drops a second of each network interface; single drops are ordinary.",
+        "cps",
+        NO_DEVICE,
+    ),
+    Query(
+        f"max by (nic, kind) (rate(watchtower_nic_errors_total{THIS}[$__rate_interval])) > 0",
+        "{{nic}} {{kind}}",
+    ),
+)
+
 BOARD = Board(
     name="node",
     title="watchtower / node",
@@ -239,6 +269,7 @@ BOARD = Board(
         row(7, (12, LIMITS), (12, RANKS_OVER_TIME)),
         row(7, (8, GPUS), (8, GPU_UTILIZATION), (8, GPU_POWER)),
         row(7, (14, XIDS), (10, OOM_KILLS)),
+        row(7, (8, NICS), (8, NIC_BYTES), (8, NIC_ERRORS)),
         row(8, (12, DUMPS), (12, FAILURES)),
         row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),
     ),

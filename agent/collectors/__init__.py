@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from agent.collectors.collector import Collector
 from agent.collectors.kernel_log import KernelLog
+from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
 
 
 def make_collectors(root: str) -> tuple[Collector, ...]:
     """Return all collectors of the node. `root` is the root of its file system."""
-    return KernelLog(root), Nvml(root)
+    return (
+        KernelLog(root),
+        Nvml(root),
+        Network(root),
+    )

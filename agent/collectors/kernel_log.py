@@ -14,12 +14,13 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.collectors.kernel_lines import MAX_LINE, KernelLine, read_line
+from agent.collectors.oom_report import OomReport
 from watchtower.fair_order import by_turns
 from watchtower.metric_spec import Sample, counter, gauge
-from watchtower.wire.observations import Observation
+from watchtower.wire.observations import MAX_OBSERVATION_TEXT, Observation
 from watchtower.xid_table import explain_xid
 
 XIDS = counter(
@@ -110,6 +111,7 @@ class KernelLog:
         self._next_sequence: int | None = None
         self._lost, self._lost_at, self._lost_in_all = 0, float("-inf"), 0
         self._oom_kills = 0
+        self._oom_report = OomReport()
         self._xids = Counter[tuple[str, str]]()
         """By PCI address and code."""
         self._collected_at = 0.0
@@ -216,7 +218,7 @@ class KernelLog:
         if record is None:
             return
         self._count_lost(record.sequence, now)
-        line = read_line(record.text) if record.facility == _KERNEL_FACILITY else None
+        line = self._recognise(record)
         if line is None:
             return
         # The clock of the kernel log drifts from CLOCK_MONOTONIC. A record that was not there at
@@ -228,6 +230,15 @@ class KernelLog:
         if not line.clears:
             self._found[key] = at, line
             self._drop_oldest(_family_of(line))
+
+    def _recognise(self, record: Record) -> KernelLine | None:
+        if record.facility != _KERNEL_FACILITY:
+            return None
+        self._oom_report.take(record.text)
+        line = read_line(record.text)
+        if line is None or line.name != OOM_KILL or not (said := self._oom_report.finish()):
+            return line
+        return replace(line, text=f"{said}. {line.text}"[:MAX_OBSERVATION_TEXT])
 
     def _count(self, line: KernelLine) -> None:
         if line.name == OOM_KILL:

@@ -18,6 +18,7 @@ from agent.collectors.gpu_pattern import Load, Pattern, find_pattern
 from agent.collectors.nvml_metrics import METRICS, STUCK, VISIBLE, sample_names, sample_values
 from agent.collectors.nvml_process import (
     ABSENT,
+    NOT_INSTALLED,
     SILENT_S,
     GpuReading,
     NodeReading,
@@ -185,6 +186,8 @@ class Nvml:
             )
         if state == "driver_mismatch":
             return "GPUs: the driver was changed and the old one is still loaded: reboot the node"
+        if state in NOT_INSTALLED:
+            return f"GPUs: {NOT_INSTALLED[state]}"
         return f"GPUs: NVML cannot be used ({state})" if state and state not in ABSENT else ""
 
     def stop(self) -> None:

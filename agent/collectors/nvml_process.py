@@ -35,7 +35,7 @@ DRIVER_FILES = ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg")
 """Of a node with the driver, at least one of these exists. Without them no child is started."""
 
 ABSENT_RETRY_S = 60.0
-"""Seconds until the next try on a node without a driver or without GPUs."""
+"""Seconds until the next try on a node without a driver, without GPUs or without a library."""
 
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 600.0
 """Seconds until a child that ended is started again. Each further wait is twice as long."""
@@ -43,8 +43,16 @@ FIRST_RETRY_S, LAST_RETRY_S = 5.0, 600.0
 STOP_S = 0.5
 """Seconds that a child has to end. One that is in a call of the driver may never end."""
 
-ABSENT = ("no_library", "no_driver", "no_gpus", "no_binding")
+ABSENT = ("no_driver", "no_gpus")
 """States in which there is nothing to read. They are ordinary on a node without GPUs."""
+
+NOT_INSTALLED = {
+    "no_library": "the driver is there, and libnvidia-ml.so.1 is not: install it, or give the "
+    "agent's container the driver capability `utility`",
+    "no_binding": "the driver is there, and the package nvidia-ml-py is not: install it into the "
+    "agent's environment",
+}
+"""States of a node with the driver in which a part is missing, and what to do."""
 
 
 class GpuReading(msgspec.Struct):
@@ -174,7 +182,7 @@ class NvmlProcess:
         assert self._child is not None
         _close(self._child)
         self._child = None
-        if self.state in ABSENT:
+        if self.state in ABSENT or self.state in NOT_INSTALLED:
             self._start_at = now + ABSENT_RETRY_S
         else:
             self._plan_retry(now)

@@ -16,3 +16,8 @@ def name_pci(address: str) -> str:
 def name_pid(pid: int) -> str:
     """Return the subject of a process."""
     return f"pid:{pid}"
+
+
+def name_nic(name: str) -> str:
+    """Return the subject of a network interface."""
+    return f"nic:{name}"

@@ -9,6 +9,7 @@ import pytest
 
 from agent.collectors.kernel_lines import read_line
 from agent.collectors.kernel_log import MAX_OF_FAMILY, MAX_RECORDS_PER_TICK, KernelLog, parse_record
+from agent.collectors.oom_report import MAX_NAMES, OomReport
 from watchtower.wire.observations import Observation
 
 XID_79 = (
@@ -281,3 +282,78 @@ def test_a_log_that_cannot_be_read_has_no_metrics_instead_of_zeros(tmp_path: Pat
     log = KernelLog(str(tmp_path))
     list(log.collect(1.0))
     assert list(log.samples(1.0)) == []
+
+
+OOM_REPORT = (
+    "python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "memory: usage 65536kB, limit 65536kB, failcnt 33",
+    "Tasks state (memory values in pages):",
+    "[  pid  ]   uid  tgid total_vm      rss rss_anon rss_file rss_shmem pgtables_bytes swapents "
+    "oom_score_adj name",
+    "[   4700]     0  4700    23740      256      200       56         0   233472        0"
+    "             0 python",
+    "[   4711]     0  4711    23740     9216     9000      216         0   233472        0"
+    "             0 pt_data_worker",
+    "[   4712]     0  4712    23740     6144     6000      144         0   233472        0"
+    "             0 pt_data_worker",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/pod,task=python,pid=4711,uid=0",
+)
+"""Lines of a real OOM kill of Linux 6.8 and later, with other numbers."""
+
+
+def test_an_oom_kill_reports_the_memory_and_who_used_it(kmsg: Kmsg, pages_of_4_kib: None):
+    for line in (*OOM_REPORT, KILLED):
+        kmsg.write(line)
+    (killed,) = kmsg.collect()
+    assert killed.text.startswith(
+        "its memory cgroup was full (64 MiB of 64 MiB: 2 pt_data_worker 60 MiB, 1 python "
+        "1.0 MiB). "
+        "Memory cgroup out of memory: Killed process 4711 (python)"
+    )
+    assert killed.pid == 4711
+
+
+def test_an_oom_kill_of_the_node_and_of_an_older_kernel(kmsg: Kmsg, pages_of_4_kib: None):
+    for line in (
+        "cat invoked oom-killer: gfp_mask=0x0(), order=0, oom_score_adj=0",
+        "[  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name",
+        *(
+            f"[{pid:>7}]  1000 {pid}    11357  {pid * 256}   126976        0          -998 p{pid}"
+            for pid in range(10, 15)
+        ),
+        KILLED,
+    ):
+        kmsg.write(line)
+    (killed,) = kmsg.collect()
+    assert killed.text.startswith(
+        "the memory of the node was full (1 p14 14 MiB, 1 p13 13 MiB, 1 p12 12 MiB, others 21 "
+        "MiB). "
+    )
+
+
+def test_the_report_of_one_kill_says_nothing_about_the_next_one(kmsg: Kmsg):
+    for line in (*OOM_REPORT, KILLED, KILLED.replace("4711", "4712")):
+        kmsg.write(line)
+    by_pid = {each.pid: each.text for each in kmsg.collect()}
+    assert by_pid[4712].startswith("Memory cgroup out of memory: ")
+
+
+def test_a_process_cannot_write_a_report(kmsg: Kmsg):
+    for line in OOM_REPORT:
+        kmsg.write(line, facility=1)
+    kmsg.write(KILLED)
+    (killed,) = kmsg.collect()
+    assert killed.text == KILLED
+
+
+def test_a_report_with_thousands_of_names_is_bounded(kmsg: Kmsg):
+    report = OomReport()
+    for pid in range(MAX_NAMES * 4):
+        report.take(f"[{pid:>7}]  0 {pid} 11357  256 126976 0 0 n{pid}")
+    assert len(report._held) <= MAX_NAMES + 1
+    assert report.finish().count(",") == 3
+
+
+@pytest.fixture
+def pages_of_4_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.collectors.oom_report.PAGE_BYTES", 4096)

@@ -134,6 +134,18 @@ def a_line(text, **values):
     return Observation(source="kernel_log", text=text, **words)
 
 
+def test_a_link_that_was_lost_on_the_node_is_shown():
+    said = "eth1 lost its link and has it again"
+    lost = Observation(
+        source="network", subject="nic:eth1", name="nic_link_lost", age_s=4.0, text=said
+    )
+    (shown,) = (
+        each for each in diagnose(observed(lost)).evidence if each.source == "network interfaces"
+    )
+    assert shown.text == f"gpu-00, 4 s ago: {said} (it names no suspect)"
+    assert shown.weight == 0
+
+
 def test_a_line_about_a_suspect_comes_before_those_that_name_none():
     other = a_line("segfault", name="segfault", pid=99, age_s=1.0)
     found = kernel_log_of(other, an_xid(79, pid=PID, text="NVRM: Xid 79"))

@@ -1,4 +1,4 @@
-"""The rule that CONTRIBUTING shows as a patch works as soon as the patch is applied."""
+"""The patches in CONTRIBUTING work as soon as they are applied: a rule, and a collector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
-ASK = """
+ASK_RULE = """
 from tests.core.builders import IN_TORCH_ALL_REDUCE, a_case, ranks_in
 from tests.core.recording import a_recorded_case, calls
 from watchtower.core.diagnosis.diagnosis import diagnose
@@ -25,35 +25,70 @@ for groups in (halves, {"w": range(4)}):
     print(said.cause.value, said.summary, *said.next_steps, sep="|")
 """
 
+ASK_COLLECTOR = """
+import sys
 
-def test_the_patch_of_the_recipe_makes_a_rule_that_works(tmp_path: Path) -> None:
-    (patch,) = re.findall(
-        r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S
-    )
-    without = shutil.ignore_patterns("__pycache__", "programs")
-    shutil.copytree(ROOT / "watchtower", tmp_path / "watchtower", ignore=without)
-    # Not in a repository: else git would leave out what lies outside of it.
-    git = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
-    subprocess.run(
-        ["git", "apply", "--verbose", "-"],
-        input=patch,
-        text=True,
-        cwd=tmp_path,
-        env=git,
-        check=True,
-    )
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    answer = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    several, one = answer.stdout.splitlines()
+from agent.collectors import make_collectors
+from dashboards import node
+
+(collector,) = (each for each in make_collectors("/") if each.name == "shared_memory")
+sys.modules[type(collector).__module__].FULL = 0.0
+(observation,) = collector.collect(1.0)
+(sample,) = collector.samples(0.0)
+titles = [panel["title"] for each in node.BOARD.rows for _, panel in each.panels]
+print(observation.name, observation.text, sample.spec.name, *titles, sep="|")
+"""
+
+
+def test_the_patch_of_a_rule_makes_a_rule_that_works(tmp_path: Path) -> None:
+    several, one = answer(ASK_RULE, tmp_path, patch_of("fabric_fault.py")).splitlines()
     assert several.startswith(
         "fabric_fault|No rank is to blame: all members have entered all_reduce"
     )
     assert several.split("|")[2].startswith("check what connects these nodes")
     assert one.startswith("symmetric_hang|")
+
+
+def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
+    tmp_path: Path,
+) -> None:
+    (line,) = answer(ASK_COLLECTOR, tmp_path, patch_of("shared_memory.py")).splitlines()
+    name, text, metric, *titles = line.split("|")
+    assert (name, metric) == ("shm_full", "watchtower_shm_used_ratio")
+    assert text.startswith("/dev/shm is ")
+    assert "Shared memory" in titles
+
+
+def patch_of(new_file: str) -> str:
+    """The patch in CONTRIBUTING that adds this file."""
+    patches = re.findall(
+        r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S
+    )
+    (patch,) = (each for each in patches if f"/{new_file}\n" in each)
+    return str(patch)
+
+
+def answer(program: str, folder: Path, patch: str) -> str:
+    """What a program prints that runs with a patched copy of the sources."""
+    without = shutil.ignore_patterns("__pycache__", "programs")
+    for package in ("watchtower", "agent", "dashboards"):
+        shutil.copytree(ROOT / package, folder / package, ignore=without)
+    # Not in a repository: else git would leave out what lies outside of it.
+    git = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    subprocess.run(
+        ["git", "apply", "--verbose", "-"],
+        input=patch,
+        text=True,
+        cwd=folder,
+        env=git,
+        check=True,
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout

@@ -1,5 +1,5 @@
-"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log, and what
-NVML says about GPUs."""
+"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log, what NVML
+says about GPUs, and links that were lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from watchtower.core.text import clean, say_duration
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
-SOURCES = {"kernel_log": "kernel log", "nvml": "NVML"}
+SOURCES = {
+    "kernel_log": "kernel log",
+    "nvml": "NVML",
+    "network": "network interfaces",
+}
 """Collectors whose events are shown, and the name of each in a verdict."""
 
 STATES = frozenset({"gpu_pattern", "gpu_process"})
