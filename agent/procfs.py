@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_VARIABLES = 4096
@@ -131,6 +132,18 @@ class Proc:
             return os.readlink(self.file(pid, name))
         except OSError:
             return ""
+
+    def descriptors(self, pid: int) -> Iterator[str]:
+        """Yield the targets of a process's descriptors, as they are read.
+
+        A process may have a million descriptors, which take a second to list: take a part of them.
+        """
+        try:
+            with os.scandir(self.file(pid, "fd")) as entries:
+                for entry in entries:
+                    yield self.link(pid, f"fd/{entry.name}")
+        except OSError:
+            return
 
     def name(self, pid: int) -> str:
         """Return the name of the main thread: the program's, or one that the program has set."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -93,18 +92,11 @@ class TrafficMeter:
             return parse_interfaces(self.proc.try_read(self.process.pid, "net/dev", 65536))
         tree = [self.process, *islice(self.process.descendants(), TREE_PROCESSES - 1)]
         moved = self.tcp.at(now)
-        links = islice((link for each in tree for link in self._links(each.pid)), MAX_LINKS)
+        links = islice(
+            (link for each in tree for link in self.proc.descriptors(each.pid)), MAX_LINKS
+        )
         inodes = {int(link[8:-1]) for link in links if link.startswith("socket:[")}
         return {inode: moved[inode] for inode in inodes & moved.keys()}
-
-    def _links(self, pid: int) -> Iterator[str]:
-        # Not listdir: a process may have a million descriptors, which take a second to list.
-        try:
-            with os.scandir(self.proc.file(pid, "fd")) as entries:
-                for entry in entries:
-                    yield self.proc.link(pid, f"fd/{entry.name}")
-        except OSError:
-            return
 
 
 def parse_interfaces(raw: bytes) -> dict[int, int]:

@@ -17,6 +17,10 @@ from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 
 RUNNING = "running"
+
+_COUNT = 2
+"""Position in /proc/PID/syscall of a poll's number of descriptors."""
+
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -75,6 +79,12 @@ def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
     return name, descriptor
 
 
+def polls_one_descriptor(raw: bytes, name: str) -> bool:
+    """Return whether a call waits for one descriptor that it names in memory, so not in `raw`."""
+    words = raw.split()
+    return name in {"poll", "ppoll"} and len(words) > _COUNT and words[_COUNT] == b"0x1"
+
+
 class KernelTables:
     """Kernel tables that all processes of one round of dumps share."""
 
@@ -94,10 +104,14 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
         return KernelWait(state=ProcessState.GONE)
     wchan = proc.try_read(pid, "wchan", 256).decode("ascii", "replace").strip()
     calls = load_system_calls(platform.machine())
-    name, descriptor = parse_syscall(proc.try_read(pid, "syscall", 256), calls)
+    call = proc.try_read(pid, "syscall", 256)
+    name, descriptor = parse_syscall(call, calls)
     tracer = _tracer_of(proc, pid)
     state = ProcessState(stat.state)
     target = describe_target(proc, pid, descriptor, tables.sockets)
+    if polls_one_descriptor(call, name):
+        # The call does not show the descriptor. In set-up it is the connection.
+        target = tables.sockets.find_unanswered(pid)
     # A page fault on a mapped file has no system call.
     may_lack_descriptor = state is ProcessState.UNINTERRUPTIBLE or calls.has_path(name)
     is_file_call = target.startswith("/") or (descriptor < 0 and may_lack_descriptor)

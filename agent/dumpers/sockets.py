@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from itertools import islice
 
 from agent.procfs import Proc
 
@@ -13,7 +14,16 @@ MAX_TABLE_BYTES = 8 << 20
 """About 50,000 connections. For further ones the inode is shown instead of the address."""
 
 _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
-_LISTEN = "0A"
+_LISTEN, _OPENING = "0A", "02"
+
+_RETRIES = 6
+"""Column of the number of times that the kernel has sent the request for a connection again."""
+
+MANY_RETRIES = 3
+"""A request was sent again after 1, 3 and 7 s, so it is unanswered for 7 s at least."""
+
+MAX_LINKS = 4096
+"""Descriptors of a process that are compared with unanswered connections."""
 
 _UNIX_INODE = 6
 """Column of /proc/net/unix. The path follows it if the socket is bound to one."""
@@ -30,7 +40,7 @@ class SocketTables:
 
     def describe(self, pid: int, inode: int) -> str:
         """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" or "unix socket /run/x"; empty for other
-        sockets.
+        sockets. " unanswered" follows where the other end has not answered for 7 s.
         """
         wanted = str(inode).encode()
         for name in ("net/tcp", "net/tcp6"):
@@ -42,6 +52,20 @@ class SocketTables:
             path = b" ".join(line[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
             return f"unix socket {path}".rstrip()
         return ""
+
+    def find_unanswered(self, pid: int) -> str:
+        """Describe a connection that this process opens and nobody answers; empty without one."""
+        found = self._list_unanswered(pid)
+        links = islice(self._proc.descriptors(pid), MAX_LINKS) if found else ()
+        return next((said for link in links if (said := _describe(found.get(link, [])))), "")
+
+    def _list_unanswered(self, pid: int) -> dict[str, list[str]]:
+        """Return the unanswered connections of the network namespace, by the descriptor's link."""
+        tables = (self._table(pid, name) for name in ("net/tcp", "net/tcp6"))
+        word = f" {_OPENING} ".encode()
+        lines = (line for table in tables for line in table.split(b"\n") if word in line)
+        rows = (line.decode("ascii", "replace").split() for line in lines)
+        return {f"socket:[{fields[_INODE]}]": fields for fields in rows if _is_unanswered(fields)}
 
     def _table(self, pid: int, name: str) -> bytes:
         key = (self._proc.link(pid, "ns/net") or str(pid), name)
@@ -67,9 +91,17 @@ def _describe(fields: list[str]) -> str:
         local = parse_address(fields[_ADDRESS])
         if fields[_STATE] == _LISTEN:
             return f"tcp {local} listening"
-        return f"tcp {local} -> {parse_address(fields[_PEER])}"
-    except ValueError:
+        ends = f"tcp {local} -> {parse_address(fields[_PEER])}"
+        return f"{ends} unanswered" if _is_unanswered(fields) else ends
+    except (IndexError, ValueError):
         return ""
+
+
+def _is_unanswered(fields: list[str]) -> bool:
+    # The last line of a table may be cut.
+    if len(fields) <= _INODE or fields[_STATE] != _OPENING:
+        return False
+    return int(fields[_RETRIES], 16) >= MANY_RETRIES
 
 
 def parse_address(text: str) -> str:

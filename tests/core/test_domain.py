@@ -218,6 +218,11 @@ CASES = {
         b.a_rank(0, b.IN_TORCH_INIT, target=OUTSIDE, step=None),
         "unknown",
     ),
+    "unanswered_at_the_start": (
+        Cause.INIT_STUCK,
+        b.a_rank(0, b.IN_TORCH_INIT, syscall="poll", target=f"{OUTSIDE} unanswered", step=None),
+        "network",
+    ),
     "stopped": (Cause.UNKNOWN, b.a_rank(0, USER, state="T"), "operator"),
     "wrong_settings": (Cause.MISCONFIGURED, b.a_rank(0), "unknown"),
 }

@@ -19,6 +19,11 @@ def starting(*others, count=8, stack=IN_INIT):
     return with_rank(ranks_in(count, stack, step=None), *others)
 
 
+def kept_out(rank):
+    target = f"tcp 10.0.0.{rank + 2}:41000 -> 10.0.0.1:29500 unanswered"
+    return a_rank(rank, IN_TORCH_INIT, syscall="poll", target=target, step=None)
+
+
 class TestNeverStarted:
     def test_wins_when_the_others_wait_in_set_up(self):
         built = starting(a_missing_rank(5))
@@ -67,6 +72,15 @@ class TestInitStuck:
         built = with_rank(ranks_in(8), a_rank(5, IN_INIT, step=None))
         assert answer(built) == ("init_stuck", [5])
         assert ask("init_stuck", built).confidence == 0.7
+
+    def test_wins_a_rank_whose_connection_nobody_answers(self):
+        built = starting(kept_out(5), stack=IN_TORCH_INIT)
+        assert answer(built) == ("init_stuck", [5])
+        assert "10.0.0.1:29500" in ask("init_stuck", built).summary
+
+    def test_loses_when_nobody_is_answered(self):
+        built = [kept_out(rank) for rank in range(8)]
+        assert ask("init_stuck", built) is None
 
     def test_loses_when_they_wait_for_one_who_does_not_come_to_their_new_group(self):
         making = [a_rank(rank, IN_TORCH_INIT) for rank in range(3)]

@@ -71,6 +71,7 @@ class Kind(Enum):
     WORKER = "children", "a worker that does not deliver"
     MOVEMENT = "movement", "CPU use and traffic"
     SOCKET = "network", "a network call"
+    UNANSWERED = "network", "a connection that nobody answers"
     GIL = "gil", "the thread that holds the GIL"
     ENDING = "ending", "how a rank ended"
     LINGERS = "ending", "a program that is over"

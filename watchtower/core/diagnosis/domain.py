@@ -188,6 +188,12 @@ TABLE: tuple[Line, ...] = (
         "a socket to an address outside the job, also in a child",
     ),
     Line(
+        frozenset({_C.INIT_STUCK}),
+        lambda rank: bool(rank.position.unanswered),
+        _D.NETWORK,
+        "another rank's address does not answer the connection",
+    ),
+    Line(
         ELSEWHERE,
         lambda rank: rank.on_held_child,
         _D.OPERATOR,

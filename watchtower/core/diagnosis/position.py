@@ -21,6 +21,7 @@ from watchtower.core.reading.movement import (
     uses_a_core,
 )
 from watchtower.core.reading.native import stays_blocked, waits_for_device
+from watchtower.core.reading.sockets import read_unanswered
 from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
@@ -111,6 +112,11 @@ class Position:
     def presumed(self) -> bool:
         """Whether it waits only by inference."""
         return self.place is Place.CALL_UNKNOWN and not self.waits_for_device
+
+    @property
+    def unanswered(self) -> str:
+        """The address that does not answer its connection; empty if there is none."""
+        return read_unanswered(self.kernel.target)
 
     @property
     def waits_for_device(self) -> bool:

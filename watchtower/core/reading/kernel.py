@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.patterns import TextPattern, whole
+from watchtower.core.reading.sockets import UNANSWERED
 from watchtower.core.text import clean
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
@@ -76,7 +77,8 @@ def name_target(wait: KernelWait) -> str:
 
     An epoll or event descriptor stands for others: nobody can check it.
     """
-    return "" if wait.target.startswith("anon_inode:") else clean(wait.target, 120)
+    target = wait.target.removesuffix(f" {UNANSWERED}")
+    return "" if target.startswith("anon_inode:") else clean(target, 120)
 
 
 def _find_pattern(wait: KernelWait) -> _WaitPattern | None:

@@ -6,6 +6,9 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
+UNANSWERED = "unanswered"
+"""The last word of a connection whose other end has not answered for 7 s."""
+
 
 class Ends(NamedTuple):
     """The addresses of both ends of a connection, without their ports."""
@@ -30,6 +33,12 @@ def read_ends(target: str) -> Ends | None:
         return Ends(_read_address(local), _read_address(remote))
     except ValueError:
         return None
+
+
+def read_unanswered(target: str) -> str:
+    """Return the address and port that do not answer a connection; empty for other targets."""
+    connection, _, word = target.rpartition(" ")
+    return connection.rpartition(" -> ")[2] if word == UNANSWERED else ""
 
 
 def _read_address(text: str) -> str:

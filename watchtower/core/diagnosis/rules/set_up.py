@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
@@ -18,7 +18,7 @@ from watchtower.core.diagnosis.subjects import NeverSeen, Ranks
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
-MISSING_WEIGHT, SET_UP_WEIGHT = 0.75, 0.5
+MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT = 0.75, 0.5, 0.9
 
 MAX_NAMED = 64
 """Suspects listed one by one; the summary has all of them as a rank set."""
@@ -45,10 +45,16 @@ def find_never_started(picture: Picture) -> Accusation | None:
 
 
 def find_init_stuck(picture: Picture) -> Accusation | None:
-    """Accuse the ranks that are not in set-up while the others are, or the reverse."""
+    """Accuse the ranks that are not in set-up while the others are, or the reverse.
+
+    Among those in set-up, ranks whose connection is not answered are kept from the others.
+    """
     in_init = _in_init(picture)
     if not in_init:
         return None
+    unanswered = [item for item in in_init if item.unanswered]
+    if unanswered and len(unanswered) < len(in_init):
+        return _accuse_unanswered(picture, unanswered)
     if len(in_init) == len(picture.waiting):
         return _accuse_absent(picture, in_init)
     return _accuse_latecomers(picture, in_init)
@@ -60,6 +66,21 @@ def _in_init(picture: Picture) -> list[Position]:
 
 def _has_stepped(positions: Iterable[Position]) -> bool:
     return any(item.step is not None for item in positions)
+
+
+def _accuse_unanswered(picture: Picture, unanswered: Sequence[Position]) -> Accusation | None:
+    reasons = [
+        Reason(Kind.UNANSWERED, UNANSWERED_WEIGHT, (item.rank,), item)
+        for item in unanswered[:MAX_QUOTED]
+    ]
+    return accuse_elsewhere(
+        picture,
+        unanswered,
+        Cause.INIT_STUCK,
+        tier=Tier.NEVER_CAME,
+        reasons=reasons,
+        advice=("try_the_connection", "check_master"),
+    )
 
 
 def _accuse_absent(picture: Picture, in_init: Sequence[Position]) -> Accusation | None:

@@ -113,11 +113,18 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "destination": target or "the checkpoint's destination",
         # Of a suspect without heartbeats it is not known that it has made that step.
         "before_step": "" if made is None else f" before step {made}",
+        "peer": _name_peer(first),
         "worker": worker.pid if worker else "",
         "ended_worker": worker.pid if worker else "",
         "thread": _name_thread(picture, first),
         "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
+
+
+def _name_peer(first: Position) -> str:
+    """Write the address for `nc`: "10.0.0.1 29500", "fd00::1 29500"."""
+    host, _, port = clean(first.unanswered, 64).rpartition(":")
+    return f"{host.strip('[]')} {port}"
 
 
 def _name_thread(picture: Picture, first: Position) -> str:

@@ -55,6 +55,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_place,
     say_place_of_wait,
     say_thread,
+    say_unanswered,
     say_wait,
 )
 from watchtower.core.ranksets import count_ranks, name_ranks
@@ -141,6 +142,7 @@ def _say_gil(picture: Picture, accusation: Accusation, position: Position) -> st
 
 
 _CLAUSES = {
+    Cause.INIT_STUCK: lambda _, __, position: say_unanswered(position),
     Cause.DATALOADER_STALL: _say_loading,
     Cause.CHECKPOINT_STALL: _say_saving,
     Cause.LOCK_DEADLOCK: _say_locked,

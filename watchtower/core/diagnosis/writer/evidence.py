@@ -58,6 +58,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_owner,
     say_pace,
     say_timer,
+    say_unanswered,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.gpus import GpuUse
@@ -92,6 +93,7 @@ OF_ONE_RANK = frozenset(
         Kind.WORKER,
         Kind.MOVEMENT,
         Kind.SOCKET,
+        Kind.UNANSWERED,
         Kind.GIL,
         Kind.LINGERS,
         Kind.AHEAD,
@@ -344,6 +346,7 @@ SENTENCES: dict[Kind, Sentence] = {
     Kind.WORKER: _about(Worker, lambda _, worker: f"worker {describe_worker(worker)}"),
     Kind.MOVEMENT: _about(Position, _say_movement),
     Kind.SOCKET: _about(Position, _say_socket),
+    Kind.UNANSWERED: _about(Position, lambda _, position: say_unanswered(position)),
     Kind.GIL: _about(ThreadDump, _say_gil),
     Kind.ENDING: _about(Death, _say_end),
     Kind.LINGERS: _about(Lingering, _say_lingers),

@@ -119,6 +119,12 @@ def say_place_of_wait(position: Position) -> str:
     return f"it {place.says}" if place and place.says else ""
 
 
+def say_unanswered(position: Position) -> str:
+    """Say "10.0.0.1:29500 does not answer its connection", or nothing."""
+    address = clean(position.unanswered, 64)
+    return f"{address} does not answer its connection" if address else ""
+
+
 def say_others(picture: Picture, suspects: Sequence[Position]) -> str:
     """Say what the other ranks do: "511 ranks wait for rank 3 in all_reduce", or nothing."""
     waiting = picture.waiting_without(item.rank for item in suspects)
