@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from agent import __version__
 from agent import metric_table as table
-from agent.delivery.dump_queue import Loss
+from agent.delivery.dump_queue import DumpLoss
 from watchtower.metric_spec import MetricSpec, Sample
 from watchtower.wire.report import AgentGaps
 
@@ -80,7 +80,7 @@ class Metrics:
         self.dumps = self._make(Counter, table.DUMPS)
         self._dumps_waiting = self._make(Gauge, table.DUMPS_WAITING)
         self._dumps_dropped = self._make(Counter, table.DUMPS_DROPPED)
-        for loss in Loss:
+        for loss in DumpLoss:
             self._dumps_dropped.labels(reason=loss.value)
         self.tick_duration = Histogram(
             table.TICK_DURATION.name,
@@ -102,7 +102,7 @@ class Metrics:
         """Count one dumped rank."""
         self.dumps.labels(outcome=outcome).inc()
 
-    def count_loss(self, loss: Loss) -> None:
+    def count_loss(self, loss: DumpLoss) -> None:
         """Count one lost batch of dumps."""
         self._dumps_dropped.labels(reason=loss.value).inc()
 

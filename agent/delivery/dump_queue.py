@@ -26,7 +26,7 @@ MAX_HELD_S = 24 * 3600.0
 log = logging.getLogger(__name__)
 
 
-class Loss(Enum):
+class DumpLoss(Enum):
     """Why a dump never reached the tower."""
 
     FULL = "full"
@@ -35,7 +35,7 @@ class Loss(Enum):
     DAMAGED = "damaged"
 
 
-CountLoss = Callable[[Loss], None]
+CountDumpLoss = Callable[[DumpLoss], None]
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -104,7 +104,7 @@ class DumpQueue:
     Every dump goes through memory to the tower, so a disk that hangs does not delay it.
     """
 
-    def __init__(self, count_loss: CountLoss) -> None:
+    def __init__(self, count_loss: CountDumpLoss) -> None:
         self._count_loss = count_loss
         self._dumps: OrderedDict[str, WaitingDump] = OrderedDict()
         self._bytes = 0
@@ -186,7 +186,7 @@ class DumpQueue:
         del self._dumps[dump.id]
         self._bytes -= len(dump.body)
         if self._keeper is None or dump.id not in self._keeper.ids():
-            self._count_loss(Loss.FULL)
+            self._count_loss(DumpLoss.FULL)
             log.warning(
                 "dump %s of job %s is dropped: too many dumps are waiting", dump.id, dump.job
             )

@@ -17,9 +17,9 @@ import msgspec
 from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import (
     MAX_HELD_S,
-    CountLoss,
+    CountDumpLoss,
+    DumpLoss,
     DumpQueue,
-    Loss,
     WaitingDump,
     as_waiting,
 )
@@ -212,7 +212,7 @@ class DumpSender:
         self,
         client: TowerConnection,
         queue: DumpQueue,
-        count_loss: CountLoss,
+        count_loss: CountDumpLoss,
         read_moment: Callable[[], Moment] = read_moment,
     ) -> None:
         self._client, self._queue, self._count_loss = client, queue, count_loss
@@ -257,13 +257,13 @@ class DumpSender:
         held_s = age_s(dump.taken, self._read_moment())
         if held_s > MAX_HELD_S:
             log.warning("dump %s of %s is dropped: %.0f h old", dump.id, dump.job, held_s / 3600)
-            self._count_loss(Loss.TOO_OLD)
+            self._count_loss(DumpLoss.TOO_OLD)
             return True
         try:
             message = dump.message(held_s)
         except Exception:  # the error concerns this dump only
             log.exception("dump %s of %s cannot be read and is dropped", dump.id, dump.job)
-            self._count_loss(Loss.DAMAGED)
+            self._count_loss(DumpLoss.DAMAGED)
             return True
         try:
             self._check(self._client.post(DUMPS_PATH, message), dump.id)
@@ -285,7 +285,7 @@ class DumpSender:
     def _failed(self, dump: WaitingDump, error: TowerError) -> bool:
         if error.permanent:
             log.error("dump %s of %s is dropped: %s", dump.id, dump.job, error.reason)
-            self._count_loss(Loss.REFUSED)
+            self._count_loss(DumpLoss.REFUSED)
             self._failures = 0
             return True
         self._failures += 1

@@ -23,7 +23,13 @@ from itertools import islice
 import msgspec
 
 from agent.delivery.clocks import Moment
-from agent.delivery.dump_queue import MAX_HELD_S, CountLoss, Loss, WaitingDump, oldest_of_most
+from agent.delivery.dump_queue import (
+    MAX_HELD_S,
+    CountDumpLoss,
+    DumpLoss,
+    WaitingDump,
+    oldest_of_most,
+)
 
 MAX_SPOOL_BATCHES = 256
 MAX_SPOOL_BYTES = 64 << 20
@@ -85,7 +91,7 @@ class Spool:
     """One folder of dumps, for one thread. Every method may wait for the disk or raise OSError."""
 
     def __init__(
-        self, directory: str, count_loss: CountLoss, is_queued: Callable[[str], bool]
+        self, directory: str, count_loss: CountDumpLoss, is_queued: Callable[[str], bool]
     ) -> None:
         """`is_queued` returns whether the dump with this id is also in memory."""
         self.path = os.path.join(directory, FOLDER)
@@ -164,11 +170,11 @@ class Spool:
                 if error.errno in _FOR_NOW:
                     self._leave(dump_id, error)
                 elif error.errno in _OF_THIS_FILE:
-                    self._give_up(dump_id, f"is damaged: {error.strerror}", Loss.DAMAGED)
+                    self._give_up(dump_id, f"is damaged: {error.strerror}", DumpLoss.DAMAGED)
                 else:
                     raise
             except (_Damaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                self._give_up(dump_id, f"is damaged: {error}", Loss.DAMAGED)
+                self._give_up(dump_id, f"is damaged: {error}", DumpLoss.DAMAGED)
             else:
                 self._unreadable.discard(dump_id)
                 return dump
@@ -179,13 +185,13 @@ class Spool:
         name, _ = self._files[dump_id]
         if time.time() - int(name.partition("-")[0]) / 1000 > MAX_HELD_S:
             self._give_up(
-                dump_id, f"could not be read for too long: {error.strerror}", Loss.TOO_OLD
+                dump_id, f"could not be read for too long: {error.strerror}", DumpLoss.TOO_OLD
             )
         elif dump_id not in self._unreadable:
             self._unreadable.add(dump_id)
             log.warning("%s in the spool cannot be read now: %s", name, error.strerror)
 
-    def _give_up(self, dump_id: str, why: str, loss: Loss) -> None:
+    def _give_up(self, dump_id: str, why: str, loss: DumpLoss) -> None:
         log.warning("%s in the spool %s; it is removed", self._files[dump_id][0], why)
         self._count_loss(loss)
         self.remove(dump_id)
@@ -244,7 +250,7 @@ class Spool:
             name, _ = self._files[dump_id]
             self.remove(dump_id)
             if not self._is_queued(dump_id):
-                self._count_loss(Loss.FULL)
+                self._count_loss(DumpLoss.FULL)
                 log.warning("dump %s is dropped: the spool is full", name)
 
 

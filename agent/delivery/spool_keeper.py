@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from agent.delivery.dump_queue import CountLoss, DumpQueue
+from agent.delivery.dump_queue import CountDumpLoss, DumpQueue
 from agent.delivery.spool import Spool
 from watchtower.wire.bounds import MAX_TEXT
 
@@ -29,7 +29,7 @@ FLUSH_POLL_S = 0.01
 class SpoolKeeper:
     """Writes new dumps, unlinks removed ones, and queues the dumps that an earlier run left."""
 
-    def __init__(self, directory: str, queue: DumpQueue, count_loss: CountLoss) -> None:
+    def __init__(self, directory: str, queue: DumpQueue, count_loss: CountDumpLoss) -> None:
         self._queue = queue
         self._spool = Spool(directory, count_loss, self._is_queued)
         self._ids: frozenset[str] = frozenset()

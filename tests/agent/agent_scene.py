@@ -27,7 +27,7 @@ from watchtower_heartbeat.layout import (
 from watchtower_heartbeat.page import PageView, decode
 
 from agent.delivery.clocks import Moment
-from agent.delivery.dump_queue import Loss, WaitingDump
+from agent.delivery.dump_queue import DumpLoss, WaitingDump
 from agent.delivery.spool import Spool
 
 PATIENCE_S = 30.0
@@ -157,10 +157,10 @@ def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9, owner: str = "") -> 
     return WaitingDump(id=uuid.uuid4().hex, job="llama", taken=taken, body=body, owner=owner)
 
 
-class Losses(Counter[Loss]):
+class Losses(Counter[DumpLoss]):
     """What was lost, by reason."""
 
-    def count(self, loss: Loss) -> None:
+    def count(self, loss: DumpLoss) -> None:
         self[loss] += 1
 
 

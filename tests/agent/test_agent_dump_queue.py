@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from agent.delivery.dump_queue import MAX_WAITING_BATCHES, DumpQueue, Loss
+from agent.delivery.dump_queue import MAX_WAITING_BATCHES, DumpLoss, DumpQueue
 from tests.agent.agent_scene import a_dump
 
 
 def test_no_more_dumps_wait_than_there_is_room_for(caplog: pytest.LogCaptureFixture) -> None:
-    lost: list[Loss] = []
+    lost: list[DumpLoss] = []
     queue = DumpQueue(lost.append)
     dumps = [a_dump() for _ in range(MAX_WAITING_BATCHES + 2)]
     for dump in dumps:
         queue.put(dump)
     assert queue.first() is dumps[2]
-    assert lost == [Loss.FULL, Loss.FULL]
+    assert lost == [DumpLoss.FULL, DumpLoss.FULL]
     assert "too many dumps are waiting" in caplog.text
 
 
 def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.delivery.dump_queue.MAX_WAITING_BYTES", 1000)
-    lost: list[Loss] = []
+    lost: list[DumpLoss] = []
     queue = DumpQueue(lost.append)
     dumps = [a_dump(body=b"x" * 99) for _ in range(20)]
     for dump in dumps:
@@ -31,7 +31,7 @@ def test_dumps_in_memory_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_owner_of_many_dumps_neither_delays_nor_pushes_out_those_of_others() -> None:
-    lost: list[Loss] = []
+    lost: list[DumpLoss] = []
     queue = DumpQueue(lost.append)
     for _ in range(MAX_WAITING_BATCHES):
         queue.put(a_dump(owner="uid:1"))
@@ -53,7 +53,7 @@ def test_an_owner_of_many_dumps_neither_delays_nor_pushes_out_those_of_others() 
 
 
 def test_dumps_of_one_owner_are_sent_in_their_order() -> None:
-    queue = DumpQueue(list[Loss]().append)
+    queue = DumpQueue(list[DumpLoss]().append)
     dumps = [a_dump(owner="uid:1") for _ in range(5)]
     for dump in dumps:
         queue.put(dump)

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from prometheus_client.core import Metric
 
-from agent.delivery.dump_queue import Loss
+from agent.delivery.dump_queue import DumpLoss
 from agent.metrics import Metrics
 from watchtower.wire.report import AgentGaps
 
@@ -18,7 +18,7 @@ def families(metrics: Metrics) -> dict[str, Metric]:
 def test_every_series_names_the_node():
     metrics = Metrics("gpu-042")
     metrics.count_dump("ok")
-    metrics.count_loss(Loss.FULL)
+    metrics.count_loss(DumpLoss.FULL)
     metrics.tick_duration.observe(0.001)
     samples = [sample for family in families(metrics).values() for sample in family.samples]
     assert {sample.labels["node"] for sample in samples} == {"gpu-042"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.delivery.clocks import Moment, read_moment
-from agent.delivery.dump_queue import MAX_HELD_S, DumpQueue, Loss
+from agent.delivery.dump_queue import MAX_HELD_S, DumpLoss, DumpQueue
 from agent.delivery.shipping import (
     BACKLOG_SPREAD_S,
     REPLY_LIMITS,
@@ -27,7 +27,7 @@ from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
-LOST: list[Loss] = []
+LOST: list[DumpLoss] = []
 PROBLEM = b'{"title": "Not this way", "detail": "the node is unknown"}'
 
 
@@ -116,7 +116,7 @@ def test_a_dump_that_the_tower_refuses_is_dropped(
     wait_until(lambda: tower.dumps, "the next one arrives")
     assert [batch["id"] for batch in tower.dumps] == ["good"]
     assert "dropped: HTTP 422 the node is unknown" in caplog.text
-    assert LOST == [Loss.REFUSED]
+    assert LOST == [DumpLoss.REFUSED]
 
 
 def test_a_dump_that_the_tower_stumbles_over_does_not_hold_up_the_others(
@@ -141,7 +141,7 @@ def test_a_dump_that_is_too_old_is_dropped(
     dumps.deliver(a_batch("new"), read_moment())
     wait_until(lambda: tower.dumps, "the next one arrives")
     assert [batch["id"] for batch in tower.dumps] == ["new"]
-    assert LOST == [Loss.TOO_OLD]
+    assert LOST == [DumpLoss.TOO_OLD]
     assert "is dropped: 24 h old" in caplog.text
 
 
@@ -290,7 +290,7 @@ def test_a_dump_that_is_damaged_is_dropped_and_the_next_one_is_sent(tower: Recor
     )
     queue.put(a_dump(b"["))
     assert sender.send_first() == 0.0
-    assert (queue.count(), LOST) == (0, [Loss.DAMAGED])
+    assert (queue.count(), LOST) == (0, [DumpLoss.DAMAGED])
 
 
 def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
@@ -301,7 +301,7 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     recording.close()
     client = TowerConnection(TowerAddress(url=recording.url), REPLY_LIMITS)
     now = 0.0
-    lost: list[Loss] = []
+    lost: list[DumpLoss] = []
     queue = DumpQueue(lost.append)
     moment = lambda: Moment(boot_id="b", boottime_s=now, wall_s=now)  # noqa: E731
     dumps = DumpSender(client, queue, lost.append, moment)

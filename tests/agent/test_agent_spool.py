@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.delivery.clocks import Moment, age_s, read_moment
-from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, Loss
+from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, DumpLoss
 from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool
 from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples
@@ -64,7 +64,7 @@ def test_the_oldest_comes_first_and_goes_first(
         spool.put(dump)
     assert spool.ids() == {dump.id for dump in dumps[2:]}
     assert spool.first() == dumps[2]
-    assert losses == {Loss.FULL: 2}
+    assert losses == {DumpLoss.FULL: 2}
     assert caplog.text.count("the spool is full") == 2
 
 
@@ -77,7 +77,7 @@ def test_an_owner_of_many_dumps_pushes_out_its_own(
     for number in range(9):
         spool.put(a_dump(at=1.8e9 + number, owner="uid:2"))
     assert mine.id in spool.ids()
-    assert losses == {Loss.FULL: 7}
+    assert losses == {DumpLoss.FULL: 7}
     assert reopened(spool, tmp_path, losses).first() == mine
 
 
@@ -117,7 +117,7 @@ def test_random_bytes_are_removed_and_what_comes_after_is_read(
     spool.put(good)
     (Path(spool.path) / spool_files(spool)[0]).write_bytes(junk)
     assert spool.first() == good
-    assert losses == {Loss.DAMAGED: 1}
+    assert losses == {DumpLoss.DAMAGED: 1}
     assert len(spool_files(spool)) == 1
     spool.close()
 
@@ -139,7 +139,7 @@ def test_one_changed_byte_is_noticed(
     content[at] ^= to
     path.write_bytes(content)
     assert spool.first() is None
-    assert losses == {Loss.DAMAGED: 1}
+    assert losses == {DumpLoss.DAMAGED: 1}
     spool.close()
 
 
@@ -162,7 +162,7 @@ def test_a_disk_that_cannot_be_read_for_a_while_costs_no_dump(
         patched.setattr("agent.delivery.spool.os.open", fail)
         assert spool.first() is None
         assert spool.first() is None
-    assert losses == {Loss.TOO_OLD: 1}  # nobody would send it any more
+    assert losses == {DumpLoss.TOO_OLD: 1}  # nobody would send it any more
     assert spool.first() == first
     assert len(spool_files(spool)) == 2
     assert sum("cannot be read now" in line for line in caplog.messages) == 2

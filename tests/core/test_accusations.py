@@ -7,7 +7,13 @@ import pytest
 
 from tests.core.builders import a_case, ranks_in
 from watchtower.core.diagnosis import doubts, rules
-from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import (
+    MIN_CONFIDENCE,
+    Accusation,
+    Reason,
+    ReasonKind,
+    Tier,
+)
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules.held import BLOCKED_ON
@@ -48,11 +54,11 @@ def test_no_ceiling_is_a_bare_number_elsewhere():
 def test_a_reason_about_something_else_than_its_kind_is_not_written():
     picture = take_picture(a_case(ranks_in(2)))
     with pytest.raises(TypeError, match="about a tuple, not a Ranks"):
-        SENTENCES[Kind.PEERS](picture, ())
+        SENTENCES[ReasonKind.PEERS](picture, ())
 
 
 def test_every_kind_of_reason_has_a_sentence():
-    assert set(SENTENCES) == set(Kind)
+    assert set(SENTENCES) == set(ReasonKind)
 
 
 def test_every_advice_is_given_by_some_rule():
@@ -81,7 +87,7 @@ def test_a_doubt_completes_its_line_without_a_name_that_is_not_given(kind):
 
 class TestLimits:
     def limits(self, weight, *found):
-        reasons = (Reason(Kind.SET_UP, weight),)
+        reasons = (Reason(ReasonKind.SET_UP, weight),)
         accused = Accusation(
             cause=Cause.INIT_STUCK, tier=Tier.NEVER_CAME, reasons=reasons, doubts=found
         )

@@ -6,7 +6,7 @@ from tests.core.builders import (
     IN_USER_CODE,
 )
 from tests.core.rules.asking import answer, ask, job_held_at, quotes, shown
-from watchtower.core.diagnosis.accusation import Kind
+from watchtower.core.diagnosis.accusation import ReasonKind
 
 ROOT = " < Thread.run @threading.py:982 < Thread._bootstrap @threading.py:1002"
 IN_POST = (
@@ -27,7 +27,7 @@ LOGGING = f"Handler.acquire @logging/__init__.py:927 < _ship /job/log.py:11{ROOT
 
 
 def threads_of(asked):
-    return [each.thread.name for each in shown(asked, Kind.THREAD)]
+    return [each.thread.name for each in shown(asked, ReasonKind.THREAD)]
 
 
 class TestThreads:
@@ -35,7 +35,7 @@ class TestThreads:
         built = job_held_at(IN_LOCK, threads=(("work", IN_QUEUE), ("sender", IN_POST)))
         finding = ask("lock_deadlock", built)
         assert threads_of(finding) == ["sender", "work"]
-        sender, work = shown(finding, Kind.THREAD)
+        sender, work = shown(finding, ReasonKind.THREAD)
         assert (sender.stays, sender.is_idle) == (True, False)
         assert (work.stays, work.is_idle) == (True, True)
 
@@ -53,7 +53,7 @@ class TestThreads:
 
     def test_main_is_quoted_where_another_thread_trains(self):
         finding = ask("behind_collective", job_held_at(JOINING, threads=(("ship", LOGGING),)))
-        (main,) = shown(finding, Kind.THREAD)
+        (main,) = shown(finding, ReasonKind.THREAD)
         assert main.thread.main
 
     def test_a_rank_that_waits_for_no_thread_has_none_quoted(self):
@@ -76,5 +76,5 @@ class TestThreads:
 
     def test_a_thread_seen_once_is_not_said_to_stay(self):
         built = job_held_at(AS_COMPLETED, dumps=1, threads=(("s3_2", IN_UPLOAD),))
-        (upload,) = shown(ask("checkpoint_stall", built), Kind.THREAD)
+        (upload,) = shown(ask("checkpoint_stall", built), ReasonKind.THREAD)
         assert not upload.stays

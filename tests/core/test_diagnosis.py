@@ -20,7 +20,7 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.recording import a_recorded_case, calls
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.doubts import NO_HEARTBEATS
 from watchtower.core.diagnosis.rules import RULES
@@ -40,7 +40,7 @@ def a_finding(cause=Cause.BUSY_LOOP, tier=Tier.STACKS, confidence=0.8, ranks=(3,
         cause=cause,
         tier=tier,
         suspects=tuple(picture.by_rank[rank] for rank in ranks),
-        reasons=(Reason(Kind.SET_UP, confidence, ranks),),
+        reasons=(Reason(ReasonKind.SET_UP, confidence, ranks),),
         advice=("restart",),
     )
 

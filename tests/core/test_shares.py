@@ -15,16 +15,16 @@ from watchtower.core.fleet.shares import (
     ENDED,
     IN_TROUBLE,
     OPEN_INCIDENT,
-    Candidate,
+    Contender,
     rank_fairly,
 )
 
 
-def of(owner: str, count: int, urgency: int = CALM) -> list[Candidate]:
-    return [Candidate(owner, urgency, 0.0, f"{owner}-{number}") for number in range(count)]
+def of(owner: str, count: int, urgency: int = CALM) -> list[Contender]:
+    return [Contender(owner, urgency, 0.0, f"{owner}-{number}") for number in range(count)]
 
 
-def names(candidates: list[Candidate], limit: int) -> list[str]:
+def names(candidates: list[Contender], limit: int) -> list[str]:
     return [each.name for each in rank_fairly(candidates)[:limit]]
 
 
@@ -48,11 +48,11 @@ def test_jobs_in_trouble_come_before_all_healthy_ones():
 
 def test_of_one_owner_the_oldest_incident_comes_first_and_ended_jobs_last():
     jobs = [
-        Candidate("a", ENDED, 0.0, "ended"),
-        Candidate("a", CALM, 0.0, "calm"),
-        Candidate("a", OPEN_INCIDENT, 9.0, "new"),
-        Candidate("a", OPEN_INCIDENT, 1.0, "old"),
-        Candidate("a", IN_TROUBLE, 0.0, "suspect"),
+        Contender("a", ENDED, 0.0, "ended"),
+        Contender("a", CALM, 0.0, "calm"),
+        Contender("a", OPEN_INCIDENT, 9.0, "new"),
+        Contender("a", OPEN_INCIDENT, 1.0, "old"),
+        Contender("a", IN_TROUBLE, 0.0, "suspect"),
     ]
     assert names(jobs, 9) == ["old", "new", "suspect", "calm", "ended"]
 
@@ -63,7 +63,7 @@ def test_of_one_owner_the_oldest_incident_comes_first_and_ended_jobs_last():
 def test_no_owner_lacks_a_place_while_another_has_more_than_its_share(urgencies, data, limit):
     drawn = st.tuples(st.sampled_from("abcd"), st.sampled_from(urgencies), st.floats(0, 9))
     found = data.draw(st.lists(drawn, max_size=60))
-    candidates = [Candidate(*each, f"j{number}") for number, each in enumerate(found)]
+    candidates = [Contender(*each, f"j{number}") for number, each in enumerate(found)]
     ranked = rank_fairly(candidates)
     assert sorted(ranked) == sorted(candidates)
     assert rank_fairly(candidates[::-1]) == ranked

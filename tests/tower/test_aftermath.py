@@ -10,7 +10,7 @@ import pytest
 from tests.core.builders import FETCHING
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.history import get_incident
 from watchtower.wire.report import EndingKind, ProcessState
@@ -363,7 +363,7 @@ def test_a_stall_that_is_over_without_a_step_does_not_go_on_counting():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
-    story.see(plain(Kind.STEPLESS), seconds=600)
+    story.see(plain(ConditionKind.STEPLESS), seconds=600)
     assert story.watch.hung_in_s(story.now) is None
     story.see(stalled(since=story.now))
     story.hear(a_diagnosis())

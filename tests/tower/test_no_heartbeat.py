@@ -9,7 +9,7 @@ import pytest
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING, a_native
 from tests.core.detection.scenes import World
 from tests.tower.simulator import Simulation
-from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import NativeKind
 from watchtower.wire.report import EndingKind, ProcessState
@@ -236,7 +236,7 @@ def test_a_server_without_requests_is_not_hung(tell_no_heartbeat, target):
         sim.natives[2], sim.targets[2] = BLOCKED, target
         await watch.go(400, stack=IN_USER_CODE)
         assert watch.statuses == ["healthy"]
-        assert sim.live.watch.kind is Kind.IDLE
+        assert sim.live.watch.kind is ConditionKind.IDLE
         assert sim.live.watch.reason.startswith("rank 2 waits for clients")
 
     tell_no_heartbeat(story, no_step_floor_s=60)  # else unchanged samples alone are suspect

@@ -37,7 +37,7 @@ from watchtower.core.fleet.shares import (
     ENDED,
     IN_TROUBLE,
     OPEN_INCIDENT,
-    Candidate,
+    Contender,
     rank_fairly,
 )
 from watchtower.printable import label
@@ -137,7 +137,7 @@ class TowerCollector(Collector):
         """Return all jobs except drills. The first ones get their own series."""
         tower = self._tower
         ranked = rank_fairly(
-            Candidate(
+            Contender(
                 owner=_key_of(tower.fleet.jobs[live.name]),
                 urgency=_urgency(live),
                 since=live.incident.opened_at if live.incident and is_open(live) else 0.0,

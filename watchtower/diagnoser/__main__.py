@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from watchtower.diagnoser import frames
-from watchtower.diagnoser.messages import Limits, read_limits, write_gave_up
+from watchtower.diagnoser.messages import DiagnosisLimits, read_limits, write_gave_up
 from watchtower.diagnoser.work import answer
 from watchtower.garbage import put_off_full_collections
 
@@ -61,7 +61,7 @@ def _give_up(signum: int, frame: object) -> None:
     raise _GiveUpError
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: DiagnosisLimits) -> None:
     """Set the limits of memory and CPU time. At the CPU limit, SIGPROF ends this process.
 
     A brief try gives up earlier, by an exception: a process that ended would have to be started

@@ -33,7 +33,7 @@ MEMORY_PER_RANK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class DiagnosisLimits:
     """Limits of one diagnosis. The process sets them for itself, and the kernel enforces them."""
 
     cpu_s: float
@@ -44,9 +44,9 @@ class Limits:
     """Bytes of dumps above which a brief try gives up before it begins."""
 
 
-def limits_for(ranks: int) -> Limits:
+def limits_for(ranks: int) -> DiagnosisLimits:
     """Return the limits for a diagnosis of `ranks` ranks."""
-    return Limits(
+    return DiagnosisLimits(
         cpu_s=CPU_S + CPU_PER_RANK_S * ranks,
         memory_bytes=MEMORY_BYTES + MEMORY_PER_RANK_BYTES * ranks,
         brief_s=min(BRIEF_S + BRIEF_PER_RANK_S * ranks, MAX_BRIEF_S),
@@ -58,7 +58,7 @@ def limits_for(ranks: int) -> Limits:
 class Request:
     """One case to diagnose."""
 
-    limits: Limits
+    limits: DiagnosisLimits
     parts: CaseParts
     bodies: Sequence[bytes]
     """Batches of dumps as their agents sent them, JSON."""
@@ -84,14 +84,14 @@ class Answer:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_limits = msgspec.msgpack.Decoder(Limits)
+_limits = msgspec.msgpack.Decoder(DiagnosisLimits)
 _parts = msgspec.msgpack.Decoder(CaseParts)
 _diagnoses = msgspec.msgpack.Decoder(Diagnosis)
 _cases = msgspec.json.Decoder(Case)
 _batches = msgspec.json.Decoder(DumpBatch)
 
 
-def read_limits(frames: Sequence[bytes]) -> Limits:
+def read_limits(frames: Sequence[bytes]) -> DiagnosisLimits:
     """Return the limits of a request."""
     return _limits.decode(frames[0])
 

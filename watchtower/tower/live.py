@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, group_losses
-from watchtower.core.detection.condition import Kind, Stall, Why
+from watchtower.core.detection.condition import ConditionKind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
@@ -133,12 +133,12 @@ class LiveJob:
         slow_since = wait_counts.since if wait_counts else 0.0
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
 
-    def note_condition(self, kind: Kind, now: float) -> None:
+    def note_condition(self, kind: ConditionKind, now: float) -> None:
         """Note the time since which the job has ended or is not reported. Drop unused diagnoses."""
         if self.watch.status in CLEAR:
             self.diagnoses.drop_unused()
-        self.ended_at = (self.ended_at or now) if kind is Kind.ENDED else None
-        self.lost_at = (self.lost_at or now) if kind is Kind.LOST else None
+        self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
+        self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None
 
     def may_be_over(self, gen: Generation, now: float) -> bool:
         """Return whether an accused rank has just stepped again: the job may have recovered.

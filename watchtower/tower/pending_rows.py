@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from watchtower.core.fleet.quotas import Quota
-from watchtower.core.fleet.shares import CALM, Candidate, rank_fairly
+from watchtower.core.fleet.shares import CALM, Contender, rank_fairly
 from watchtower.store.values import GenerationRow, PauseRow
 
 MAX_PENDING = 8192
@@ -59,9 +59,9 @@ class PendingRows:
 
     def take(self) -> list[Row]:
         """Remove and return the rows of one transaction. Owners take turns."""
-        candidates = (Candidate(row.owner, CALM, row.since, key) for key, row in self._rows.items())
+        contenders = (Contender(row.owner, CALM, row.since, key) for key, row in self._rows.items())
         rows, processes = list[Row](), 0
-        for each in rank_fairly(candidates)[:MAX_ROWS]:
+        for each in rank_fairly(contenders)[:MAX_ROWS]:
             if processes >= MAX_PROCESSES:
                 break
             pending = self._rows.pop(each.name)

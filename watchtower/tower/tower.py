@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from watchtower.core.detection.aftermath import Loss, find_losses
-from watchtower.core.detection.condition import Condition, Kind
+from watchtower.core.detection.condition import Condition, ConditionKind
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import (
     DumpsWanted,
@@ -271,7 +271,9 @@ class Tower:
             return
         samples = live.watch.samples
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
-        if condition.kind in (Kind.STEPPING, Kind.SLOW) and not live.has_gone_on(gen):
+        if condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW) and not live.has_gone_on(
+            gen
+        ):
             return
         losses = self._find_losses(live, gen, now)
         self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
@@ -283,7 +285,7 @@ class Tower:
             self._order_sample(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live.diagnoses)
-        if gen.is_paced or condition.kind is Kind.CHANGING:
+        if gen.is_paced or condition.kind is ConditionKind.CHANGING:
             self.store_writer.remember(job, live)
 
     def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:

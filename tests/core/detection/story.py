@@ -1,6 +1,6 @@
 """One `JobWatch` that advances second by second: for tests of statuses, incidents and pauses."""
 
-from watchtower.core.detection.condition import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, ConditionKind, Stall, Why
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
@@ -32,10 +32,10 @@ def a_diagnosis(cause=Cause.DATALOADER_STALL, **changes) -> Diagnosis:
 
 def stalled(since: float = 100.0, why: Why = Why.OVERDUE) -> Condition:
     stall = Stall(why=why, since=since, ranks=frozenset({2}))
-    return Condition(kind=Kind.STALLED, reason="rank 2 has not stepped", stall=stall)
+    return Condition(kind=ConditionKind.STALLED, reason="rank 2 has not stepped", stall=stall)
 
 
-def plain(kind: Kind) -> Condition:
+def plain(kind: ConditionKind) -> Condition:
     return Condition(kind=kind, reason=kind.value)
 
 

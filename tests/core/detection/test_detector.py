@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.detection.scenes import World
-from watchtower.core.detection.condition import Kind, Why
+from watchtower.core.detection.condition import ConditionKind, Why
 from watchtower.core.detection.job_end import find_end
 from watchtower.core.fleet.pace import Pause
 from watchtower.core.policy import Policy
@@ -20,14 +20,14 @@ def running(**changes) -> World:
 
 
 def test_a_stepping_job_is_stepping():
-    assert running().judge().kind is Kind.STEPPING
+    assert running().judge().kind is ConditionKind.STEPPING
 
 
 def test_a_rank_is_late_after_the_floor_and_five_typical_steps():
     world = running()
-    assert world.report(5).kind is Kind.STEPPING
+    assert world.report(5).kind is ConditionKind.STEPPING
     condition = world.report(1)
-    assert condition.kind is Kind.STALLED
+    assert condition.kind is ConditionKind.STALLED
     assert condition.stall.why is Why.OVERDUE
     assert condition.stall.ranks == {0, 1, 2, 3}
 
@@ -35,8 +35,8 @@ def test_a_rank_is_late_after_the_floor_and_five_typical_steps():
 def test_long_steps_have_longer_deadlines():
     world = World()
     world.step(10, step_s=8.0)
-    assert world.report(39).kind is Kind.STEPPING
-    assert world.report(2).kind is Kind.STALLED
+    assert world.report(39).kind is ConditionKind.STEPPING
+    assert world.report(2).kind is ConditionKind.STALLED
 
 
 def test_one_rank_that_stopped_alone_is_the_stall():
@@ -47,31 +47,31 @@ def test_one_rank_that_stopped_alone_is_the_stall():
 def test_a_late_report_does_not_make_a_rank_late():
     world = running()
     world.now += 9.0
-    assert world.judge().kind is Kind.STEPPING
+    assert world.judge().kind is ConditionKind.STEPPING
 
 
 def test_a_stall_goes_on_until_the_next_step():
     world = running()
     for _ in range(30):
         condition = world.report(1)
-    assert condition.kind is Kind.STALLED
-    assert world.step().kind is Kind.STEPPING
+    assert condition.kind is ConditionKind.STALLED
+    assert world.step().kind is ConditionKind.STEPPING
 
 
 def test_a_marked_phase_has_patience():
     world = running()
     for rank in world.ranks.values():
         rank.phase, rank.cpu_cores = "checkpoint", 0.5
-    assert world.report(600).kind is Kind.STEPPING
-    assert world.report(310).kind is Kind.STALLED
+    assert world.report(600).kind is ConditionKind.STEPPING
+    assert world.report(310).kind is ConditionKind.STALLED
 
 
 def test_a_marked_phase_in_which_nothing_moves_has_less():
     world = running()
     for rank in world.ranks.values():
         rank.phase = "checkpoint"
-    assert world.report(50).kind is Kind.STEPPING
-    assert world.report(15).kind is Kind.STALLED
+    assert world.report(50).kind is ConditionKind.STEPPING
+    assert world.report(15).kind is ConditionKind.STALLED
 
 
 def test_a_learned_phase_is_suspect_after_some_of_its_lengths():
@@ -79,8 +79,8 @@ def test_a_learned_phase_is_suspect_after_some_of_its_lengths():
     world.pauses.learn(Pause(phase="eval", frame_class="user", length_s=4.0))
     for rank in world.ranks.values():
         rank.phase, rank.cpu_cores = "eval", 0.5
-    assert world.report(19).kind is Kind.STEPPING
-    assert world.report(2).kind is Kind.STALLED
+    assert world.report(19).kind is ConditionKind.STEPPING
+    assert world.report(2).kind is ConditionKind.STALLED
 
 
 def test_a_learned_phase_is_suspect_in_time_however_long_it_once_took():
@@ -94,16 +94,16 @@ def test_silence_of_every_agent_is_not_a_stall():
     world = running()
     world.silent = {"n0", "n1"}
     world.report(9)
-    assert world.judge().kind is Kind.STEPPING
+    assert world.judge().kind is ConditionKind.STEPPING
     world.now += 5
-    assert world.judge().kind is Kind.LOST
+    assert world.judge().kind is ConditionKind.LOST
 
 
 def test_silence_of_one_agent_is_monitoring_lost_while_the_others_step():
     world = running()
     world.silent = {"n1"}
     condition = world.step(12)
-    assert condition.kind is Kind.LOST
+    assert condition.kind is ConditionKind.LOST
     assert "n1" in condition.reason
 
 
@@ -111,7 +111,7 @@ def test_silence_of_one_agent_does_not_hide_a_stall_of_the_others():
     world = running()
     world.silent = {"n1"}
     condition = world.report(15)
-    assert condition.kind is Kind.STALLED
+    assert condition.kind is ConditionKind.STALLED
     assert condition.stall.ranks == {0, 1}
 
 
@@ -119,7 +119,7 @@ def test_a_job_whose_ranks_are_all_stopped_is_suspended():
     world = running()
     for rank in world.ranks.values():
         rank.state = ProcessState.STOPPED
-    assert world.report(30).kind is Kind.SUSPENDED
+    assert world.report(30).kind is ConditionKind.SUSPENDED
 
 
 def test_after_a_suspension_ages_count_anew():
@@ -129,8 +129,8 @@ def test_after_a_suspension_ages_count_anew():
     world.report(30)
     for rank in world.ranks.values():
         rank.state = ProcessState.SLEEPING
-    assert world.report(4).kind is Kind.STEPPING
-    assert world.report(3).kind is Kind.STALLED
+    assert world.report(4).kind is ConditionKind.STEPPING
+    assert world.report(3).kind is ConditionKind.STALLED
 
 
 def test_one_rank_that_resumes_does_not_extend_the_deadlines_of_others():
@@ -138,13 +138,13 @@ def test_one_rank_that_resumes_does_not_extend_the_deadlines_of_others():
     world.ranks[2].state = ProcessState.STOPPED
     world.report(8)
     world.ranks[2].state = ProcessState.SLEEPING
-    assert world.report(1).kind is Kind.STALLED
+    assert world.report(1).kind is ConditionKind.STALLED
 
 
 def test_a_death_is_a_stall_after_the_settle_time():
     world = running()
     world.end(2, EndingKind.SIGNAL, 9)
-    assert world.report(1).kind is Kind.STEPPING
+    assert world.report(1).kind is ConditionKind.STEPPING
     condition = world.report(1)
     assert condition.stall.why is Why.DEATH
     assert condition.stall.ranks == {2}
@@ -154,21 +154,21 @@ def test_a_death_is_not_a_stall_if_the_others_make_steps():
     world = running()
     world.end(2, EndingKind.SIGNAL, 9)
     world.step(8)
-    assert world.judge().kind is Kind.STEPPING
+    assert world.judge().kind is ConditionKind.STEPPING
 
 
 def test_exit_code_0_is_not_a_death():
     world = running()
     world.end(2)
-    assert world.report(4).kind is Kind.STEPPING
+    assert world.report(4).kind is ConditionKind.STEPPING
 
 
 def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
     world = running()
     for rank in range(4):
         world.end(rank)
-    assert world.report().kind is Kind.ENDING
-    assert world.report(3).kind is Kind.ENDED
+    assert world.report().kind is ConditionKind.ENDING
+    assert world.report(3).kind is ConditionKind.ENDED
 
 
 @pytest.mark.parametrize(
@@ -243,15 +243,15 @@ def test_ranks_that_exit_one_after_the_other_are_not_a_stall():
     world = running()
     for rank in range(3):
         world.end(rank)
-        assert world.report(1).kind is Kind.STEPPING
+        assert world.report(1).kind is ConditionKind.STEPPING
     world.end(3)
-    assert world.report(3).kind is Kind.ENDED
+    assert world.report(3).kind is ConditionKind.ENDED
 
 
 def test_a_start_without_work_is_a_stall_after_the_grace():
     world = World()
-    assert world.report(60).kind is Kind.STARTING
-    assert world.report(59).kind is Kind.STEPLESS
+    assert world.report(60).kind is ConditionKind.STARTING
+    assert world.report(59).kind is ConditionKind.STEPLESS
     condition = world.report(3)
     assert condition.stall.why is Why.STARTUP
 
@@ -276,7 +276,7 @@ def stands_since(age_s: float, phase: str = "") -> World:
 def test_a_job_that_hung_before_it_was_watched_gets_no_new_startup_grace():
     world = stands_since(300)
     condition = world.report()
-    assert condition.kind is Kind.STARTING  # other nodes may be about to report
+    assert condition.kind is ConditionKind.STARTING  # other nodes may be about to report
     assert condition.reason == "too few steps were seen to know how long a step takes"
     condition = world.report(3)
     assert condition.stall.why is Why.STARTUP
@@ -286,13 +286,13 @@ def test_a_job_that_hung_before_it_was_watched_gets_no_new_startup_grace():
 
 def test_the_startup_grace_of_a_hung_job_counts_from_its_last_step():
     world = stands_since(60)
-    assert world.report(59).kind is Kind.STARTING
+    assert world.report(59).kind is ConditionKind.STARTING
     assert world.report(3).stall.why is Why.STARTUP
 
 
 def test_a_phase_seen_first_of_all_gets_the_patience_of_phases():
     world = stands_since(300, "checkpoint")
-    assert world.report(5).kind is Kind.STARTING
+    assert world.report(5).kind is ConditionKind.STARTING
 
 
 def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
@@ -300,8 +300,8 @@ def test_a_loop_inside_a_phase_has_the_pace_of_its_steps():
     for rank in world.ranks.values():
         rank.phase, rank.phase_at = "train", world.now - 100
     world.step(10)
-    assert world.judge().kind is Kind.STEPPING
-    assert world.report(7).kind is Kind.STALLED
+    assert world.judge().kind is ConditionKind.STEPPING
+    assert world.report(7).kind is ConditionKind.STALLED
 
 
 def test_a_step_before_a_phase_does_not_count_for_that_phase():
@@ -328,7 +328,7 @@ def test_ranks_that_finished_with_an_unknown_code_are_not_deaths():
     world = running()
     for rank in (1, 2, 3):
         world.end(rank, EndingKind.EXIT, None)
-    assert world.report(4).kind is Kind.STEPPING
+    assert world.report(4).kind is ConditionKind.STEPPING
 
 
 def test_a_rank_that_never_came_is_part_of_the_startup_stall():
@@ -342,33 +342,33 @@ def test_a_job_without_heartbeat_files_is_unwatched():
     world = World()
     for rank in world.ranks.values():
         rank.has_page = False
-    assert world.report(60).kind is Kind.UNWATCHED
-    assert world.report(240).kind is Kind.STEPLESS
+    assert world.report(60).kind is ConditionKind.UNWATCHED
+    assert world.report(240).kind is ConditionKind.STEPLESS
 
 
 @pytest.mark.parametrize(("step_s", "limit_s"), [(1.0, 60), (30.0, 90)])
 def test_a_job_without_a_step_for_long_is_stepless_before_it_is_overdue(step_s, limit_s):
     world = World(policy=Policy(suspect_factor=200))
     world.step(8, step_s=step_s)
-    assert world.report(limit_s - 1).kind is Kind.STEPPING
+    assert world.report(limit_s - 1).kind is ConditionKind.STEPPING
     condition = world.report(2)
-    assert (condition.kind, condition.stall) == (Kind.STEPLESS, None)
-    assert world.step().kind is Kind.STEPPING
+    assert (condition.kind, condition.stall) == (ConditionKind.STEPLESS, None)
+    assert world.step().kind is ConditionKind.STEPPING
 
 
 def test_a_phase_that_moves_is_not_stepless_and_one_that_does_not_is():
     world = running()
     for rank in world.ranks.values():
         rank.phase, rank.phase_at, rank.cpu_cores = "checkpoint", world.now, 1.0
-    assert world.report(110).kind is Kind.STEPPING
+    assert world.report(110).kind is ConditionKind.STEPPING
     for rank in world.ranks.values():
         rank.cpu_cores = 0.0
-    assert world.report(61).kind is not Kind.STEPPING
+    assert world.report(61).kind is not ConditionKind.STEPPING
 
 
 def test_steps_that_became_much_longer_are_slow():
     world = running()
-    assert world.step(7, step_s=4.5).kind is Kind.SLOW
+    assert world.step(7, step_s=4.5).kind is ConditionKind.SLOW
 
 
 @pytest.mark.parametrize("setting", ["suspect_floor_s", "settle_s", "slow_factor"])

@@ -1,7 +1,7 @@
 """Ranks whose program has finished, while the process is still shutting down."""
 
 from tests.core.detection.scenes import World
-from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.wire.report import EXIT_PHASE
 
@@ -23,12 +23,12 @@ def context_after(world: World, seconds: float) -> StallContext:
 
 def test_a_slow_exit_is_not_overdue() -> None:
     world = world_of_finished(0, 1, 2, 3)
-    assert world.report(50).kind is Kind.STEPPING
+    assert world.report(50).kind is ConditionKind.STEPPING
 
 
 def test_an_exit_in_which_nothing_moves_for_long_is_a_stall() -> None:
     world = world_of_finished(0, 1, 2, 3)
-    assert world.report(world.policy.phase_still_s + 5).kind is Kind.STALLED
+    assert world.report(world.policy.phase_still_s + 5).kind is ConditionKind.STALLED
 
 
 def test_finished_ranks_say_nothing_about_a_rank_that_is_not_finished() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.detection.scenes import World
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
-from watchtower.core.detection.condition import Kind, Why
+from watchtower.core.detection.condition import ConditionKind, Why
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -25,7 +25,7 @@ from watchtower.wire.verdict import Cause, Status
 def test_the_table_answers_every_status_and_condition():
     assert set(NEXT) == set(Status)
     for row in NEXT.values():
-        assert set(row) == set(Kind)
+        assert set(row) == set(ConditionKind)
 
 
 def test_a_stall_makes_a_job_suspect_and_asks_for_dumps_and_a_diagnosis():
@@ -84,12 +84,12 @@ def test_steps_after_an_incident_make_it_recovered_and_the_next_stall_is_a_new_o
     story.see(stalled())
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=12)
-    effects = story.see(plain(Kind.STEPPING))
+    effects = story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.RECOVERED
     assert IncidentClosed() in effects
-    story.see(plain(Kind.STEPPING), seconds=4)
+    story.see(plain(ConditionKind.STEPPING), seconds=4)
     assert story.watch.status is Status.RECOVERED
-    story.see(plain(Kind.STEPPING), seconds=1)
+    story.see(plain(ConditionKind.STEPPING), seconds=1)
     assert story.watch.status is Status.HEALTHY
     story.see(stalled(since=story.now - 6))
     assert story.watch.status is Status.SUSPECT
@@ -101,16 +101,16 @@ def test_recovered_lasts_for_some_typical_steps():
     story.see(stalled())
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=12)
-    story.see(plain(Kind.STEPPING), typical_s=7.0)
-    story.see(plain(Kind.STEPPING), seconds=34, typical_s=7.0)
+    story.see(plain(ConditionKind.STEPPING), typical_s=7.0)
+    story.see(plain(ConditionKind.STEPPING), seconds=34, typical_s=7.0)
     assert story.watch.status is Status.RECOVERED
-    story.see(plain(Kind.STEPPING), seconds=1, typical_s=7.0)
+    story.see(plain(ConditionKind.STEPPING), seconds=1, typical_s=7.0)
     assert story.watch.status is Status.HEALTHY
 
 
 def test_a_job_that_makes_no_step_is_not_healthy_and_a_stall_is_still_followed():
     story = Story()
-    assert DumpsWanted not in [type(effect) for effect in story.see(plain(Kind.STEPLESS))]
+    assert DumpsWanted not in [type(effect) for effect in story.see(plain(ConditionKind.STEPLESS))]
     assert story.watch.status is Status.SUSPECT
     effects = story.see(stalled())
     assert DumpsWanted(reason="suspect") in effects
@@ -124,7 +124,7 @@ def test_a_job_cancelled_during_a_suspicion_opens_no_incident():
     story.see(stalled(), typical_s=30.0)
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=15, typical_s=30.0)
-    story.see(plain(Kind.ENDING), seconds=2, typical_s=0.0)
+    story.see(plain(ConditionKind.ENDING), seconds=2, typical_s=0.0)
     assert story.watch.status is Status.SUSPECT
     assert IncidentOpened not in story.kinds()
 
@@ -138,8 +138,8 @@ def test_a_death_during_a_stall_keeps_the_evidence_of_the_stall():
 
 def test_a_job_that_counted_as_ended_is_watched_again_when_it_is_reported():
     story = Story()
-    story.see(plain(Kind.ENDED))
-    story.see(plain(Kind.STEPPING))
+    story.see(plain(ConditionKind.ENDED))
+    story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.HEALTHY
 
 
@@ -151,7 +151,9 @@ def test_an_open_incident_is_updated_by_newer_diagnoses():
     assert story.hear(a_diagnosis(confidence=0.95)) == [IncidentUpdated()]
 
 
-@pytest.mark.parametrize("kind", [Kind.LOST, Kind.SUSPENDED, Kind.ENDING])
+@pytest.mark.parametrize(
+    "kind", [ConditionKind.LOST, ConditionKind.SUSPENDED, ConditionKind.ENDING]
+)
 def test_only_steps_or_the_end_close_an_open_incident(kind):
     story = Story()
     story.see(stalled())
@@ -167,12 +169,12 @@ def test_a_start_that_stalls_and_moves_by_turns_is_one_suspicion_and_one_inciden
         story.see(stalled(why=Why.STARTUP))
         story.hear(a_diagnosis(Cause.NEVER_STARTED))
         story.now += 1
-        story.see(plain(Kind.STARTING))
+        story.see(plain(ConditionKind.STARTING))
         story.now += 1
     assert story.watch.status is Status.HUNG
     assert story.kinds().count(IncidentOpened) == 1
     assert IncidentClosed not in story.kinds()
-    story.see(plain(Kind.STEPPING))
+    story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.RECOVERED
 
 
@@ -180,9 +182,9 @@ def test_first_steps_clear_a_suspicion_of_the_start():
     story = Story()
     story.see(stalled(why=Why.STARTUP))
     story.hear(a_diagnosis(Cause.INIT_STUCK))
-    story.see(plain(Kind.STARTING), seconds=30)
+    story.see(plain(ConditionKind.STARTING), seconds=30)
     assert story.watch.status is Status.SUSPECT
-    story.see(plain(Kind.STEPPING))
+    story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.HEALTHY
 
 
@@ -191,22 +193,22 @@ def test_a_hung_job_that_is_ended_closes_its_incident_as_ended():
     story.see(stalled())
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=12)
-    assert IncidentClosed() in story.see(plain(Kind.ENDED))
+    assert IncidentClosed() in story.see(plain(ConditionKind.ENDED))
     assert story.watch.status is Status.ENDED
 
 
 def test_the_cause_of_a_jobs_death_is_reported_once():
     story = Story()
-    assert DiagnosisWanted() in story.see(plain(Kind.ENDED))
+    assert DiagnosisWanted() in story.see(plain(ConditionKind.ENDED))
     assert story.hear(a_diagnosis(Cause.EXCEPTION)) == [IncidentOpened()]
     assert story.hear(a_diagnosis(Cause.EXCEPTION)) == []
-    assert story.see(plain(Kind.ENDED), seconds=20) == []
+    assert story.see(plain(ConditionKind.ENDED), seconds=20) == []
 
 
 @pytest.mark.parametrize("cause", [Cause.UNKNOWN, Cause.DATALOADER_STALL, Cause.PROCESS_STOPPED])
 def test_a_normal_end_of_a_job_is_not_reported(cause):
     story = Story()
-    story.see(plain(Kind.ENDED))
+    story.see(plain(ConditionKind.ENDED))
     assert story.hear(a_diagnosis(cause)) == []
     assert story.watch.status is Status.ENDED
 
@@ -214,7 +216,7 @@ def test_a_normal_end_of_a_job_is_not_reported(cause):
 def test_a_late_diagnosis_of_a_stall_that_is_over_changes_nothing():
     story = Story()
     story.see(stalled())
-    story.see(plain(Kind.STEPPING))
+    story.see(plain(ConditionKind.STEPPING))
     assert story.hear(a_diagnosis()) == []
     assert story.watch.status is Status.HEALTHY
 
@@ -320,22 +322,22 @@ def test_a_suspicion_remains_when_the_agents_stop_reporting():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
-    story.see(plain(Kind.LOST), seconds=3)
+    story.see(plain(ConditionKind.LOST), seconds=3)
     assert story.watch.status is Status.MONITORING_LOST
     assert story.watch.reason == "lost; it was suspect: rank 2 has not stepped"
     assert story.watch.stall is not None
     assert story.watch.diagnosis is not None
-    story.see(plain(Kind.STEPPING))
+    story.see(plain(ConditionKind.STEPPING))
     assert story.watch.stall is None
     assert PauseLearned not in story.kinds()  # nobody saw how long it was
-    story.see(plain(Kind.LOST))
+    story.see(plain(ConditionKind.LOST))
     assert story.watch.reason == "lost"
 
 
 def test_a_stall_that_is_seen_again_after_the_loss_is_the_same_one():
     story = Story()
     story.see(stalled(since=100.0))
-    story.see(plain(Kind.LOST), seconds=30)
+    story.see(plain(ConditionKind.LOST), seconds=30)
     story.see(stalled(since=101.0))
     assert story.watch.status is Status.SUSPECT
     assert story.watch.stall.since == 100.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.detection.scenes import JOB, World
 from tests.core.detection.test_fleet import a_rank, a_report
-from watchtower.core.detection.detector import Kind
+from watchtower.core.detection.detector import ConditionKind
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.node import find_last_reports
 from watchtower.core.policy import Policy
@@ -123,7 +123,7 @@ def test_a_node_stays_silent_although_an_agent_of_another_boot_reports_under_its
         intrude(world, boot=boot)
         world.report(1)
     condition = world.detector.judge(world.gen, world.fleet.nodes, world.pauses, world.now + 0.2)
-    assert condition.kind in (Kind.STALLED, Kind.LOST)
+    assert condition.kind in (ConditionKind.STALLED, ConditionKind.LOST)
     lost = [record for record in world.gen.live() if record.key.node == "n0"]
     last = find_last_reports(lost, world.fleet.nodes)["n0"]
     assert world.detector.is_silent(last, world.now)
@@ -139,7 +139,7 @@ def test_reports_of_another_boot_neither_hide_nor_silence_a_node_that_reports(bo
         condition = world.detector.judge(
             world.gen, world.fleet.nodes, world.pauses, world.now + 0.2
         )
-    assert condition.kind is Kind.STEPPING
+    assert condition.kind is ConditionKind.STEPPING
     assert all(is_live for _, is_live in ranks_of(world).values())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.builders import a_stack, as_sent
 from tests.core.detection.test_fleet_bounds import dumps, report
-from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet import fleet as bounds
 from watchtower.core.fleet.fleet import Fleet
@@ -59,7 +59,7 @@ def test_another_user_s_process_takes_no_rank_and_stalls_no_job(fleet):
     assert ranks_of(fleet) == {0: 10, 1: 11}
     gen = fleet.jobs["llama"].generation
     assert gen.rivals == {}
-    assert detector.judge(gen, fleet.nodes, Pauses(), 19.0).kind is Kind.STEPPING
+    assert detector.judge(gen, fleet.nodes, Pauses(), 19.0).kind is ConditionKind.STEPPING
     assert fleet.jobs["llama@uid:1001"].owner == OTHER
     assert sorted(ranks_of(fleet, "llama@uid:1001")) == [0, 1, 7]
 

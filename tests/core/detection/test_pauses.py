@@ -1,7 +1,7 @@
 """Pauses that ended by themselves: which are stored, and how they extend the patience."""
 
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
-from watchtower.core.detection.condition import Kind, Why
+from watchtower.core.detection.condition import ConditionKind, Why
 from watchtower.core.detection.effects import (
     IncidentClosed,
     IncidentOpened,
@@ -20,7 +20,7 @@ def test_steps_before_the_patience_is_over_are_a_pause_to_remember():
     story.see(stalled())
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=5)
-    effects = story.see(plain(Kind.STEPPING))
+    effects = story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.HEALTHY
     learned = [effect.pause for effect in effects if isinstance(effect, PauseLearned)]
     assert [(pause.frame_class, pause.length_s) for pause in learned] == [("dataloader", 11.0)]
@@ -33,7 +33,7 @@ def test_a_long_start_is_not_learned_as_a_pause():
     story.hear(a_diagnosis(suspects_moving=True, suspect_class="user"))
     story.see(stalled(why=Why.STARTUP), seconds=900, starting=True)
     assert story.watch.status is Status.SUSPECT
-    effects = story.see(plain(Kind.STEPPING))
+    effects = story.see(plain(ConditionKind.STEPPING))
     assert [type(effect) for effect in effects] == [StatusChanged]
     assert not story.watch.pauses
 
@@ -44,7 +44,7 @@ def test_a_pause_seen_before_gets_more_patience():
         story.see(stalled(since=story.now - 6))
         story.hear(a_diagnosis())
         story.see(stalled(since=story.now - 6), seconds=length)
-        story.see(plain(Kind.STEPPING))
+        story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.HEALTHY
     assert IncidentOpened not in story.kinds()
 
@@ -53,7 +53,7 @@ def test_a_death_that_peers_survive_is_not_learned_as_a_pause():
     story = Story()
     story.see(stalled(why=Why.DEATH))
     story.hear(a_diagnosis(Cause.PROCESS_DIED))
-    effects = story.see(plain(Kind.STEPPING))
+    effects = story.see(plain(ConditionKind.STEPPING))
     assert [type(effect) for effect in effects] == [StatusChanged]
 
 
@@ -62,7 +62,7 @@ def test_an_incident_is_not_learned_as_a_pause():
     story.see(stalled())
     story.hear(a_diagnosis(suspects_moving=True))
     story.see(stalled(), seconds=10_800)
-    effects = story.see(plain(Kind.STEPPING))
+    effects = story.see(plain(ConditionKind.STEPPING))
     assert [type(e) for e in effects] == [StatusChanged, IncidentClosed]
     assert not story.watch.pauses
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.detection.scenes import World
 from tests.core.detection.test_incidents import a_diagnosis
 from tests.properties import examples
-from watchtower.core.detection.condition import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, ConditionKind, Stall, Why
 from watchtower.core.detection.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
@@ -45,7 +45,7 @@ def test_without_a_beat_a_stall_stays_a_stall(seconds: list[int]):
     world.step(8)
     stalled = False
     for some in seconds:
-        stalled_now = world.report(some).kind is Kind.STALLED
+        stalled_now = world.report(some).kind is ConditionKind.STALLED
         assert stalled_now or not stalled
         stalled = stalled_now
 
@@ -57,7 +57,7 @@ def test_exactly_the_ranks_that_stopped_are_in_the_stall_and_a_beat_clears_them(
     world.step(8)
     condition = world.step(8, but=frozenset(late))
     assert condition.stall.ranks == late
-    assert world.step(1).kind is Kind.STEPPING
+    assert world.step(1).kind is ConditionKind.STEPPING
 
 
 @FEW
@@ -91,11 +91,13 @@ class AnyTimeline(RuleBasedStateMachine):
                 assert self.open, "a closed incident was closed again"
                 self.open = False
 
-    @rule(kind=st.sampled_from(Kind), why=st.sampled_from(Why), after=st.floats(0.1, 40))
-    def see(self, kind: Kind, why: Why, after: float) -> None:
+    @rule(kind=st.sampled_from(ConditionKind), why=st.sampled_from(Why), after=st.floats(0.1, 40))
+    def see(self, kind: ConditionKind, why: Why, after: float) -> None:
         self.now += after
         stall = Stall(why=why, since=self.now - 6, ranks=frozenset({2}))
-        given = Condition(kind=kind, reason="any", stall=stall if kind is Kind.STALLED else None)
+        given = Condition(
+            kind=kind, reason="any", stall=stall if kind is ConditionKind.STALLED else None
+        )
         context = StallContext(typical_s=1.0, dumps_have=1, dumps_want=1, evidence=(int(self.now),))
         self.take(self.watch.advance(given, context, self.now))
 

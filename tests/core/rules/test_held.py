@@ -11,7 +11,7 @@ from tests.core.builders import (
 )
 from tests.core.rules.asking import abstains, answer, ask, shown
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Kind
+from watchtower.core.diagnosis.accusation import ReasonKind
 from watchtower.core.diagnosis.writer.words import name_tracer
 from watchtower.wire.verdict import Cause
 
@@ -35,7 +35,7 @@ class TestProcessStopped:
     def test_names_several(self):
         built = job_with(a_rank(3, state="T"), a_rank(5, state="T"))
         assert answer(built) == ("process_stopped", [3, 5])
-        (waiting,) = shown(ask("process_stopped", built), Kind.PEERS)
+        (waiting,) = shown(ask("process_stopped", built), ReasonKind.PEERS)
         assert len(waiting.items) == 6
 
     def test_loses_a_suspended_job(self):

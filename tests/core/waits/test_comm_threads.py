@@ -15,7 +15,7 @@ from tests.core.builders import (
 from tests.core.recording import a_recorded_case, calls
 from tests.core.rules.asking import ask_of_case as ask
 from tests.core.rules.asking import shown
-from watchtower.core.diagnosis.accusation import Kind
+from watchtower.core.diagnosis.accusation import ReasonKind
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 WORLD = {"w": range(4)}
@@ -55,7 +55,7 @@ def test_the_rank_whose_communication_thread_has_ended_is_named_with_both_counts
     assert (said.cause.value, [s.rank for s in said.suspects]) == ("lock_deadlock", [1])
     assert said.confidence == 0.85
     assert said.waiting == "0,2-3"
-    (counts,) = shown(ask("lock_deadlock", recorded(job(waits(1)))), Kind.CALLED_BESIDE)
+    (counts,) = shown(ask("lock_deadlock", recorded(job(waits(1)))), ReasonKind.CALLED_BESIDE)
     point, rank, called = counts.point, counts.rank, counts.called
     assert (point.waiting, point.number, rank, called) == ((0, 2, 3), 31, 1, 30)
 
@@ -70,7 +70,7 @@ def test_a_communication_thread_elsewhere_says_where_and_why():
 
 def quoted(case, rule):
     """Give where the other threads of a suspect are, and whether each is the main one."""
-    found = shown(ask(rule, case), Kind.THREAD)
+    found = shown(ask(rule, case), ReasonKind.THREAD)
     return [(each.thread.main, each.known.reading.where) for each in found]
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from watchtower.core.ranksets import count_ranks, name_ranks
 
 
-class Kind(Enum):
+class ConditionKind(Enum):
     """The states of a job that the detector distinguishes."""
 
     STEPPING = "stepping"
@@ -60,7 +60,7 @@ class Stall:
 class Condition:
     """The state of a job, and the reason for it as a sentence."""
 
-    kind: Kind
+    kind: ConditionKind
     reason: str
     stall: Stall | None = None
     is_end_unseen: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from watchtower.core.detection.condition import Condition, Kind, Stall, Why, explain_stall
+from watchtower.core.detection.condition import Condition, ConditionKind, Stall, Why, explain_stall
 from watchtower.core.detection.fatal_errors import find_fatal_errors
 from watchtower.core.detection.job_end import explain_end, find_end
 from watchtower.core.detection.lost_ranks import explain_loss
@@ -54,7 +54,7 @@ class Detector:
         if not reporting:
             return self._judge_unreported(gen, live, nodes, now)
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
-            return Condition(kind=Kind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
+            return Condition(kind=ConditionKind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
             self._find_death(gen, reporting, now)
             or self._find_fatal_error(gen, reporting, nodes, now)
@@ -64,13 +64,15 @@ class Detector:
         )
         if stall is not None:
             return Condition(
-                kind=Kind.STALLED, reason=explain_stall(stall, gen.step(), now), stall=stall
+                kind=ConditionKind.STALLED,
+                reason=explain_stall(stall, gen.step(), now),
+                stall=stall,
             )
         if len(reporting) < len(live):
             reported = {record.vitals.rank for record in reporting}
             lost = [record for record in live if record.vitals.rank not in reported]
             reason = explain_loss(lost, self._find_silent(lost, nodes, now))
-            return Condition(kind=Kind.LOST, reason=reason)
+            return Condition(kind=ConditionKind.LOST, reason=reason)
         return self._judge_progress(gen, reporting, samples, now)
 
     def is_silent(self, reporter: Reporter | None, now: float) -> bool:
@@ -134,10 +136,10 @@ class Detector:
         """Return the condition of a job without a live rank that is reported."""
         silent = self._find_silent(live, nodes, now)
         if any(record.key.node not in silent for record in live):
-            return Condition(kind=Kind.LOST, reason=explain_loss(live, silent))
+            return Condition(kind=ConditionKind.LOST, reason=explain_loss(live, silent))
         if self._did_reporting_ranks_die(gen, nodes, now):
             return self._judge_end(gen, now)
-        return Condition(kind=Kind.LOST, reason="no agent of this job reports")
+        return Condition(kind=ConditionKind.LOST, reason="no agent of this job reports")
 
     def _did_reporting_ranks_die(
         self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
@@ -154,9 +156,11 @@ class Detector:
     def _judge_end(self, gen: Generation, now: float) -> Condition:
         last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
         if now - last < self.policy.settle_s:
-            return Condition(kind=Kind.ENDING, reason="the last rank has just ended")
+            return Condition(kind=ConditionKind.ENDING, reason="the last rank has just ended")
         end = find_end(gen)
-        return Condition(kind=Kind.ENDED, reason=explain_end(end), is_end_unseen=end.is_unseen)
+        return Condition(
+            kind=ConditionKind.ENDED, reason=explain_end(end), is_end_unseen=end.is_unseen
+        )
 
     def _judge_progress(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
@@ -165,9 +169,9 @@ class Detector:
             condition = self._judge_no_heartbeat(gen, samples, now)
         else:
             condition = self._judge_pace(gen)
-        if condition.kind is Kind.UNWATCHED:
+        if condition.kind is ConditionKind.UNWATCHED:
             return self._find_long_unchanged(gen, samples, now) or condition
-        if condition.kind in (Kind.STEPPING, Kind.STARTING):
+        if condition.kind in (ConditionKind.STEPPING, ConditionKind.STARTING):
             return self._find_stepless(gen, reporting, now) or condition
         return condition
 
@@ -175,12 +179,12 @@ class Detector:
         if not gen.is_paced:
             text = "too few steps were seen to know how long a step takes"
             text = text if gen.step() >= 0 else "the first steps are not done yet"
-            return Condition(kind=Kind.STARTING, reason=text)
+            return Condition(kind=ConditionKind.STARTING, reason=text)
         pace = gen.pace("")
         if pace.slowdown >= self.policy.slow_factor:
             text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
-            return Condition(kind=Kind.SLOW, reason=text)
-        return Condition(kind=Kind.STEPPING, reason=f"step {gen.step()}")
+            return Condition(kind=ConditionKind.SLOW, reason=text)
+        return Condition(kind=ConditionKind.STEPPING, reason=f"step {gen.step()}")
 
     def _find_stepless(
         self, gen: Generation, reporting: list[RankRecord], now: float
@@ -198,7 +202,7 @@ class Detector:
         )
         first = "" if gen.step() >= 0 else "first "
         return Condition(
-            kind=Kind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
+            kind=ConditionKind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
         )
 
     def _find_long_unchanged(
@@ -211,7 +215,7 @@ class Detector:
         reason = (
             f"no rank has heartbeats, and no stack sample has changed for {say_duration(still_s)}"
         )
-        return Condition(kind=Kind.STEPLESS, reason=reason)
+        return Condition(kind=ConditionKind.STEPLESS, reason=reason)
 
     def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:
         beat = record.vitals.beat
@@ -221,23 +225,23 @@ class Detector:
     def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in gen.ranks.values())
         if has_page and now - gen.began_at <= self.policy.startup_grace_s:
-            return Condition(kind=Kind.STARTING, reason="the first steps are not done yet")
+            return Condition(kind=ConditionKind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
         reason = f"checked by stack samples every {every_s}: no rank {what}"
         if samples.is_blind:
             text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
-            return Condition(kind=Kind.BLIND, reason=text)
+            return Condition(kind=ConditionKind.BLIND, reason=text)
         if has_changed(gen, samples, self.policy, now):
-            return Condition(kind=Kind.CHANGING, reason=reason)
+            return Condition(kind=ConditionKind.CHANGING, reason=reason)
         servers = [
             r.vitals.rank for r in gen.live() if samples.activity_of(r.vitals.rank).waits_for_client
         ]
         if servers:
             waits = "waits" if len(servers) == 1 else "wait"
             text = f"{name_ranks(servers)} {waits} for clients: the job has nothing to do"
-            return Condition(kind=Kind.IDLE, reason=text)
-        return Condition(kind=Kind.UNWATCHED, reason=reason)
+            return Condition(kind=ConditionKind.IDLE, reason=text)
+        return Condition(kind=ConditionKind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
         self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, may_replace_verdict
-from watchtower.core.detection.condition import Condition, Kind, Stall, Why
+from watchtower.core.detection.condition import Condition, ConditionKind, Stall, Why
 from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
@@ -36,22 +36,22 @@ from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Cause, Status
 
 _QUIET = {
-    Kind.STEPPING: Status.HEALTHY,
-    Kind.STARTING: Status.HEALTHY,
-    Kind.UNWATCHED: Status.HEALTHY,
-    Kind.CHANGING: Status.HEALTHY,
-    Kind.IDLE: Status.HEALTHY,
-    Kind.STEPLESS: Status.SUSPECT,
-    Kind.BLIND: Status.MONITORING_LOST,
-    Kind.SLOW: Status.SLOW,
-    Kind.STALLED: Status.SUSPECT,
-    Kind.SUSPENDED: Status.SUSPENDED,
-    Kind.ENDING: Status.HEALTHY,
-    Kind.ENDED: Status.ENDED,
-    Kind.LOST: Status.MONITORING_LOST,
+    ConditionKind.STEPPING: Status.HEALTHY,
+    ConditionKind.STARTING: Status.HEALTHY,
+    ConditionKind.UNWATCHED: Status.HEALTHY,
+    ConditionKind.CHANGING: Status.HEALTHY,
+    ConditionKind.IDLE: Status.HEALTHY,
+    ConditionKind.STEPLESS: Status.SUSPECT,
+    ConditionKind.BLIND: Status.MONITORING_LOST,
+    ConditionKind.SLOW: Status.SLOW,
+    ConditionKind.STALLED: Status.SUSPECT,
+    ConditionKind.SUSPENDED: Status.SUSPENDED,
+    ConditionKind.ENDING: Status.HEALTHY,
+    ConditionKind.ENDED: Status.ENDED,
+    ConditionKind.LOST: Status.MONITORING_LOST,
 }
 
-NEXT: dict[Status, dict[Kind, Status]] = {
+NEXT: dict[Status, dict[ConditionKind, Status]] = {
     Status.HEALTHY: _QUIET,
     Status.SLOW: _QUIET,
     Status.SUSPENDED: _QUIET,
@@ -59,34 +59,35 @@ NEXT: dict[Status, dict[Kind, Status]] = {
     # A stall becomes HUNG when its patience is over, not because of its kind: see
     # `JobWatch.advance`. While a job starts, ranks that connect to their peers may move in turn,
     # so that only steps end the suspicion.
-    Status.SUSPECT: _QUIET | {Kind.ENDING: Status.SUSPECT, Kind.STARTING: Status.SUSPECT},
+    Status.SUSPECT: _QUIET
+    | {ConditionKind.ENDING: Status.SUSPECT, ConditionKind.STARTING: Status.SUSPECT},
     # Only steps, changes in samples, or the end of the job close an open incident.
     Status.HUNG: {
-        Kind.STEPPING: Status.RECOVERED,
-        Kind.CHANGING: Status.RECOVERED,
-        Kind.SLOW: Status.RECOVERED,
-        Kind.STARTING: Status.HUNG,
-        Kind.UNWATCHED: Status.HUNG,
-        Kind.IDLE: Status.HUNG,
-        Kind.STEPLESS: Status.HUNG,
-        Kind.BLIND: Status.HUNG,
-        Kind.STALLED: Status.HUNG,
-        Kind.SUSPENDED: Status.HUNG,
-        Kind.ENDING: Status.HUNG,
-        Kind.ENDED: Status.ENDED,
-        Kind.LOST: Status.HUNG,
+        ConditionKind.STEPPING: Status.RECOVERED,
+        ConditionKind.CHANGING: Status.RECOVERED,
+        ConditionKind.SLOW: Status.RECOVERED,
+        ConditionKind.STARTING: Status.HUNG,
+        ConditionKind.UNWATCHED: Status.HUNG,
+        ConditionKind.IDLE: Status.HUNG,
+        ConditionKind.STEPLESS: Status.HUNG,
+        ConditionKind.BLIND: Status.HUNG,
+        ConditionKind.STALLED: Status.HUNG,
+        ConditionKind.SUSPENDED: Status.HUNG,
+        ConditionKind.ENDING: Status.HUNG,
+        ConditionKind.ENDED: Status.ENDED,
+        ConditionKind.LOST: Status.HUNG,
     },
     Status.RECOVERED: _QUIET
     | {
-        Kind.STEPPING: Status.RECOVERED,
-        Kind.CHANGING: Status.RECOVERED,
-        Kind.STARTING: Status.RECOVERED,
-        Kind.UNWATCHED: Status.RECOVERED,
-        Kind.IDLE: Status.RECOVERED,
-        Kind.ENDING: Status.RECOVERED,
+        ConditionKind.STEPPING: Status.RECOVERED,
+        ConditionKind.CHANGING: Status.RECOVERED,
+        ConditionKind.STARTING: Status.RECOVERED,
+        ConditionKind.UNWATCHED: Status.RECOVERED,
+        ConditionKind.IDLE: Status.RECOVERED,
+        ConditionKind.ENDING: Status.RECOVERED,
     },
     # An agent that reports again may report ranks that counted as ended.
-    Status.ENDED: _QUIET | {Kind.ENDING: Status.ENDED},
+    Status.ENDED: _QUIET | {ConditionKind.ENDING: Status.ENDED},
 }
 
 STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
@@ -134,7 +135,7 @@ class JobWatch:
     """None unless the job is slow."""
     samples: Samples = field(default_factory=Samples)
     """Stack samples; empty if the job has heartbeats."""
-    kind: Kind | None = None
+    kind: ConditionKind | None = None
     """The kind of the latest condition."""
     opening: Opening | None = None
     """The opening of the open incident, or of the latest incident of this stall."""
@@ -157,9 +158,12 @@ class JobWatch:
         effects: list[Effect] = []
         if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
             status = self._follow_stall(condition.stall, status, context, effects, now)
-        elif status is Status.RECOVERED and condition.kind in (Kind.STEPPING, Kind.CHANGING):
+        elif status is Status.RECOVERED and condition.kind in (
+            ConditionKind.STEPPING,
+            ConditionKind.CHANGING,
+        ):
             status = self._weigh_recovery(context, now)
-        elif condition.kind is Kind.STEPLESS and self.status is Status.SUSPECT:
+        elif condition.kind is ConditionKind.STEPLESS and self.status is Status.SUSPECT:
             effects += self._learn_pause(now)  # the stall is over, although no step was seen
             self.stall = self.diagnosis = self.patience = None
         reason = condition.reason

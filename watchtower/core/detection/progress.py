@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.condition import Kind
+from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.detection.no_heartbeat import has_no_heartbeat
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.text import clean, say_duration
 from watchtower.wire.verdict import Progress
 
-_NOT_WATCHED = frozenset({Kind.ENDED, Kind.ENDING, Kind.LOST})
-_GOES_ON = frozenset({Kind.STEPPING, Kind.SLOW, Kind.CHANGING})
+_NOT_WATCHED = frozenset({ConditionKind.ENDED, ConditionKind.ENDING, ConditionKind.LOST})
+_GOES_ON = frozenset({ConditionKind.STEPPING, ConditionKind.SLOW, ConditionKind.CHANGING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class ProgressView:
 
 def view_progress(
     gen: Generation,
-    kind: Kind | None,
+    kind: ConditionKind | None,
     diagnosis: Diagnosis | None,
     *,
     limit_s: float,
@@ -45,7 +45,7 @@ def view_progress(
     if kind in _GOES_ON and ago_s <= limit_s:
         text = f"Step {gen.step()}, the latest step was {say_duration(ago_s)} ago."
         return ProgressView(progress=Progress.STEPPING, text=text)
-    if kind is Kind.STARTING and ago_s <= limit_s:
+    if kind is ConditionKind.STARTING and ago_s <= limit_s:
         text = f"Step {gen.step()}. Too few steps were seen to know how long a step takes."
         return ProgressView(progress=Progress.STARTING, text=text)
     text = f"No step for {say_duration(ago_s)}; all ranks have made step {gen.step()}."
@@ -53,26 +53,26 @@ def view_progress(
 
 
 def _without_steps(
-    gen: Generation, kind: Kind, diagnosis: Diagnosis | None, limit_s: float, now: float
+    gen: Generation, kind: ConditionKind, diagnosis: Diagnosis | None, limit_s: float, now: float
 ) -> ProgressView:
     has_file = any(r.vitals.beat for r in gen.ranks.values())
-    if has_file and kind in (Kind.STARTING, Kind.STEPLESS):
+    if has_file and kind in (ConditionKind.STARTING, ConditionKind.STEPLESS):
         since_start = say_duration(now - gen.began_at)
         text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
         return ProgressView(progress=Progress.STARTING, text=text)
-    if kind is Kind.CHANGING:
+    if kind is ConditionKind.CHANGING:
         text = "No rank has heartbeats. The job makes progress: its stack samples change."
         return ProgressView(progress=Progress.STEPPING, text=text)
-    if kind is Kind.UNWATCHED:
+    if kind is ConditionKind.UNWATCHED:
         text = "No rank has heartbeats. Stack samples are being compared."
         return ProgressView(progress=Progress.STARTING, text=text)
-    if kind is Kind.IDLE:
+    if kind is ConditionKind.IDLE:
         text = "A rank waits for clients: the job has nothing to do."
         return ProgressView(progress=Progress.IDLE, text=text)
     if _is_idle(gen, diagnosis, limit_s, now):
         text = "No rank moves, and no rank is known to wait for another."
         return ProgressView(progress=Progress.IDLE, text=text)
-    if kind is Kind.BLIND:
+    if kind is ConditionKind.BLIND:
         text = "Not known: no rank has heartbeats, and no stack sample can be taken."
         return ProgressView(progress=Progress.NONE, text=text)
     if has_file:

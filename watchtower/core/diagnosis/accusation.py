@@ -46,7 +46,7 @@ class Tier(IntEnum):
     """No rule had an answer."""
 
 
-class Kind(Enum):
+class ReasonKind(Enum):
     """What a reason shows. The first word is its family, and the source of its evidence."""
 
     STACK = "stacks", "where a rank is"
@@ -99,7 +99,7 @@ class Kind(Enum):
 class Reason:
     """One observation that speaks for an accusation."""
 
-    kind: Kind
+    kind: ReasonKind
     weight: float
     ranks: tuple[int, ...] = ()
     about: ReasonSubject = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Kind, Reason
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Reason, ReasonKind
 from watchtower.core.diagnosis.bystanders import find_children, find_threads
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
@@ -39,19 +39,19 @@ def stack_reason(position: Position, weight: float | None = None) -> Iterator[Re
     """Yield where the rank is, and whether it stayed; nothing without a stack."""
     if position.stack is not None:
         weight = STACK_WEIGHTS[position.shape] if weight is None else weight
-        yield Reason(Kind.STACK, weight, (position.rank,), position)
+        yield Reason(ReasonKind.STACK, weight, (position.rank,), position)
 
 
 def kernel_reason(position: Position) -> Iterator[Reason]:
     """Yield what the kernel shows that its main thread waits for."""
     if position.wait.says:
         weight = KERNEL_WEIGHT if position.asleep else 0.0
-        yield Reason(Kind.KERNEL, weight, (position.rank,), position)
+        yield Reason(ReasonKind.KERNEL, weight, (position.rank,), position)
 
 
 def movement_reason(position: Position, weight: float) -> Reason:
     """Return CPU use and traffic of the rank's process tree."""
-    return Reason(Kind.MOVEMENT, weight, (position.rank,), position)
+    return Reason(ReasonKind.MOVEMENT, weight, (position.rank,), position)
 
 
 def step_reason(picture: Picture, position: Position) -> Iterator[Reason]:
@@ -60,7 +60,9 @@ def step_reason(picture: Picture, position: Position) -> Iterator[Reason]:
     known = [step for step in steps if step is not None]
     if position.step is not None and known:
         weight = LOWER_STEP_WEIGHT if position.step < min(known) else STEP_WEIGHT
-        yield Reason(Kind.STEP, weight, (position.rank,), Steps(position, min(known), max(known)))
+        yield Reason(
+            ReasonKind.STEP, weight, (position.rank,), Steps(position, min(known), max(known))
+        )
 
 
 def peers_reason(picture: Picture, suspects: Sequence[Position]) -> Iterator[Reason]:
@@ -70,10 +72,10 @@ def peers_reason(picture: Picture, suspects: Sequence[Position]) -> Iterator[Rea
         share = len(waiting) / max(len(picture.live), 1)
         presumed = all(item.presumed for item in waiting)
         weight = round((PRESUMED_WEIGHT if presumed else PEERS_WEIGHT) * max(share, 0.5), 2)
-        yield Reason(Kind.PEERS, weight, ranks_of(waiting), Ranks(tuple(waiting)))
+        yield Reason(ReasonKind.PEERS, weight, ranks_of(waiting), Ranks(tuple(waiting)))
     elif picture.gave_up:
         left = picture.gave_up
-        yield Reason(Kind.GAVE_UP, GAVE_UP_WEIGHT, ranks_of(left), Ranks(tuple(left)))
+        yield Reason(ReasonKind.GAVE_UP, GAVE_UP_WEIGHT, ranks_of(left), Ranks(tuple(left)))
 
 
 def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Reason]:
@@ -87,7 +89,7 @@ def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Rea
         if accused.intersection(end.ranks) and (path := picture.graph.path_to(end)):
             weight = LOG_WEIGHT if end.certain else CALLED_WEIGHT
             ranks = {rank for rank, _ in path}.union(end.ranks)
-            yield Reason(Kind.PATH, weight, tuple(sorted(ranks)), Path(path, end))
+            yield Reason(ReasonKind.PATH, weight, tuple(sorted(ranks)), Path(path, end))
             given += 1
     yield from _called_beside(picture, suspects)
 
@@ -108,21 +110,21 @@ def _called_beside(picture: Picture, suspects: Sequence[Position]) -> Iterator[R
         if log is not None:
             ranks = (*point.waiting, item.rank)
             about = CalledBeside(picture.comm_threads, point, item.rank, log.called)
-            yield Reason(Kind.CALLED_BESIDE, LOG_WEIGHT, ranks, about)
+            yield Reason(ReasonKind.CALLED_BESIDE, LOG_WEIGHT, ranks, about)
 
 
 def thread_reasons(picture: Picture, position: Position) -> Iterator[Reason]:
     """Yield the threads that it may wait for. They weigh nothing: that a thread stays somewhere
     does not show that it is the one waited for."""
     for found in find_threads(picture, position):
-        yield Reason(Kind.THREAD, 0.0, (position.rank,), found)
+        yield Reason(ReasonKind.THREAD, 0.0, (position.rank,), found)
 
 
 def child_reasons(picture: Picture, suspects: Iterable[Position]) -> Iterator[Reason]:
     """Yield children that may be waited for; they weigh nothing: many ranks have idle children."""
     for item in suspects:
         if found := find_children(picture, item):
-            yield Reason(Kind.CHILD, 0.0, (item.rank,), Children(found))
+            yield Reason(ReasonKind.CHILD, 0.0, (item.rank,), Children(found))
 
 
 def movement_reasons(suspects: Sequence[Position], weight: float = 0.0) -> list[Reason]:

@@ -21,7 +21,7 @@ ALWAYS_FIRST = 64
 take turns with calm jobs, so that hundreds of them do not hide healthy jobs."""
 
 
-class Candidate(NamedTuple):
+class Contender(NamedTuple):
     """A job that wants a place."""
 
     owner: str
@@ -41,11 +41,11 @@ def keep_fairly(newest_first: Iterable[tuple[str, str]], limit: int) -> set[str]
     return set(islice(by_turns((owner, name) for owner, name in newest_first), limit))
 
 
-def rank_fairly(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return all candidates in the order in which they get places."""
-    by_urgency = sorted(candidates, key=lambda each: (each[1:], each.owner))
+def rank_fairly(contenders: Iterable[Contender]) -> list[Contender]:
+    """Return all contenders in the order in which they get places."""
+    by_urgency = sorted(contenders, key=lambda each: (each[1:], each.owner))
     turns: Counter[str] = Counter()
-    first, others = list[Candidate](), list[Candidate]()
+    first, others = list[Contender](), list[Contender]()
     for each in by_turns((each.owner, each) for each in by_urgency):
         is_first = each.urgency <= IN_TROUBLE and turns[each.owner] < ALWAYS_FIRST
         turns[each.owner] += 1

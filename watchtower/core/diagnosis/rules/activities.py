@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind
 from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
 from watchtower.core.diagnosis.bystanders import find_stuck_worker, takes_from_process
 from watchtower.core.diagnosis.doubts import Doubt
@@ -92,7 +92,7 @@ def _was_fed(picture: Picture, position: Position) -> bool:
 def _show_workers(picture: Picture, loading: Sequence[Position]) -> Iterable[Reason]:
     for item in loading:
         if worker := find_stuck_worker(picture.stacks, item):
-            yield Reason(Kind.WORKER, worker.weight, (item.rank,), worker)
+            yield Reason(ReasonKind.WORKER, worker.weight, (item.rank,), worker)
 
 
 def _advise_loading(picture: Picture, first: Position) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _waits_for_network(_: Picture, position: Position) -> bool:
 
 def _show_sockets(_: Picture, remote: Sequence[Position]) -> Iterable[Reason]:
     for item in remote[:MAX_QUOTED]:
-        yield Reason(Kind.SOCKET, SOCKET_WEIGHT, (item.rank,), item)
+        yield Reason(ReasonKind.SOCKET, SOCKET_WEIGHT, (item.rank,), item)
 
 
 def _advise_network(_: Picture, first: Position) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
 
 def _show_locks(picture: Picture, locked: Sequence[Position]) -> Iterable[Reason]:
     for item in locked[:MAX_QUOTED]:
-        yield Reason(Kind.LOCK, LOCK_WEIGHT, (item.rank,), item)
+        yield Reason(ReasonKind.LOCK, LOCK_WEIGHT, (item.rank,), item)
     yield from child_reasons(picture, locked[:MAX_QUOTED])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, stack_reason
@@ -36,7 +36,7 @@ def find(picture: Picture) -> Accusation | None:
     breakers = find_cycle_breakers(cycle)
     suspects = tuple(picture.by_rank[rank] for rank in breakers or cycle.ranks)
     weight = LOG_WEIGHT if cycle.certain else CALLED_WEIGHT
-    reasons = [Reason(Kind.CYCLE, weight, cycle.ranks, cycle)]
+    reasons = [Reason(ReasonKind.CYCLE, weight, cycle.ranks, cycle)]
     for item in suspects[:MAX_QUOTED]:
         reasons += stack_reason(item)
     return Accusation(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.deaths import Death, find_put_to_death
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.elsewhere import find_doubts
@@ -108,13 +108,15 @@ def _accuse(
     accused = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in accused)
     reasons = [
-        *(Reason(Kind.ENDING, WEIGHTS[d.kind], (d.rank,), d) for d in dead[:MAX_QUOTED]),
+        *(Reason(ReasonKind.ENDING, WEIGHTS[d.kind], (d.rank,), d) for d in dead[:MAX_QUOTED]),
         *peers_reason(picture, suspects),
         *step_reason(picture, suspects[0]),
     ]
     if others:
         ranks = tuple(death.rank for death in others)
-        reasons.append(Reason(Kind.AFTERMATH, AFTERMATH_WEIGHT, ranks, Deaths((dead[0],), others)))
+        reasons.append(
+            Reason(ReasonKind.AFTERMATH, AFTERMATH_WEIGHT, ranks, Deaths((dead[0],), others))
+        )
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
@@ -169,4 +171,4 @@ def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
 
 
 def _lingers(found: Lingering) -> Reason:
-    return Reason(Kind.LINGERS, LINGERS_WEIGHT, (found.position.rank,), found)
+    return Reason(ReasonKind.LINGERS, LINGERS_WEIGHT, (found.position.rank,), found)

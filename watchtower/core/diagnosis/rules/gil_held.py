@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
@@ -30,7 +30,7 @@ def find(picture: Picture) -> Accusation | None:
         suspects,
         Cause.GIL_HELD,
         reasons=[
-            Reason(Kind.GIL, OWNER_WEIGHT, (item.rank,), held[item.rank])
+            Reason(ReasonKind.GIL, OWNER_WEIGHT, (item.rank,), held[item.rank])
             for item in suspects[:MAX_QUOTED]
         ],
         why_not=[] if outside else [doubts.GIL_INSIDE_CALL],

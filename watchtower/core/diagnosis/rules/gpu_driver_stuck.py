@@ -7,7 +7,7 @@ driver blocks the calls for all GPUs, the one that was blocked first is named.
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import peers_reason, step_reason
@@ -35,7 +35,7 @@ def find(picture: Picture) -> Accusation | None:
         tier=Tier.CANNOT_ANSWER,
         suspects=(suspect,),
         reasons=(
-            Reason(Kind.GPU_DRIVER, CALL_WEIGHT, (suspect.rank,), first),
+            Reason(ReasonKind.GPU_DRIVER, CALL_WEIGHT, (suspect.rank,), first),
             *step_reason(picture, suspect),
             *peers_reason(picture, (suspect,)),
         ),

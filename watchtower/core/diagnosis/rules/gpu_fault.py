@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import peers_reason, step_reason
@@ -33,7 +33,7 @@ def find(picture: Picture) -> Accusation | None:
         return None
     suspects = tuple(each.position for each in found)
     reasons = [
-        Reason(Kind.GPU_ERROR, ERROR_WEIGHT, (each.position.rank,), each)
+        Reason(ReasonKind.GPU_ERROR, ERROR_WEIGHT, (each.position.rank,), each)
         for each in found[:MAX_QUOTED]
     ]
     return Accusation(

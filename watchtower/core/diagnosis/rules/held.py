@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
@@ -87,7 +87,9 @@ def _is_suspended(cause: Cause, picture: Picture, held: Sequence[Position]) -> b
 def _accuse(row: HeldState, picture: Picture, held: Sequence[Position]) -> Accusation:
     reasons: list[Reason] = []
     for item in held[:MAX_QUOTED]:
-        reasons.append(Reason(Kind.HELD, row.weight, (item.rank,), Held(row.cause, item, held[0])))
+        reasons.append(
+            Reason(ReasonKind.HELD, row.weight, (item.rank,), Held(row.cause, item, held[0]))
+        )
         reasons += step_reason(picture, item)
         reasons += stack_reason(item, 0.0)  # where a held process happens to be proves nothing
     advice, wait = row.advice, held[0].wait.wait_class

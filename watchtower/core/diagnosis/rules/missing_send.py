@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import LOG_WEIGHT, stack_reason
 from watchtower.core.diagnosis.subjects import MissingSends
@@ -27,8 +27,8 @@ def find(picture: Picture) -> Accusation | None:
     reasons: list[Reason] = []
     for each in missing:
         pair = (each.sender, each.receiver)
-        reasons.append(Reason(Kind.MESSAGE, LOG_WEIGHT, pair, each))
-        reasons.append(Reason(Kind.AHEAD, AHEAD_WEIGHT, (each.sender,), each))
+        reasons.append(Reason(ReasonKind.MESSAGE, LOG_WEIGHT, pair, each))
+        reasons.append(Reason(ReasonKind.AHEAD, AHEAD_WEIGHT, (each.sender,), each))
     for rank in (missing[0].sender, missing[0].receiver):
         reasons += stack_reason(picture.by_rank[rank])
     senders = dict.fromkeys(each.sender for each in missing)

@@ -8,7 +8,7 @@ when it fell silent together with the job, and while no rank that answers is els
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import peers_reason, ranks_of
@@ -43,7 +43,7 @@ def find(picture: Picture) -> Accusation | None:
 
 def _fell_silent(lost: LostNode) -> Reason:
     weight = SURE_WEIGHT if lost.sure else EARLY_WEIGHT
-    return Reason(Kind.NODE, weight, ranks_of(lost.ranks), lost)
+    return Reason(ReasonKind.NODE, weight, ranks_of(lost.ranks), lost)
 
 
 def _are_missed(picture: Picture) -> bool:

@@ -10,7 +10,7 @@ host waits for the end of work, has failed.
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import step_reason
 from watchtower.core.diagnosis.subjects import OddGpu
@@ -59,7 +59,7 @@ def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusat
         tier=Tier.PROGRESS,
         suspects=(suspect,),
         reasons=(
-            Reason(Kind.GPU_LOAD, LOAD_WEIGHT, (suspect.rank,), odd),
+            Reason(ReasonKind.GPU_LOAD, LOAD_WEIGHT, (suspect.rank,), odd),
             *step_reason(picture, suspect),
         ),
         doubts=() if are_known else (doubts.GPUS_UNKNOWN,),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
@@ -34,7 +34,7 @@ def find_never_started(picture: Picture) -> Accusation | None:
         tier=Tier.NEVER_CAME,
         suspects=missing[:MAX_NAMED],
         reasons=(
-            Reason(Kind.NOT_SEEN, MISSING_WEIGHT, ranks_of(missing), Ranks(missing)),
+            Reason(ReasonKind.NOT_SEEN, MISSING_WEIGHT, ranks_of(missing), Ranks(missing)),
             *peers_reason(picture, missing),
         ),
         # More likely their nodes are not watched, or the world size is wrong.
@@ -70,7 +70,7 @@ def _has_stepped(positions: Iterable[Position]) -> bool:
 
 def _accuse_unanswered(picture: Picture, unanswered: Sequence[Position]) -> Accusation | None:
     reasons = [
-        Reason(Kind.UNANSWERED, UNANSWERED_WEIGHT, (item.rank,), item)
+        Reason(ReasonKind.UNANSWERED, UNANSWERED_WEIGHT, (item.rank,), item)
         for item in unanswered[:MAX_QUOTED]
     ]
     return accuse_elsewhere(
@@ -91,7 +91,7 @@ def _accuse_absent(picture: Picture, in_init: Sequence[Position]) -> Accusation 
         absent,
         Cause.INIT_STUCK,
         tier=Tier.NEVER_CAME,
-        reasons=[Reason(Kind.SET_UP, weight)],
+        reasons=[Reason(ReasonKind.SET_UP, weight)],
         advice=("look_before_it_joins", "check_master"),
         why_not=[doubts.MOST_OUTSIDE] if len(absent) > len(in_init) else [],
     )

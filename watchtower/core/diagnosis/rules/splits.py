@@ -7,12 +7,12 @@ others never call it. A mismatch: another operation, order, size or element type
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, stack_reason
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder
-from watchtower.core.diagnosis.waits.mismatches import Ground, Split, is_meeting
+from watchtower.core.diagnosis.waits.mismatches import Ground, Split
 from watchtower.wire.verdict import Cause
 
 LINE_WEIGHT = LOOP_WEIGHT = ODD_WEIGHT = 0.6
@@ -45,13 +45,13 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
     few, by_logs = ranks_of(split.few), split.ground is Ground.COLLECTIVE_LOGS
     if by_logs:
         weight = LOG_WEIGHT if split.certain else CALLED_WEIGHT
-        reasons = [Reason(Kind.OTHER_CALL, weight, few, split)]
+        reasons = [Reason(ReasonKind.OTHER_CALL, weight, few, split)]
     else:
-        reasons = [Reason(Kind.OTHER_LINE, LINE_WEIGHT, few, split)]
+        reasons = [Reason(ReasonKind.OTHER_LINE, LINE_WEIGHT, few, split)]
     if split.order in LOOP_ORDERS:
-        reasons.append(Reason(Kind.LOOP, LOOP_WEIGHT, few, split))
+        reasons.append(Reason(ReasonKind.LOOP, LOOP_WEIGHT, few, split))
     if split.proof is not None:
-        reasons.append(Reason(Kind.ODD, ODD_WEIGHT, few, split))
+        reasons.append(Reason(ReasonKind.ODD, ODD_WEIGHT, few, split))
     for item in (*split.few[:MAX_QUOTED], split.many[0]):
         reasons += stack_reason(item)
     return Accusation(
@@ -90,5 +90,5 @@ def _is_plain(split: Split) -> bool:
     """
     if split.order in (ProgramOrder.LEFT_LOOP, ProgramOrder.SAME_LINE):
         return True
-    meets = split.order is ProgramOrder.IN_LOOP or is_meeting(split.few_call)
+    meets = split.order is ProgramOrder.IN_LOOP or split.is_meeting
     return meets and len(split.few) == 1

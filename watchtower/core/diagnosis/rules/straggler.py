@@ -10,7 +10,7 @@ from math import comb
 from statistics import median
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import movement_reason, ranks_of, stack_reason
@@ -50,15 +50,15 @@ def find(picture: Picture) -> Accusation | None:
     others = [item for item in counted if item not in slow]
     shares = tuple(map(share_of, others))
     reasons = [
-        Reason(Kind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), WaitShares(slow[0], shares)),
-        Reason(Kind.PACE, PACE_WEIGHT),
+        Reason(ReasonKind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), WaitShares(slow[0], shares)),
+        Reason(ReasonKind.PACE, PACE_WEIGHT),
     ]
     for item in slow[:MAX_QUOTED]:
         if not item.waits:  # it had to be somewhere: that weighs nothing
             reasons += stack_reason(item, 0.0)
         reasons.append(movement_reason(item, 0.0))
         if slowed := picture.slowed_gpu(item.rank):
-            reasons.append(Reason(Kind.GPU_CLOCK, CLOCK_WEIGHT, (item.rank,), slowed))
+            reasons.append(Reason(ReasonKind.GPU_CLOCK, CLOCK_WEIGHT, (item.rank,), slowed))
     why_not = (doubts.ONE_OF_TWO,) if len(counted) == 2 else ()
     return Accusation(
         cause=Cause.STRAGGLER,
@@ -76,9 +76,11 @@ def find(picture: Picture) -> Accusation | None:
 def find_slow_job(picture: Picture) -> Accusation:
     """Return that the job is slow and no rank is known to be the reason."""
     counted = _counted(picture)
-    reasons = [Reason(Kind.PACE, SLOW_WEIGHT)]
+    reasons = [Reason(ReasonKind.PACE, SLOW_WEIGHT)]
     if counted:
-        reasons.append(Reason(Kind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted))))
+        reasons.append(
+            Reason(ReasonKind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted)))
+        )
     return Accusation(
         cause=Cause.JOB_SLOW,
         tier=Tier.PROGRESS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import Accusation, Kind, Reason, Tier
+from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
@@ -79,7 +79,7 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
     why_not = [doubt for doubt, holds in possible if holds]
     weight = LOG_WEIGHT if certain else CALLED_WEIGHT
     about = AllEntered(ends[0].points[0], certain, left)
-    entered = Reason(Kind.ALL_ENTERED, weight, ends[0].ranks, about)
+    entered = Reason(ReasonKind.ALL_ENTERED, weight, ends[0].ranks, about)
     has_root = any(point.operation in SENT_BY_ROOT | TAKEN_BY_ROOT for point in points)
     return _accuse(
         picture,
@@ -135,7 +135,9 @@ def _find_by_stacks(picture: Picture) -> Accusation | None:
 
 
 def _same_call(picture: Picture) -> Reason:
-    return Reason(Kind.SAME_CALL, STACKS_WEIGHT, ranks_of(picture.live), Ranks(tuple(picture.live)))
+    return Reason(
+        ReasonKind.SAME_CALL, STACKS_WEIGHT, ranks_of(picture.live), Ranks(tuple(picture.live))
+    )
 
 
 def _accuse(

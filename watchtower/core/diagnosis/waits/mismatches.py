@@ -48,6 +48,8 @@ class Split:
     few_call: str
     """Such as "barrier", or "all_reduce of float32[128]" where only that differs."""
     many_call: str
+    is_meeting: bool = False
+    """The call of the few carries no data, as its name in the stack says."""
     at: str = ""
     """Such as "number 41 of group default_pg"; empty without collective logs."""
     order: ProgramOrder = ProgramOrder.UNKNOWN
@@ -260,13 +262,15 @@ def _split_by_stacks(positions: Positions) -> Split | None:
     many, few = sorted(sites.values(), key=lambda items: (-len(items), items[0].rank))
     order = compare_positions(few[0], many)
     few_call, many_call = _call_of(few[0]), _call_of(many[0])
+    is_meeting = any(word in few_call.lower() for word in MEETINGS)
     return Split(
         ground=Ground.STACKS,
-        cause=_name_stack_cause(order, few_call, many_call),
+        cause=_name_stack_cause(order, is_meeting=is_meeting, same_call=few_call == many_call),
         few=tuple(few),
         many=tuple(many),
         few_call=few_call,
         many_call=many_call,
+        is_meeting=is_meeting,
         order=order,
         is_even=len(few) == len(many),
     )
@@ -280,20 +284,14 @@ TRANSFERS = ("send", "recv", "receive", "p2p")
 """Words in the names of calls between two ranks."""
 
 
-def _name_stack_cause(order: ProgramOrder, few_call: str, many_call: str) -> Cause:
+def _name_stack_cause(order: ProgramOrder, *, is_meeting: bool, same_call: bool) -> Cause:
     if order in (ProgramOrder.LEFT_LOOP, ProgramOrder.IN_LOOP):
         return Cause.UNEVEN_INPUTS
-    meets = is_meeting(few_call)
-    if order is ProgramOrder.LATER and meets:
+    if order is ProgramOrder.LATER and is_meeting:
         return Cause.UNEVEN_INPUTS
-    if few_call == many_call or meets:
+    if same_call or is_meeting:
         return Cause.CONDITIONAL_COLLECTIVE
     return Cause.MISMATCHED_COLLECTIVE
-
-
-def is_meeting(call: str) -> bool:
-    """Return whether a call carries no data."""
-    return any(word in call.lower() for word in MEETINGS)
 
 
 def _waits_by_name(position: Position) -> bool:
