@@ -321,3 +321,60 @@ def test_an_empty_report_under_a_dead_node_s_name_ends_no_rank(tell):
         assert all(record.is_live for record in sim.generation.ranks.values())
 
     tell(story)
+
+
+def train_unseen(sim: Simulation, steps: int, stalled_s: float) -> None:
+    """Let all live ranks make steps that nobody reports, then stop."""
+    sim.world.now += steps + stalled_s
+    for rank in sim.world.ranks.values():
+        if rank.ended is None:
+            rank.step, rank.advanced = rank.step + steps, steps
+            rank.beat_at = sim.world.now - stalled_s
+
+
+async def _hangs_again(sim: Simulation) -> None:
+    await sim.report(1)
+    assert [i.status.value for i in await sim.incidents()] == ["recovered"]
+    await sim.report(6)
+    await sim.dump(behind=1)
+    await sim.report(15)
+    first, second = await sim.incidents()
+    assert [s.rank for s in first.verdict.suspects] == [2]
+    assert (second.status.value, second.closed_at) == ("hung", None)
+    assert [s.rank for s in second.verdict.suspects] == [1]
+    assert second.verdict.cause is Cause.DATALOADER_STALL
+
+
+def test_a_job_that_recovered_and_hung_again_while_no_tower_ran_has_two_incidents(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, rank=2)
+        train_unseen(sim, steps=20, stalled_s=8)
+        await sim.restart_tower()
+        await _hangs_again(sim)
+
+    tell(story)
+
+
+def test_a_job_that_recovered_and_hung_again_while_its_nodes_were_cut_off_has_two_incidents(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, rank=2)
+        train_unseen(sim, steps=20, stalled_s=8)
+        await _hangs_again(sim)
+
+    tell(story)
+
+
+def test_a_rank_that_died_in_the_steps_after_a_hang_is_the_next_incident(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, rank=2)
+        train_unseen(sim, steps=20, stalled_s=8)
+        sim.world.end(3, EndingKind.EXIT, code=1)
+        await sim.restart_tower()
+        await sim.report(1)
+        await sim.dump(behind=3)
+        await sim.report(15)
+        assert sim.verdict.cause is Cause.PROCESS_DIED
+        assert [s.rank for s in sim.verdict.suspects] == [3]
+        assert [i.status.value for i in await sim.incidents()] == ["recovered", "hung"]
+
+    tell(story)

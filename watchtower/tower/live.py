@@ -127,6 +127,16 @@ class LiveJob:
             self.resumed_at = None
         return self.resumed_at is None
 
+    def has_recovered_unseen(self, gen: Generation) -> bool:
+        """Return whether every rank stepped after the open incident began.
+
+        No step need be seen for that: the tower was away, or the nodes were cut off from it.
+        """
+        opening = self.watch.opening
+        if self.watch.status is not Status.HUNG or opening is None:
+            return False
+        return gen.has_stepped_since(opening.at)
+
     def question(self) -> Question:
         """Return the subject of a diagnosis that starts now: this suspicion, slowness or end."""
         wait_counts = self.watch.wait_counts

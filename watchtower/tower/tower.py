@@ -269,6 +269,8 @@ class Tower:
         gen = job.generation
         if self._hold_back(job, live, now):
             return
+        if live.has_recovered_unseen(gen):
+            self.effects.carry_out(live, gen, live.watch.recover(now), now)
         samples = live.watch.samples
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
         if condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW) and not live.has_gone_on(

@@ -289,6 +289,14 @@ class JobWatch:
         self.stall, self.suspect_since, self._is_resumed = stall, now, True
         self.opening, self._timing = opening, DiagnosisTiming(now)
 
+    def recover(self, now: float) -> list[Effect]:
+        """End the open incident: the ranks made steps that were not reported then.
+
+        A stall of now is another one. Returns the effects.
+        """
+        self._is_resumed = False
+        return self._change(Status.RECOVERED, "its ranks made steps, unseen by a tower", now)
+
     def hung_in_s(self, now: float) -> float | None:
         """Return the seconds until a suspicion becomes an incident; None without a suspicion."""
         if self.status is not Status.SUSPECT or self.patience is None:
