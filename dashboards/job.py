@@ -184,6 +184,17 @@ PHASES = series(
     stacked=True,
 )
 
+WAITS = series(
+    Text(
+        "Who waits least",
+        "Share of samples in which the ranks that slow down the job, and the median rank, waited.",
+        "percentunit",
+        "The job is not slow",
+    ),
+    Query(f"max by (rank) (watchtower_rank_wait_ratio{THIS})", "rank {{rank}}"),
+    Query(f"max(watchtower_job_wait_ratio{THIS})", "median"),
+)
+
 EVIDENCE = bars(
     Text(
         "Evidence",
@@ -245,6 +256,7 @@ BOARD = Board(
         row(4, (24, STATE)),
         row(8, (12, RATE), (12, STEP_TIME)),
         row(8, (8, LAG), (8, PLACES), (8, PHASES)),
-        row(6, (8, EVIDENCE), (8, SIZE), (8, LABELS)),
+        row(8, (12, WAITS), (12, SIZE)),
+        row(6, (12, EVIDENCE), (12, LABELS)),
     ),
 )

@@ -57,6 +57,9 @@ XID_79 = f'watchtower_xid_last_timestamp_seconds{{node="gpu-042",{XID},{AGENT}}}
 
 STUCK = f'watchtower_nvml_stuck_seconds{{node="gpu-042",{AGENT}}}'
 
+PROCESSES = f'watchtower_gpu_processes{{node="gpu-042",gpu="3",{AGENT}}}'
+RANKS = f'watchtower_agent_ranks{{node="gpu-042",{AGENT}}}'
+
 TROUBLES = {
     "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
     "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
@@ -68,6 +71,7 @@ TROUBLES = {
     "WatchtowerJobDied": (DIED, "0", "1", 0),
     "WatchtowerGpuFault": (XID_79, "-3600", "50", 0),
     "WatchtowerDriverStuck": (STUCK, "0", "31", 0),
+    "WatchtowerGpuNodeUnwatched": (PROCESSES, "0", "2", 1800),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
 
@@ -218,6 +222,12 @@ def test_an_agent_that_cannot_be_scraped_is_reported(tmp_path: Path):
     check(tmp_path, series, promql_expr_test=[fires(name, 175, 0), fires(name, 180)])
 
 
+def test_a_node_whose_gpus_have_processes_and_ranks_is_watched(tmp_path: Path):
+    name, other = "WatchtowerGpuNodeUnwatched", RANKS.replace("gpu-042", "gpu-043")
+    series = {PROCESSES: "2x400", RANKS: "0x11 8x389", other: "0x400"}
+    check(tmp_path, series, promql_expr_test=[fires(name, 1860, 0)])
+
+
 def test_a_tower_that_is_down_for_a_minute_is_reported(tmp_path: Path):
     name = "WatchtowerDown"
     checks = [fires(name, 55, 0), fires(name, 115, 0), fires(name, 120), fires(name, 230, 0)]
@@ -295,6 +305,14 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "If a job hangs there, its own alert names the rank.",
         ),
         (
+            "WatchtowerGpuNodeUnwatched",
+            "31m",
+            {PROCESSES: "2x400", PROCESSES.replace('"3"', '"4"'): "1x400", RANKS: "0x400"},
+            "gpu-042 has 3 processes on its GPUs, and no rank is seen there",
+            "If they are a training job, its hangs are not seen. watchtower-agent check shows what "
+            "the agent sees.",
+        ),
+        (
             "WatchtowerAgentMissing",
             "3m",
             {
@@ -314,6 +332,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
     if alert == "WatchtowerAlertsNotDelivered":
         labels = {"destination": "slack"}
     severity = "critical" if "Not" in alert else "warning"
+    severity = "info" if "Unwatched" in alert else severity
     dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
     if "Node" in alert or "Gpu" in alert or "Driver" in alert:
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
@@ -337,7 +356,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 14
+    assert len(rules) == 15
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name

@@ -62,6 +62,23 @@ def test_a_scrape_has_the_declared_metrics_with_their_labels(tell):
     tell(story)
 
 
+def test_a_slow_job_shows_how_much_its_slow_rank_and_the_median_rank_wait(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(12)
+        await sim.step(4, step_s=3.0)
+        assert values(sim, "watchtower_job_wait_ratio") == {}  # slow, and not sampled yet
+        for _ in range(6):
+            await sim.dump(behind=2)
+            await sim.step(3, step_s=3.0)
+        assert sim.verdict.cause is Cause.STRAGGLER
+        assert values(sim, "watchtower_job_wait_ratio", "quantile") == {"0.5": 1.0}
+        assert values(sim, "watchtower_rank_wait_ratio", "rank") == {"2": 0.0}
+        await sim.step(12)
+        assert values(sim, "watchtower_rank_wait_ratio", "rank") == {}
+
+    tell(story)
+
+
 def ranks_by_place(sim: Simulation) -> dict[str, float]:
     found = values(sim, "watchtower_job_ranks", "place")
     assert len(found) == len(PLACES)

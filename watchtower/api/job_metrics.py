@@ -69,6 +69,8 @@ def _add_groups(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         table.JOB_PHASE_RANKS: counts.phases if counts else {},
         table.JOB_RANKS: job.places,
         table.JOB_EVIDENCE: job.evidence,
+        table.JOB_WAIT_RATIO: {f"{share:g}": s for share, s in job.waits.quantiles.items()},
+        table.RANK_WAIT_RATIO: {str(rank): s for rank, s in job.waits.by_rank.items()},
     }
     for spec, group in groups.items():
         for text, value in group.items():

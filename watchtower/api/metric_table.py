@@ -102,6 +102,18 @@ JOB_EVIDENCE = gauge(
     "`stacks`, only while the job makes no steps: its stacks are in, of the reported ranks. Not "
     "for a job that has ended.",
 )
+JOB_WAIT_RATIO = gauge(
+    "watchtower_job_wait_ratio",
+    "training_job quantile",
+    "Share of samples in which the median rank (0.5) waited for other ranks, 0 to 1. Only while "
+    "the job is slow and its ranks are sampled.",
+)
+RANK_WAIT_RATIO = gauge(
+    "watchtower_rank_wait_ratio",
+    "training_job rank",
+    "Share of samples in which a rank waited for other ranks, 0 to 1. Only for the ranks that slow "
+    "down the job by the current verdict, at most 16: these wait least.",
+)
 
 JOB_METRICS: tuple[MetricSpec, ...] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, MetricSpec)

@@ -18,6 +18,9 @@ from watchtower.wire.stacks import Stack
 CASE_SCHEMA = 1
 """Version of the format. Increase it when an older reader would misunderstand a newer case."""
 
+MIN_SAMPLES = 4
+"""Fewer samples of a rank do not show how much it waits for others."""
+
 
 class Presence(Enum):
     """State of a rank's process, as its node's agent reports it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
 
 from watchtower.core.detection.totals import JobTotals
 from watchtower.core.fleet.generation import Generation
@@ -20,6 +22,19 @@ PLACES = ("working", "waiting", "device", "elsewhere", "ended", "unseen")
 
 STALLED = (Status.SUSPECT, Status.HUNG)
 """Statuses in which ranks are dumped because of a stall."""
+
+
+MAX_RANKS_NAMED = 16
+"""Ranks of a slow job with a series of their own. The ranks change only with the verdict."""
+
+
+class WaitShares(NamedTuple):
+    """In which share of their samples ranks waited for other ranks, 0 to 1."""
+
+    quantiles: Mapping[float, float]
+    """Over all sampled ranks. Empty unless the job is slow."""
+    by_rank: Mapping[int, float]
+    """Of the ranks that slow down the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,8 @@ class JobMeasure:
     evidence: Mapping[str, float]
     """Share of the ranks that each source of evidence covers, 0 to 1. Empty for a job that has
     ended."""
+    waits: WaitShares
+    """How much ranks wait for other ranks."""
 
 
 DIED_SHOWN_S = 600.0
@@ -96,6 +113,17 @@ def count_places(live: LiveJob, gen: Generation) -> dict[str, int]:
     return dict.fromkeys(PLACES, 0) | known
 
 
+def measure_waits(live: LiveJob) -> WaitShares:
+    """Return how much ranks wait, while a job is slow and its ranks are sampled."""
+    counts, diagnosis = live.watch.wait_counts, live.watch.diagnosis
+    shares = counts.shares() if counts else {}
+    if not shares:
+        return WaitShares({}, {})
+    slow = diagnosis.suspects if diagnosis else ()
+    named = [suspect.rank for suspect in slow if suspect.rank in shares][:MAX_RANKS_NAMED]
+    return WaitShares({0.5: median(shares.values())}, {rank: shares[rank] for rank in named})
+
+
 def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeasure:
     """Return the values of a job. `phases` are those that have series already."""
     job, watch = tower.fleet.jobs[live.name], live.watch
@@ -122,4 +150,5 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         has_died=died,
         places={} if has_ended else count_places(live, gen),
         evidence={} if has_ended else find_evidence(tower, live, gen),
+        waits=measure_waits(live),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from watchtower.core.case import MIN_SAMPLES
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted, Effect
 from watchtower.core.reading.threads import index_stacks, was_waiting
 from watchtower.wire.dumps import RankDump
@@ -63,6 +64,14 @@ class WaitCounts:
         self._ordered += 1
         effects.append(DumpsWanted(reason="slow", again=True))
         return effects
+
+    def shares(self) -> dict[int, float]:
+        """Return the share of its samples in which a rank waited, 0 to 1, by rank.
+
+        Ranks with fewer than `MIN_SAMPLES` samples are left out.
+        """
+        counted = ((r, c) for r, c in self.by_rank.items() if c.samples >= MIN_SAMPLES)
+        return {rank: count.waits / count.samples for rank, count in counted}
 
     def settle(self, now: float) -> None:
         """Pause the dumps: the slow rank is known, or more dumps would not show it."""

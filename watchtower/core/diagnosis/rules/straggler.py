@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import comb
 from statistics import median
 
+from watchtower.core.case import MIN_SAMPLES
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.picture import Picture
@@ -17,9 +18,6 @@ from watchtower.core.diagnosis.reasons import movement_reason, ranks_of, stack_r
 from watchtower.core.diagnosis.subjects import Ranks, WaitShares
 from watchtower.core.reading.frames import FrameClass
 from watchtower.wire.verdict import Cause
-
-MIN_SAMPLES = 4
-"""Fewer samples of a rank say nothing about it."""
 
 OTHERS_WAIT = 0.4
 """Share of samples that the others must be found waiting in: twice as long a step makes it half."""
