@@ -138,7 +138,8 @@ class Driver(threading.Thread):
         if not self._wait("suspicion", lambda v: v["status"] in ("suspect", "hung")):
             return False
         self._loop.record("suspect")
-        if not self._wait("incident", lambda v: v["status"] == "hung"):
+        # A restarted tower may show the incident of the hang before for a moment.
+        if not self._wait("incident", lambda v: v["status"] == "hung" and _says(v, culprit, cause)):
             return False
         self._loop.record("hung")
         time.sleep(random.uniform(0.0, 2.0))

@@ -269,14 +269,14 @@ class Tower:
         gen = job.generation
         if self._hold_back(job, live, now):
             return
-        if live.has_recovered_unseen(gen):
-            self.effects.carry_out(live, gen, live.watch.recover(now), now)
         samples = live.watch.samples
         condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
         if condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW) and not live.has_gone_on(
             gen
         ):
             return
+        if condition.stall is not None and live.has_recovered_unseen(gen):
+            self.effects.carry_out(live, gen, live.watch.recover(now), now)
         losses = self._find_losses(live, gen, now)
         self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
         live.context = self._stall_context(gen, live, condition, now)
