@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from agent import config
@@ -47,6 +47,7 @@ from agent.watching.observing import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
+from watchtower.fair_order import by_turns
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_TEXT
@@ -87,7 +88,7 @@ class Agent:
         )
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
-        collectors = make_collectors(settings.root)
+        collectors = make_collectors(settings.root, self._rank_pids)
         self._observer = Observer(collectors, is_contained=self._is_contained)
         self._metrics = Metrics(settings.node)
         self._metrics.show_samples(self._observer.samples)
@@ -225,6 +226,11 @@ class Agent:
         """Give up the ranks, so that an agent that starts now may report them at once."""
         self._reports.offer(replace(self._make_report(), stopping=True))
         self._reports.flush(STOP_FLUSH_S)
+
+    def _rank_pids(self) -> Iterator[int]:
+        """Return the pids of the living ranks. Their owners take turns."""
+        found = (rank.found for rank in self._watchlist.living())
+        return by_turns((each.job.owner, each.process.pid) for each in found)
 
     def _make_report(self) -> Report:
         now, boot_now = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)

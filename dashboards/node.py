@@ -115,6 +115,17 @@ RANKS_OVER_TIME = series(
     stepped=True,
 )
 
+LIMITED = series(
+    Text(
+        "Ranks stopped by CPU limits",
+        "Ranks that a CPU limit stopped in a quarter of its periods or more.",
+        "none",
+        NOT_SCRAPED,
+    ),
+    Query(f"max(watchtower_cpu_limited_ranks{THIS})", "ranks"),
+    stepped=True,
+)
+
 DUMPS = series(
     Text(
         "Dumps by outcome",
@@ -266,7 +277,7 @@ BOARD = Board(
     rows=(
         row(4, (6, REPORTING), (6, RANKS), (6, INCIDENTS), (6, WAITING)),
         row(7, (14, NAMED), (10, ABOUT)),
-        row(7, (12, LIMITS), (12, RANKS_OVER_TIME)),
+        row(7, (8, LIMITS), (8, RANKS_OVER_TIME), (8, LIMITED)),
         row(7, (8, GPUS), (8, GPU_UTILIZATION), (8, GPU_POWER)),
         row(7, (14, XIDS), (10, OOM_KILLS)),
         row(7, (8, NICS), (8, NIC_BYTES), (8, NIC_ERRORS)),

@@ -6,15 +6,24 @@ Two kinds: readers of one rank's process (`process`, `traffic`, `endings`), and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from agent.collectors.collector import Collector
+from agent.collectors.cpu_limit import CpuLimits
 from agent.collectors.kernel_log import KernelLog
 from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
 
 
-def make_collectors(root: str) -> tuple[Collector, ...]:
-    """Return all collectors of the node. `root` is the root of its file system."""
+def make_collectors(
+    root: str, find_ranks: Callable[[], Iterable[int]] = lambda: ()
+) -> tuple[Collector, ...]:
+    """Return all collectors of the node.
+
+    `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now.
+    """
     return (
+        CpuLimits(root, find_ranks),
         KernelLog(root),
         Nvml(root),
         Network(root),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from agent.cgroups import CGROUP_MOUNT, read_memberships
 from agent.procfs import Proc, parse_fields
 
 MAX_POD_FOLDERS = 4096
@@ -29,7 +30,6 @@ MAX_KNOWN_PODS = 4096
 POD_WAIT_S = 1.0
 """Seconds between two reads of that folder, however many pods are not in it."""
 
-CGROUP_MOUNT = "sys/fs/cgroup"
 POD_LOGS = ("var/log", "pods")
 
 PODS = ("kubepods", "kubepods.slice")
@@ -122,15 +122,10 @@ class Owners:
     def _pod_of(self, pid: int) -> str | None:
         """Return the UID of the process's pod, "" outside of pods, None if that cannot be read."""
         is_hidden = False
-        raw = self._proc.try_read(pid, "cgroup", 65536).decode("utf-8", "surrogateescape")
-        for line in raw.split("\n"):
-            number, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            # A path that begins with /.. belongs to a cgroup namespace that we cannot see.
-            is_hidden |= path.startswith("/..") and _names_pod(path)
-            folders, pod = find_pod(path)
-            mounts = _mounts(number, controllers)
-            if pod and any(self._is_made_by_root(mount, folders) for mount in mounts):
+        for each in read_memberships(self._proc, pid):
+            is_hidden |= each.is_hidden and _names_pod(each.path)
+            folders, pod = find_pod(each.path)
+            if pod and any(self._is_made_by_root(mount, folders) for mount in each.mounts):
                 return pod
         return None if is_hidden else ""
 
@@ -216,10 +211,3 @@ def find_user(proc: Proc, pid: int) -> int | None:
 
 def _names_pod(path: str) -> bool:
     return any(_POD.fullmatch(part) for part in path.split("/", 16))
-
-
-def _mounts(number: str, controllers: str) -> tuple[str, ...]:
-    """Return where the hierarchy of a line of /proc/PID/cgroup is mounted, below CGROUP_MOUNT."""
-    if number == "0":
-        return ("", "unified")
-    return (controllers.removeprefix("name="),)

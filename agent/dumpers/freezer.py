@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
+from agent.cgroups import CGROUP_MOUNT, read_memberships
 from agent.procfs import Proc, parse_fields
 
-CGROUP_MOUNT = "sys/fs/cgroup"
 MAX_STATE_BYTES = 1024
 """Bytes read of a state file of the kernel, which has two lines."""
 
@@ -19,18 +19,19 @@ MAX_STATE_BYTES = 1024
 def is_frozen(proc: Proc, pid: int) -> bool:
     """Return whether a cgroup of the process is frozen. False also if that cannot be read."""
     mount = os.path.join(os.path.dirname(proc.path), CGROUP_MOUNT)
-    for line in proc.try_read(pid, "cgroup", 65536).decode("utf-8", "surrogateescape").split("\n"):
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "freezer" in controllers.split(","):
-            state = _read(f"{mount}/freezer{path}/freezer.state").strip()
-            if state in (b"FROZEN", b"FREEZING"):
-                return True
-        elif number == "0" and path:
-            events = parse_fields(_read(f"{mount}{path}/cgroup.events").replace(b" ", b":"))
-            if events.get("frozen") == "1":
-                return True
-    return False
+    return any(
+        _is_frozen(os.path.join(mount, folder), is_v2=each.is_v2)
+        for each in read_memberships(proc, pid)
+        if each.is_v2 or "freezer" in each.controllers
+        for folder in each.folders
+    )
+
+
+def _is_frozen(folder: str, *, is_v2: bool) -> bool:
+    if is_v2:
+        events = parse_fields(_read(f"{folder}/cgroup.events").replace(b" ", b":"))
+        return events.get("frozen") == "1"
+    return _read(f"{folder}/freezer.state").strip() in (b"FROZEN", b"FREEZING")
 
 
 def _read(path: str) -> bytes:

@@ -47,6 +47,8 @@ FAULTS = {
     "tower_restart": "dataloader_stall",
     "tower_restart_suspect": "dataloader_stall",
     "straggler": "straggler",
+    "cpu_limit": "straggler",
+    "throttled_straggler": "straggler",
     "symmetric": "symmetric_hang",
     "consequential": "process_died",
     "hung_then_cancelled": "dataloader_stall",

@@ -68,6 +68,33 @@ def test_a_gpu_with_reduced_clocks_is_the_reason():
     assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
 
 
+def test_a_cpu_limit_that_stops_the_rank_is_the_reason():
+    case = slow_case(*with_rank(ALIKE, SLOW))
+    suspect = case.ranks[5]
+
+    def said_after(age_s, rank=5):
+        limit = Observation(
+            source="cpu_limit",
+            subject=f"pid:{case.ranks[rank].pid}",
+            name="cpu_limit",
+            age_s=age_s,
+            text="its CPU limit (4 CPUs) stopped it in 62% of 100 periods",
+            pid=case.ranks[rank].pid,
+        )
+        nodes = [
+            replace(node, observations=(limit,) if node.node == suspect.node else ())
+            for node in case.nodes
+        ]
+        return diagnose(replace(case, nodes=tuple(nodes)))
+
+    said = said_after(age_s=4.0)
+    assert ([each.rank for each in said.suspects], said.domain) == ([5], Domain.SCHEDULER)
+    assert "stopped it in 62% of 100 periods" in said.summary
+    assert "raise or remove the CPU limit" in said.next_steps[0]
+    assert said_after(age_s=31.0).domain is not Domain.SCHEDULER
+    assert said_after(age_s=4.0, rank=4).domain is not Domain.SCHEDULER
+
+
 def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():
     assert said_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
 

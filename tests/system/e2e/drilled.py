@@ -46,6 +46,7 @@ NEED_MORE = {
     "dead_storage",
     "frozen",
     "cgroup_oom",
+    "cpu_limit",
     "clock_step",
     "sigkill",
     "launcher_kills_rest",

@@ -82,6 +82,7 @@ class ReasonKind(Enum):
     GPU_ERROR = "gpu", "an error of its GPU"
     GPU_LOAD = "gpu", "what its GPU does"
     GPU_CLOCK = "gpu", "a GPU with reduced clocks"
+    CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
     SET_UP = "startup", "no rank has passed set-up"
     ODD = "order", "counts that break the order"

@@ -79,6 +79,10 @@ def _has_slowed_gpu(rank: BlockedRank) -> bool:
     return rank.job.picture.slowed_gpu(rank.position.rank) is not None
 
 
+def _has_cpu_limit(rank: BlockedRank) -> bool:
+    return rank.job.picture.cpu_limit(rank.position.rank) is not None
+
+
 def _raised(service: str) -> Predicate:
     def holds(rank: BlockedRank) -> bool:
         evidence = rank.position.evidence
@@ -154,6 +158,12 @@ TABLE: tuple[Line, ...] = (
         _has_slowed_gpu,
         _D.GPU,
         "the GPU of the rank works with reduced clocks",
+    ),
+    Line(
+        frozenset({_C.STRAGGLER}),
+        _has_cpu_limit,
+        _D.SCHEDULER,
+        "a CPU limit stops the rank",
     ),
     # What blocks a rank, from the deepest to the nearest
     Line(

@@ -26,6 +26,12 @@ from watchtower.core.reading.observed import Observed
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.observations import Observation
 
+CPU_LIMIT = "cpu_limit"
+"""Family of the observation that a CPU limit stops a rank. An agent measures it every 10 s."""
+
+CPU_LIMIT_FRESH_S = 30.0
+"""An older one says nothing about the samples of now."""
+
 
 class Picture(Positions):
     """All positions of a case and what follows from them."""
@@ -116,6 +122,11 @@ class Picture(Positions):
         """Return the GPU of a rank if it is known to work with reduced clocks."""
         use = self.gpu_use(rank)
         return use if use is not None and use.pattern is GpuPattern.THROTTLED else None
+
+    def cpu_limit(self, rank: int) -> Observation | None:
+        """Return the observation that a CPU limit often stops a rank; None without a fresh one."""
+        found = self.observed(rank, CPU_LIMIT)
+        return next((each for each in found if each.age_s <= CPU_LIMIT_FRESH_S), None)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

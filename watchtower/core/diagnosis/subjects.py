@@ -197,6 +197,7 @@ ReasonSubject = (
     | Lingering
     | LostNode
     | MissingSend
+    | Observation
     | OddGpu
     | Path
     | Position

@@ -61,6 +61,7 @@ DRILLS: tuple[Drill, ...] = (
     absences.TOWER_RESTART,
     absences.TOWER_RESTART_SUSPECT,
     pauses.STRAGGLER,
+    pauses.CPU_LIMIT,
     collectives.SYMMETRIC,
     deaths.CONSEQUENTIAL,
     *aftermath.HUNG_THEN,

@@ -7,9 +7,12 @@ from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
-from watchtower.drills.gpus import HANGS, SPINS, WORKS
+from watchtower.drills.gpus import HANGS, SPINS, THROTTLED, WORKS
 from watchtower.drills.launching import node_name
-from watchtower.drills.setup import names
+from watchtower.drills.setup import Expected, Plan, Variables, names
+
+SLOW_FACTOR = 6.0
+"""How much longer a step of a GPU with reduced clocks takes. The queue of kernels hides a part."""
 
 
 def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
@@ -44,6 +47,19 @@ def _block_driver(run: DrillRun) -> None:
     run.wait_for_final()
 
 
+def _heat_gpu(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
+    run.wait_for_fault()
+    _show_gpus(run, THROTTLED, WORKS)
+    run.wait_for_final()
+
+
+def _plan_throttled(variables: Variables) -> Plan:
+    return event("slow_down", arguments={"factor": SLOW_FACTOR})(variables)
+
+
 KERNEL_WITHOUT_END = Drill(
     name="kernel_without_end",
     shows="the GPU of one rank runs a kernel that does not end, and the GPUs of all others wait",
@@ -67,4 +83,17 @@ NVML_HANG = Drill(
     act=_block_driver,
 )
 
-GPU_FAULTS = (KERNEL_WITHOUT_END, NVML_HANG)
+THROTTLED_STRAGGLER = Drill(
+    name="throttled_straggler",
+    shows="the clocks of one GPU are reduced because of heat, and its rank is slow",
+    expected=Expected(
+        cause="straggler", domain="gpu", mentions=("reduced clocks",), statuses=("slow",)
+    ),
+    plan=_plan_throttled,
+    warmups=3,
+    backends=ONLY,
+    own_gpus=True,
+    act=_heat_gpu,
+)
+
+GPU_FAULTS = (KERNEL_WITHOUT_END, NVML_HANG, THROTTLED_STRAGGLER)

@@ -12,6 +12,9 @@ from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 AFTERWARDS_STEPS = 5
 """Steps to wait for after the last pause."""
+HOST_WORK, CPUS = 0.2, 0.07
+"""CPU time of a step, as a share of its length, and the limit of the slow rank: its steps take
+three times as long."""
 SETTLE_S = 30.0
 """Seconds for a temporary suspect to clear."""
 
@@ -41,6 +44,14 @@ def _slow_down(run: DrillRun) -> None:
     slow_s = settings.slow_steps * settings.slow_factor * settings.step_s
     run.wait_for_step(step + settings.slow_steps, extra_s=2 * slow_s)
     run.wait_for_status((*CALM, "slow"), SETTLE_S)
+
+
+def _limit_cpu(run: DrillRun) -> None:
+    run.launch(host_work_s=HOST_WORK * run.settings.step_s)
+    run.warm_up()
+    run.set_up("control_group.py", "slow", str(run.job.pid(run.rank)), f"{CPUS:g}")
+    run.fault(f"rank {run.rank} may use {CPUS:g} of a CPU")
+    run.wait_for_final()
 
 
 def _plan_long_checkpoint(variables: Variables) -> Plan:
@@ -132,6 +143,16 @@ STRAGGLER = Drill(
     plan=_plan_straggler,
     warmups=3,
     act=happen,
+)
+
+CPU_LIMIT = Drill(
+    name="cpu_limit",
+    shows="the CPU limit of its control group slows down one rank (needs root)",
+    expected=Expected(
+        cause="straggler", domain="scheduler", mentions=("CPU limit",), statuses=("slow",)
+    ),
+    warmups=3,
+    act=_limit_cpu,
 )
 
 TEN_TIMES_SLOWER = Drill(

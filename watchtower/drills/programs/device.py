@@ -7,13 +7,17 @@ SPREAD = 2.0  # no step differs from the mean by more than this many times the j
 
 
 class Device:
-    def __init__(self, rank, step_s, jitter):
+    def __init__(self, rank, step_s, jitter, host_work_s=0.0):
         self.step_s = step_s
         self.jitter = jitter
+        self.host_work_s = host_work_s
         self._random = random.Random(f"{rank}:{time.time_ns()}")
 
     def synchronize(self, share):
-        """Wait for the kernels of this share of a step."""
+        """Prepare this share of a step on the host, then wait for its kernels."""
+        until = time.thread_time() + self.host_work_s * share
+        while time.thread_time() < until:
+            self._random.random()
         time.sleep(self.draw(share))
 
     def draw(self, share):

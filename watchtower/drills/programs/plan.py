@@ -20,6 +20,7 @@ class Plan:
     steps: int = 1_000_000
     step_s: float = 1.0
     jitter: float = 0.15
+    host_work_s: float = 0.0  # CPU time of each step
     beats: bool = True
     batches: int | None = None
     exchanges: list[str] = field(default_factory=list)

@@ -27,7 +27,7 @@ class Trainer:
         self.world_size = int(os.environ["WORLD_SIZE"])
         self.should_stop = False
         self.heartbeats = choose_heartbeats(plan.beats)
-        self.device = Device(self.rank, plan.step_s, plan.jitter)
+        self.device = Device(self.rank, plan.step_s, plan.jitter, plan.host_work_s)
         self.storage = Storage(plan.step_s * READ_SHARE)
         self.loader = Loader(self.storage, *self.share_of_data(), plan.batches)
         self.metrics = Metrics(self.rank)

@@ -31,7 +31,7 @@ MAX_CHANCE = 0.02
 MAX_SHARE = 0.25
 """More ranks than this share (and more than one) that wait little are the rule, not stragglers."""
 
-COUNTS_WEIGHT, PACE_WEIGHT, SLOW_WEIGHT, CLOCK_WEIGHT = 0.75, 0.3, 0.9, 0.5
+COUNTS_WEIGHT, PACE_WEIGHT, SLOW_WEIGHT, HELD_BACK_WEIGHT = 0.75, 0.3, 0.9, 0.5
 
 
 def find(picture: Picture) -> Accusation | None:
@@ -56,7 +56,9 @@ def find(picture: Picture) -> Accusation | None:
             reasons += stack_reason(item, 0.0)
         reasons.append(movement_reason(item, 0.0))
         if slowed := picture.slowed_gpu(item.rank):
-            reasons.append(Reason(ReasonKind.GPU_CLOCK, CLOCK_WEIGHT, (item.rank,), slowed))
+            reasons.append(Reason(ReasonKind.GPU_CLOCK, HELD_BACK_WEIGHT, (item.rank,), slowed))
+        if limit := picture.cpu_limit(item.rank):
+            reasons.append(Reason(ReasonKind.CPU_LIMIT, HELD_BACK_WEIGHT, (item.rank,), limit))
     why_not = (doubts.ONE_OF_TWO,) if len(counted) == 2 else ()
     return Accusation(
         cause=Cause.STRAGGLER,
@@ -64,11 +66,15 @@ def find(picture: Picture) -> Accusation | None:
         suspects=tuple(slow),
         reasons=tuple(reasons),
         doubts=(doubts.UNCOUNTED,) if len(counted) < len(picture.live) else why_not,
-        advice=(
-            "cool_gpu" if picture.slowed_gpu(slow[0].rank) else _advise(slow[0]),
-            "top",
-        ),
+        advice=(_find_reason(picture, slow[0]) or _advise(slow[0]), "top"),
     )
+
+
+def _find_reason(picture: Picture, first: Position) -> str:
+    """Return the advice for a known reason of its slowness; empty without one."""
+    if picture.slowed_gpu(first.rank):
+        return "cool_gpu"
+    return "raise_cpu_limit" if picture.cpu_limit(first.rank) else ""
 
 
 def find_slow_job(picture: Picture) -> Accusation:

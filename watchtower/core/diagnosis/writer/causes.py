@@ -317,11 +317,14 @@ def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
 
 def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     waits, samples = position.evidence.waits, position.evidence.looks
-    slowed = picture.slowed_gpu(position.rank)
-    clocks = ", and its GPU works with reduced clocks" if slowed else ""
+    why = ""
+    if picture.slowed_gpu(position.rank):
+        why = ", and its GPU works with reduced clocks"
+    elif limit := picture.cpu_limit(position.rank):
+        why = f", and {clean(limit.text, 96)}"
     if not waits:
-        return f"never waited for other ranks in {samples} samples{clocks}"
-    return f"waited for other ranks in only {waits} of {samples} samples{clocks}"
+        return f"never waited for other ranks in {samples} samples{why}"
+    return f"waited for other ranks in only {waits} of {samples} samples{why}"
 
 
 def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:

@@ -65,6 +65,7 @@ from watchtower.core.reading.gpus import GpuUse
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.dumps import ThreadDump
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
 MAX_ERRORS = 4
@@ -101,6 +102,7 @@ OF_ONE_RANK = frozenset(
         ReasonKind.GPU_LOAD,
         ReasonKind.GPU_DRIVER,
         ReasonKind.GPU_CLOCK,
+        ReasonKind.CPU_LIMIT,
     }
 )
 """Their sentences begin with the rank."""
@@ -356,6 +358,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.NODE: _about(LostNode, _say_node),
     ReasonKind.SET_UP: lambda *_: "no rank has finished set-up yet",
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
+    ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
     ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: say_slowed_gpu(use)),
     ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
     ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),

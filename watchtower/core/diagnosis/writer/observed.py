@@ -1,5 +1,5 @@
 """Evidence of collectors that no reason of the verdict contains: lines of the kernel log, what NVML
-says about GPUs, and links that were lost."""
+says about GPUs, CPU limits, and links that were lost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
 SOURCES = {
+    "cpu_limit": "CPU limit",
     "kernel_log": "kernel log",
     "nvml": "NVML",
     "network": "network interfaces",
