@@ -122,7 +122,11 @@ class Policy:
         "A rank whose process tree uses at least this many CPU cores counts as moving.",
     )
     slow_factor: float = setting(
-        2, 1.5, 1000, "A job whose steps take this many times their usual length is slow."
+        2,
+        1.5,
+        1000,
+        "A job whose steps take this many times their usual length is slow, until they take less "
+        "than 1.5 times.",
     )
     learned_factor: float = setting(
         1.5,

@@ -371,6 +371,14 @@ def test_steps_that_became_much_longer_are_slow():
     assert world.step(7, step_s=4.5).kind is ConditionKind.SLOW
 
 
+def test_a_job_whose_steps_are_about_the_limit_stays_slow():
+    world = running()
+    assert world.step(7, step_s=2.2).kind is ConditionKind.SLOW
+    kinds = [world.step(1, step_s=length).kind for length in (1.8, 2.2, 1.8, 1.8, 1.8, 1.8, 2.2)]
+    assert kinds == [ConditionKind.SLOW] * 7
+    assert world.step(7, step_s=1.2).kind is ConditionKind.STEPPING
+
+
 @pytest.mark.parametrize("setting", ["suspect_floor_s", "settle_s", "slow_factor"])
 def test_a_setting_out_of_range_names_itself_and_the_range(setting):
     with pytest.raises(ValueError, match=rf"`{setting}` is -1, allowed is"):

@@ -50,6 +50,12 @@ def test_the_usual_length_does_not_change_while_the_steps_are_slow():
     assert paced(*[1.0] * 12, *[3.0] * 60).slowdown == 3.0
 
 
+def test_the_most_slowdown_stays_until_the_steps_are_back_to_usual():
+    pace = paced(*[1.0] * 12, *[2.2] * 7, *[1.8] * 7)
+    assert (pace.slowdown, pace.most_slowdown) == (1.8, 2.2)
+    assert paced(*[1.0] * 12, *[2.2] * 7, *[1.4] * 7).most_slowdown == 1.0
+
+
 def test_single_slow_steps_and_jitter_are_not_slow():
     assert paced(*[1.0, 0.9, 1.1, 1.0, 3.0] * 30).slowdown == 1.0
 

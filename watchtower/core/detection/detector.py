@@ -181,7 +181,7 @@ class Detector:
             text = text if gen.step() >= 0 else "the first steps are not done yet"
             return Condition(kind=ConditionKind.STARTING, reason=text)
         pace = gen.pace("")
-        if pace.slowdown >= self.policy.slow_factor:
+        if pace.most_slowdown >= self.policy.slow_factor:
             text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
         return Condition(kind=ConditionKind.STEPPING, reason=f"step {gen.step()}")

@@ -64,6 +64,9 @@ class Pace:
     """Median of the samples before the recent ones. It does not change while the steps are slow."""
     slowdown: float = 1.0
     """Present length of a step divided by the usual length; 1 while they are not known."""
+    most_slowdown: float = 1.0
+    """The largest slowdown since the steps became slower; 1 once they are back to usual. With it, a
+    job whose slowdown is about a limit is slow all the time, not now and then."""
     pause_s: float = 0.0
     """Length of the pause that comes regularly; 0 without one."""
     _tick: list[float] = field(default_factory=list)
@@ -118,7 +121,8 @@ class Pace:
                 self.usual_s = self.usual_s or self._median
                 self._slow_for = self._slow_for or 1
             else:
-                self.usual_s, self._slow_for, self.slowdown = 0.0, 0, 1.0
+                self.usual_s = 0.0
+                self._end_slowness()
             self.plain.clear()
             self.plain.extend(self._long)
             self._long.clear()
@@ -142,6 +146,7 @@ class Pace:
         if self.slowdown < BACK_TO_USUAL:
             self._end_slowness()
             return
+        self.most_slowdown = max(self.most_slowdown, self.slowdown)
         self._slow_for, self._slow_for_s = self._slow_for + 1, self._slow_for_s + sample
         is_long = self._slow_for_s >= SLOW_FOR_S and self._slow_for > SLOW_STEPS
         if is_long or self._slow_for > SAMPLES:
@@ -150,7 +155,8 @@ class Pace:
             self.plain.extend(samples[-RECENT:])
 
     def _end_slowness(self) -> None:
-        self.slowdown, self._slow_for, self._slow_for_s = 1.0, 0, 0.0
+        self.slowdown = self.most_slowdown = 1.0
+        self._slow_for, self._slow_for_s = 0, 0.0
 
 
 MAX_PAUSES = 128
