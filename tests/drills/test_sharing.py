@@ -31,9 +31,10 @@ ALONE = {
     "tower_restart_healthy",
     "tower_restart_suspect",
     "tower_unreachable",
+    "throttled_straggler",
 }
-"""Drills that end a part, set its clock, change a setting, cut links, have a job without a name or
-many others."""
+"""Drills that end a part, set its clock or GPUs, change a setting, cut links, have a job without a
+name or many others."""
 
 
 def test_drills_that_leave_tower_and_agents_as_they_are_can_share_them() -> None:

@@ -67,6 +67,8 @@ LEFT_OUT_ON_TORCH = {
     "hung_then_cancelled_restarted",
     "hung_then_cancelled_node_lost",
     "straggler",
+    "cpu_limit",
+    "throttled_straggler",
 }
 
 
