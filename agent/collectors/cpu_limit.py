@@ -134,9 +134,10 @@ class CpuLimits:
         }
         self._stopped = {}
         for pid, levels in folders.items():
-            own = [shares[each] for each in levels if each in shares]
-            worst = max(own, default=None)
-            if worst is not None and worst.value >= REPORTED and worst.periods >= MIN_PERIODS:
+            own = (shares[each] for each in levels if each in shares)
+            enough = (share for share in own if share.periods >= MIN_PERIODS)
+            worst = max(enough, default=None)
+            if worst is not None and worst.value >= REPORTED:
                 self._stopped[pid] = worst
 
 

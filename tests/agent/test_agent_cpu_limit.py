@@ -94,6 +94,15 @@ def test_few_stops_few_periods_and_a_new_cgroup_of_the_name_are_not_reported(
     assert pod.limited == 0
 
 
+def test_a_limit_with_few_periods_does_not_hide_another_one(pod: Node):
+    pod.write(f"{POD}/container", cpu_max="50000 100000")
+    pod.look()
+    pod.stat(f"{POD}/container", 5, 5)
+    pod.stat(POD, 1100, 72)
+    (found,) = pod.look()
+    assert found.value == 0.62
+
+
 def test_it_ends_with_the_stops_and_with_the_rank(pod: Node):
     pod.stat(POD, 1100, 72)
     assert pod.look()
