@@ -14,7 +14,7 @@ import pytest
 
 from tests.core.builders import a_case, ranks_in
 from watchtower.core.case_parts import CaseParts
-from watchtower.diagnoser.messages import Limits, Request, limits_for
+from watchtower.diagnoser.messages import DiagnosisLimits, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, DiagnoserProcess
 
 DEADLINE_S = 30.0
@@ -68,14 +68,14 @@ def test_evidence_of_another_release_is_left_out(diagnoser):
 
 
 def test_one_that_uses_up_its_cpu_time_is_ended_by_the_kernel(diagnoser):
-    few_ms = Limits(cpu_s=0.05, memory_bytes=1 << 32)
+    few_ms = DiagnosisLimits(cpu_s=0.05, memory_bytes=1 << 32)
     with pytest.raises(DiagnoserDiedError, match=r"it used more than 0\.05 s of CPU time"):
         diagnoser.ask(replace(a_request(20_000), limits=few_ms))
     assert state_of(diagnoser.pid) == ""
 
 
 def test_one_that_needs_too_much_memory_does_not_take_it(diagnoser):
-    little = Limits(cpu_s=20.0, memory_bytes=1 << 20)
+    little = DiagnosisLimits(cpu_s=20.0, memory_bytes=1 << 20)
     try:
         answer = diagnoser.ask(replace(a_request(20_000), limits=little))
     except DiagnoserDiedError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from watchtower.drills.catalogue.pauses import plan_straggler
 from watchtower.drills.catalogue.queued import ONLY
 from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill import Drill
@@ -9,7 +12,7 @@ from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import HANGS, SPINS, THROTTLED, WORKS
 from watchtower.drills.launching import node_name
-from watchtower.drills.setup import Expected, Plan, Variables, names
+from watchtower.drills.setup import Expected, names
 
 
 def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
@@ -25,36 +28,18 @@ def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
         gpus.show(node_name(node), shown)
 
 
-def _run_kernel_without_end(run: DrillRun) -> None:
-    run.launch()
-    run.wait_for_step(1)
-    _show_gpus(run, WORKS, WORKS)
-    run.wait_for_fault()
-    _show_gpus(run, WORKS, SPINS)
-    run.wait_for_final()
+def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
+    """Return a run in which all GPUs work, and change their load with the fault."""
 
+    def act(run: DrillRun) -> None:
+        run.launch()
+        run.wait_for_step(1)
+        _show_gpus(run, WORKS, WORKS)
+        run.wait_for_fault()
+        _show_gpus(run, odd, others)
+        run.wait_for_final()
 
-def _block_driver(run: DrillRun) -> None:
-    run.launch()
-    run.wait_for_step(1)
-    _show_gpus(run, WORKS, WORKS)
-    run.wait_for_fault()
-    _show_gpus(run, WORKS + HANGS, SPINS)
-    run.note(f"the driver does not answer for the GPU of rank {run.rank}")
-    run.wait_for_final()
-
-
-def _heat_gpu(run: DrillRun) -> None:
-    run.launch()
-    run.wait_for_step(1)
-    _show_gpus(run, WORKS, WORKS)
-    run.wait_for_fault()
-    _show_gpus(run, THROTTLED, WORKS)
-    run.wait_for_final()
-
-
-def _plan_throttled(variables: Variables) -> Plan:
-    return event("slow_down", arguments={"factor": variables.settings.straggle_factor})(variables)
+    return act
 
 
 KERNEL_WITHOUT_END = Drill(
@@ -67,7 +52,7 @@ KERNEL_WITHOUT_END = Drill(
     detection=lambda _: {"hung_floor_s": 20.0},
     backends=ONLY,
     own_gpus=True,
-    act=_run_kernel_without_end,
+    act=_change_gpus(WORKS, SPINS),
 )
 
 NVML_HANG = Drill(
@@ -77,7 +62,7 @@ NVML_HANG = Drill(
     plan=event("stick_device"),
     backends=ONLY,
     own_gpus=True,
-    act=_block_driver,
+    act=_change_gpus(WORKS + HANGS, SPINS),
 )
 
 THROTTLED_STRAGGLER = Drill(
@@ -86,12 +71,12 @@ THROTTLED_STRAGGLER = Drill(
     expected=Expected(
         cause="straggler", domain="gpu", mentions=("reduced clocks",), statuses=("slow",)
     ),
-    plan=_plan_throttled,
+    plan=plan_straggler,
     warmups=3,
     # On queued the beats of a slow job come in bursts, and its steps do not seem slower.
     backends=("stdlib", "torch"),
     own_gpus=True,
-    act=_heat_gpu,
+    act=_change_gpus(THROTTLED, WORKS),
 )
 
 GPU_FAULTS = (KERNEL_WITHOUT_END, NVML_HANG, THROTTLED_STRAGGLER)

@@ -86,7 +86,8 @@ def _plan_slow(variables: Variables) -> Plan:
     return {"events": [{"act": "slow_down", "rank": None, **step}]}
 
 
-def _plan_straggler(variables: Variables) -> Plan:
+def plan_straggler(variables: Variables) -> Plan:
+    """Return the plan of a rank whose steps become longer."""
     arguments = {"factor": variables.settings.straggle_factor}
     return event("slow_down", arguments=arguments)(variables)
 
@@ -140,7 +141,7 @@ STRAGGLER = Drill(
     name="straggler",
     shows="one rank takes three times as long for each step, and the others wait for it each time",
     expected=Expected(cause="straggler", statuses=("slow",)),
-    plan=_plan_straggler,
+    plan=plan_straggler,
     warmups=3,
     act=happen,
 )
