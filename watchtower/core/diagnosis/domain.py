@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.gpus import WORKING as GPU_WORKS
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.service_errors import find_service
 from watchtower.wire.verdict import Cause, Domain
@@ -60,6 +61,12 @@ def _is_loading(rank: BlockedRank) -> bool:
 
 def _is_in_own_code(rank: BlockedRank) -> bool:
     return rank.position.frame_class in OWN_CODE and rank.wait_class not in MESSAGES
+
+
+def _runs_own_kernel(rank: BlockedRank) -> bool:
+    """Return whether it waits for its device, whose GPU works on."""
+    use = rank.job.picture.gpu_use(rank.position.rank)
+    return rank.position.waits_for_device and use is not None and use.pattern in GPU_WORKS
 
 
 def _makes_a_group(rank: BlockedRank) -> bool:
@@ -224,6 +231,12 @@ TABLE: tuple[Line, ...] = (
         "a call of a client for outside services (HTTP, S3, ...), without a known address",
     ),
     Line(ELSEWHERE, _is_loading, _D.DATA, "the rank waits for a batch, and nothing more is known"),
+    Line(
+        frozenset({_C.BEHIND_COLLECTIVE}),
+        _runs_own_kernel,
+        _D.USER_CODE,
+        "the rank waits for its device, and its GPU still works",
+    ),
     Line(
         _BEHIND, _is_in_own_code, _D.USER_CODE, "the rank is in the user's code, without a message"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event, happen
@@ -12,9 +13,12 @@ from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 AFTERWARDS_STEPS = 5
 """Steps to wait for after the last pause."""
-HOST_WORK, CPUS = 0.2, 0.07
-"""CPU time of a step, as a share of its length, and the limit of the slow rank: its steps take
-three times as long."""
+HOST_WORK = 0.2
+"""CPU time of a step, as a share of its planned length."""
+LIMITED_FACTOR = 3.5
+"""A CPU limit makes the steps of the slow rank this many times as long as they were: slow begins
+at 2, a stall at 5. On a busy machine steps are longer than planned, so they are measured first."""
+MEASURED_STEPS = 10
 SETTLE_S = 30.0
 """Seconds for a temporary suspect to clear."""
 
@@ -47,11 +51,20 @@ def _slow_down(run: DrillRun) -> None:
 
 
 def _limit_cpu(run: DrillRun) -> None:
-    run.launch(host_work_s=HOST_WORK * run.settings.step_s)
+    work_s = HOST_WORK * run.settings.step_s
+    run.launch(host_work_s=work_s)
     run.warm_up()
-    run.set_up("control_group.py", "slow", str(run.job.pid(run.rank)), f"{CPUS:g}")
-    run.fault(f"rank {run.rank} may use {CPUS:g} of a CPU")
+    cpus = work_s / (LIMITED_FACTOR * _measure_step(run))
+    run.set_up("control_group.py", "slow", str(run.job.pid(run.rank)), f"{cpus:.3f}")
+    run.fault(f"rank {run.rank} may use {cpus:.3f} of a CPU")
     run.wait_for_final()
+
+
+def _measure_step(run: DrillRun) -> float:
+    """Train for some steps more; return the mean seconds of one."""
+    begun, before = time.monotonic(), run.job.log.step or 0
+    run.wait_for_step(before + MEASURED_STEPS)
+    return (time.monotonic() - begun) / ((run.job.log.step or 0) - before)
 
 
 def _plan_long_checkpoint(variables: Variables) -> Plan:
