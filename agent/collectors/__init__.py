@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.gpu_files import GpuFiles
 from agent.collectors.kernel_log import KernelLog
 from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
@@ -24,6 +25,7 @@ def make_collectors(
     """
     return (
         CpuLimits(root, find_ranks),
+        GpuFiles(root, find_ranks),
         KernelLog(root),
         Nvml(root),
         Network(root),
