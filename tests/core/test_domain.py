@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.reading.service_errors import find_service
 from watchtower.core.reading.sockets import Ends, read_ends
 from watchtower.wire.dumps import Mount
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause, Domain
 
@@ -243,7 +244,24 @@ def lines_of_goldens():
         yield choose_line(picture, Cause(truth["cause"]), suspects or picture.live)
 
 
+def nvswitch_error():
+    """A picture of a job on a node with an error of its NVSwitch."""
+    words = "nvidia-nvswitch0: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"
+    error = Observation(
+        source="kernel_log", subject="pci:0000:c2:00", name="sxid.20034", age_s=9.0, text=words
+    )
+    return b.picture_of(
+        b.ranks_in(8), nodes=(NodeEvidence(node="n0", silent_for_s=0.5, observations=(error,)),)
+    )
+
+
+def test_errors_of_an_nvswitch_are_a_matter_of_the_gpus():
+    picture = nvswitch_error()
+    assert find_domain(picture, Cause.FABRIC_FAULT, ()) is Domain.GPU
+
+
 def lines_of_cases():
+    yield choose_line(nvswitch_error(), Cause.FABRIC_FAULT, [nvswitch_error().by_rank[0]])
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
         yield choose_line(picture, cause, (picture.by_rank[0],))

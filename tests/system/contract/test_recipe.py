@@ -12,17 +12,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 ASK_RULE = """
-from tests.core.builders import IN_TORCH_ALL_REDUCE, a_case, ranks_in
-from tests.core.recording import a_recorded_case, calls
+from dataclasses import replace
+
+from tests.core.rules.test_odd_gpu import SPINNING, observed
 from watchtower.core.diagnosis.diagnosis import diagnose
 
-inside = calls("all_reduce", before=30, open=1)
-built = ranks_in(4, IN_TORCH_ALL_REDUCE)
-halves = {"a": [0, 1], "b": [2, 3]}
-for groups in (halves, {"w": range(4)}):
-    made = {rank: {name: inside for name in groups if rank in groups[name]} for rank in range(4)}
-    said = diagnose(a_recorded_case(built, groups, made))
-    print(said.cause.value, said.summary, *said.next_steps, sep="|")
+apart = observed(SPINNING)
+first, *rest = apart.nodes
+same = tuple(replace(each, subject="pci:0000:3b:00") for each in first.observations)
+for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), apart):
+    said = diagnose(case)
+    ranks = [suspect.rank for suspect in said.suspects]
+    print(said.cause.value, ranks, *said.next_steps, *(e.text for e in said.evidence), sep="|")
 """
 
 ASK_COLLECTOR = """
@@ -41,12 +42,10 @@ print(observation.name, observation.text, sample.spec.name, *titles, sep="|")
 
 
 def test_the_patch_of_a_rule_makes_a_rule_that_works(tmp_path: Path) -> None:
-    several, one = answer(ASK_RULE, tmp_path, patch_of("fabric_fault.py")).splitlines()
-    assert several.startswith(
-        "fabric_fault|No rank is to blame: all members have entered all_reduce"
-    )
-    assert several.split("|")[2].startswith("check what connects these nodes")
-    assert one.startswith("symmetric_hang|")
+    shared, apart = answer(ASK_RULE, tmp_path, patch_of("misconfigured.py")).splitlines()
+    assert shared.startswith("misconfigured|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")
+    assert "4 ranks use one GPU" in shared
+    assert apart.startswith("unknown|[]|")
 
 
 def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(

@@ -31,7 +31,8 @@ class Tier(IntEnum):
     """How strong a kind of evidence is; lower wins, weights only count inside one tier."""
 
     CANNOT_ANSWER = 1
-    """The process is gone, stopped, traced, in uninterruptible sleep; its node or GPU is lost."""
+    """The process is gone, stopped, traced, in uninterruptible sleep; its node, GPU or link is
+    lost."""
     NEVER_CAME = 2
     """Missing ranks, stuck before the first collective, misconfigured."""
     WAIT_FOR = 3
@@ -84,6 +85,7 @@ class ReasonKind(Enum):
     GPU_CLOCK = "gpu", "a GPU with reduced clocks"
     CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
+    LINK = "fabric", "a link that failed"
     SET_UP = "startup", "no rank has passed set-up"
     ODD = "order", "counts that break the order"
     AHEAD = "order", "a sender that has gone on"

@@ -166,7 +166,9 @@ def _conclude(
     """Return what is known of the accused, or of the candidates, and of those that wait."""
     waiting = picture.waiting_without(item.rank for item in accused)
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
-    shown = (*show_bad_losses(picture), *show_observations(picture, accused))
+    links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
+    quoted = [fault.observation for fault in links]
+    shown = (*show_bad_losses(picture), *show_observations(picture, accused, quoted))
     evidence = dict.fromkeys([*written.evidence, *shown])
     return Diagnosis(
         cause=cause,

@@ -86,6 +86,11 @@ def _has_slowed_gpu(rank: BlockedRank) -> bool:
     return rank.job.picture.slowed_gpu(rank.position.rank) is not None
 
 
+def _has_failed_nvlink(rank: BlockedRank) -> bool:
+    faults = rank.job.picture.link_faults
+    return bool(faults) and faults[0].is_nvlink
+
+
 def _has_cpu_limit(rank: BlockedRank) -> bool:
     return rank.job.picture.cpu_limit(rank.position.rank) is not None
 
@@ -146,6 +151,12 @@ TABLE: tuple[Line, ...] = (
     Line(_GPU, _always, _D.GPU, ""),
     Line(frozenset({_C.NEVER_STARTED}), _always, _D.SCHEDULER, ""),
     Line(_HELD, _always, _D.OPERATOR, ""),
+    Line(
+        frozenset({_C.FABRIC_FAULT}),
+        _has_failed_nvlink,
+        _D.GPU,
+        "the link is an NVLink, or an NVSwitch reported an error",
+    ),
     Line(frozenset({_C.FABRIC_FAULT}), _always, _D.NETWORK, ""),
     # Ends
     Line(frozenset({_C.OOM_KILLED, _C.EXITED_EARLY}), _always, _D.USER_CODE, ""),

@@ -79,6 +79,8 @@ ONE_OF_CYCLE = Doubt("one_of_cycle", 0.55)
 SAME_LINE = Doubt("same_line", 0.7)
 SOME_LEFT = Doubt("some_left", 0.7)
 CALL_QUEUED = Doubt("call_queued", CANDIDATE)
+LINK_ERRORS_ALONE = Doubt("link_errors_alone", 0.7)
+LINK_MAY_BE_UNUSED = Doubt("link_may_be_unused", 0.85)
 COUNTS_APART = Doubt("counts_apart", CANDIDATE)
 ROOTS_MAY_DIFFER = Doubt("roots_may_differ", CANDIDATE)
 

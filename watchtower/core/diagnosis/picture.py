@@ -22,6 +22,7 @@ from watchtower.core.diagnosis.waits.sources import find_waits
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
 from watchtower.core.reading.gpus import GpuPattern, GpuUse, find_gpu_use
 from watchtower.core.reading.kernel import HELD
+from watchtower.core.reading.links import LinkFault, find_link_faults
 from watchtower.core.reading.observed import Observed
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.observations import Observation
@@ -31,6 +32,10 @@ CPU_LIMIT = "cpu_limit"
 
 CPU_LIMIT_FRESH_S = 30.0
 """An older one says nothing about the samples of now."""
+
+
+LINK_BEFORE_S = 60.0
+"""A link may fail this many seconds before the last step: libraries send again for a while."""
 
 
 class Picture(Positions):
@@ -127,6 +132,12 @@ class Picture(Positions):
         """Return the observation that a CPU limit often stops a rank; None without a fresh one."""
         found = self.observed(rank, CPU_LIMIT)
         return next((each for each in found if each.age_s <= CPU_LIMIT_FRESH_S), None)
+
+    @cached_property
+    def link_faults(self) -> tuple[LinkFault, ...]:
+        """Links of the job's nodes that failed around the stall, those that were lost first."""
+        seen = ((node.node, each) for node in self.case.nodes for each in node.observations)
+        return find_link_faults(seen, self.case.stalled_for_s + LINK_BEFORE_S)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

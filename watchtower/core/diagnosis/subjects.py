@@ -16,6 +16,7 @@ from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.threads import CommThreads
 from watchtower.core.reading.xids import GpuError
 from watchtower.wire.dumps import ChildDump, ThreadDump
@@ -28,6 +29,13 @@ class Ranks:
     """Several ranks."""
 
     items: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLinks:
+    """Links that failed, the most telling first."""
+
+    items: tuple[LinkFault, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +203,7 @@ ReasonSubject = (
     | GpuUse
     | Held
     | Lingering
+    | LinkFault
     | LostNode
     | MissingSend
     | Observation
@@ -215,6 +224,7 @@ ReasonSubject = (
 AccusationSubject = (
     Deaths
     | End
+    | FailedLinks
     | FaultyGpus
     | GilOwners
     | LingeringRanks

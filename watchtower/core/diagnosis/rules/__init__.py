@@ -14,7 +14,7 @@ order below decides, from the reason that excludes the most to the one that says
 5. what the user's code is in: named work (data, checkpoint) before unnamed waits (lock, busy,
    network), and last the bare fact of being elsewhere;
 6. ranks that all wait: a message left out, calls that do not fit together, and last that no rank is
-   to blame.
+   to blame: a link that failed, then no known reason.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.rules import (
     behind_collective,
     collective_cycle,
+    fabric_fault,
     gil_held,
     gpu_driver_stuck,
     gpu_fault,
@@ -82,6 +83,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("mismatched_collective", partial(find_split, Cause.MISMATCHED_COLLECTIVE)),
     ("uneven_inputs", partial(find_split, Cause.UNEVEN_INPUTS)),
     ("conditional_collective", partial(find_split, Cause.CONDITIONAL_COLLECTIVE)),
+    ("fabric_fault", fabric_fault.find),
     ("symmetric_hang", symmetric_hang.find),
 )
 """For jobs whose steps do not come."""

@@ -13,6 +13,7 @@ from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.subjects import (
+    FailedLinks,
     FaultyGpus,
     LostNodes,
     MissingSends,
@@ -21,6 +22,7 @@ from watchtower.core.diagnosis.subjects import (
     expect,
 )
 from watchtower.core.diagnosis.writer.gpu_errors import say_source
+from watchtower.core.diagnosis.writer.links import name_link
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -164,6 +166,7 @@ _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.PROCESS_TRACED: lambda _, a: {"tracer": name_tracer(a.suspects[0])},
     Cause.MISSING_SEND: lambda _, a: {"receiver": expect(a.about, MissingSends).items[0].receiver},
     Cause.COLLECTIVE_CYCLE: _of_cycle,
+    Cause.FABRIC_FAULT: lambda _, a: name_link(expect(a.about, FailedLinks).items[0]),
     Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
 }
 """What the sentences of one cause may name besides."""

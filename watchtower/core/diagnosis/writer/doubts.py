@@ -64,6 +64,8 @@ SENTENCES = {
     "same_line": "no collective log shows whether a rank is at this line in another iteration",
     "some_left": "some ranks have left the call, so the others may wait for something else",
     "call_queued": "one rank may not have begun the call, and that rank would be the cause",
+    "link_errors_alone": "the link has errors, but was not lost",
+    "link_may_be_unused": "it is not known whether the job uses this link",
     "counts_apart": "some ranks are several calls ahead, and may count other calls",
     "roots_may_differ": "ranks that passed different roots would wait in the same way",
     "one_of_two": "there are only two ranks, and one of them always waits less",

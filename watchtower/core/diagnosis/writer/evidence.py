@@ -46,6 +46,7 @@ from watchtower.core.diagnosis.writer.gpu_errors import (
     say_slowed_gpu,
     say_stuck_driver,
 )
+from watchtower.core.diagnosis.writer.links import say_link_fault
 from watchtower.core.diagnosis.writer.words import (
     MAX_WAITS,
     describe_children,
@@ -62,6 +63,7 @@ from watchtower.core.diagnosis.writer.words import (
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, join_words, say_duration
 from watchtower.wire.dumps import ThreadDump
@@ -356,6 +358,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.HELD: _about(Held, _say_held),
     ReasonKind.NOT_SEEN: _about(Ranks, _say_not_seen),
     ReasonKind.NODE: _about(LostNode, _say_node),
+    ReasonKind.LINK: _about(LinkFault, lambda _, fault: say_link_fault(fault)),
     ReasonKind.SET_UP: lambda *_: "no rank has finished set-up yet",
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),

@@ -3,7 +3,7 @@ says about GPUs, CPU limits, and links that were lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from watchtower.core.diagnosis.picture import Picture
@@ -31,15 +31,19 @@ MAX_SHOWN = 4
 """Events of one verdict: those about its suspects first."""
 
 
-def show_observations(picture: Picture, accused: Sequence[Position]) -> tuple[Evidence, ...]:
+def show_observations(
+    picture: Picture, accused: Sequence[Position], quoted: Collection[Observation] = ()
+) -> tuple[Evidence, ...]:
     """Return recent events of the nodes: those about the suspects, then those about others.
 
-    They have no weight: a reason that counts has its own evidence.
+    They have no weight: a reason that counts has its own evidence. `quoted` are not shown again.
     """
-    return tuple(islice(_find(picture, accused), MAX_SHOWN))
+    return tuple(islice(_find(picture, accused, quoted), MAX_SHOWN))
 
 
-def _find(picture: Picture, accused: Sequence[Position]) -> Iterator[Evidence]:
+def _find(
+    picture: Picture, accused: Sequence[Position], quoted: Collection[Observation]
+) -> Iterator[Evidence]:
     shown: set[tuple[str, Observation]] = set()
     for item in accused:
         for each in picture.observed(item.rank):
@@ -48,7 +52,8 @@ def _find(picture: Picture, accused: Sequence[Position]) -> Iterator[Evidence]:
                 yield _write(item.evidence.node, each, format_ranks([item.rank]))
     for node in picture.case.nodes:
         for each in sorted(node.observations, key=lambda each: each.age_s):
-            if _is_recent(picture, each) and (node.node, each) not in shown:
+            is_new = (node.node, each) not in shown and each not in quoted
+            if is_new and _is_recent(picture, each):
                 yield _write(node.node, each, "")
 
 

@@ -1,0 +1,102 @@
+"""fabric_fault: all ranks wait, and a link of the job's nodes failed around the stall."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_HIDDEN_WAIT,
+    a_case,
+    a_native,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.reading.links import find_link_faults
+from watchtower.wire.observations import Observation
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+LOST = ("network", "nic:eth1", "nic_link_lost", "eth1 lost its link and does not have it now")
+DOWN = ("kernel_log", "nic:eth2", "nic_link_down", "mlx5_core 0000:5e:00.0 eth2: Link down")
+ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent frames a second")
+SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
+MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
+NVLINK = ("nvml", "pci:0000:3b:00", "gpu_errors.nvlink_replay", "7 replays of NVLink since the")
+MEMORY = ("nvml", "pci:0000:3b:00", "gpu_errors.ecc_uncorrected", "7 errors of its memory")
+
+
+def seen(what, age_s=12.0, **values) -> Observation:
+    source, subject, name, text = what
+    return Observation(source=source, subject=subject, name=name, age_s=age_s, text=text, **values)
+
+
+def observed(*observations, built=None, stalled_for_s=10.0):
+    case = a_case(built or ranks_in(8, IN_ALL_REDUCE), stalled_for_s=stalled_for_s)
+    first, *rest = case.nodes
+    return replace(case, nodes=(first, *rest[:-1], replace(rest[-1], observations=observations)))
+
+
+def answer(case):
+    said = diagnose(case)
+    return said.cause.value, [suspect.rank for suspect in said.suspects]
+
+
+@pytest.mark.parametrize(("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu")])
+def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
+    case = observed(seen(what))
+    said = diagnose(case)
+    assert (said.cause.value, said.suspects, said.domain.value) == ("fabric_fault", (), domain)
+    assert said.confidence > 0.8
+    node = case.nodes[-1].node
+    assert f"{node}, 12 s ago: {what[3]}" in said.summary
+    assert node in said.next_steps[0]
+    assert sum(what[3] in each.text for each in said.evidence) == 1
+
+
+def test_hosts_that_wait_for_their_devices_wait_for_the_link_too():
+    """Their collectives are queued, so no stack shows one."""
+    values = {"native": POLLS, "cpu": 1.0, "state": "R", "syscall": "", "active": True}
+    hosts = ranks_in(8, IN_HIDDEN_WAIT, **values)
+    assert answer(observed(built=hosts))[1] == []
+    assert answer(observed(seen(LOST), built=hosts)) == ("fabric_fault", [])
+    spins = seen(
+        ("nvml", "pci:0000:3b:00", "gpu_pattern.spinning", ""), 1.0, pid=hosts[7].evidence.pid
+    )
+    works = replace(spins, name="gpu_pattern.working")
+    assert answer(observed(seen(LOST), spins, built=hosts))[0] == "fabric_fault"
+    assert answer(observed(seen(LOST), works, built=hosts))[0] != "fabric_fault"
+
+
+@pytest.mark.parametrize("what", [ERRORS, NVLINK])
+def test_errors_without_a_lost_link_are_less_certain(what):
+    said = diagnose(observed(seen(what)))
+    assert (said.cause.value, said.confidence) == ("fabric_fault", 0.7)
+    assert "link_errors_alone" in [doubt.kind for doubt in said.doubts]
+
+
+@pytest.mark.parametrize("what", [MILD, MEMORY])
+def test_other_errors_are_not_about_a_link(what):
+    assert answer(observed(seen(what))) == ("symmetric_hang", [])
+
+
+def test_a_link_that_failed_long_before_explains_nothing():
+    assert answer(observed(seen(LOST, 69.0)))[0] == "fabric_fault"
+    assert answer(observed(seen(LOST, 71.0)))[0] == "symmetric_hang"
+
+
+def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
+    built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(5, FETCHING, syscall="nanosleep"))
+    said = diagnose(observed(seen(LOST), built=built))
+    assert (said.cause.value, [each.rank for each in said.suspects]) == ("dataloader_stall", [5])
+    assert any("lost its link" in each.text for each in said.evidence)
+
+
+def test_lost_links_come_before_errors_and_the_earliest_first():
+    found = find_link_faults(
+        [("a", seen(ERRORS, 30.0)), ("b", seen(DOWN, 5.0)), ("c", seen(LOST, 9.0))], 60.0
+    )
+    assert [each.node for each in found] == ["c", "b", "a"]
+    assert [each.link for each in found] == ["eth1", "eth2", "eth1"]
