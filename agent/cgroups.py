@@ -55,3 +55,33 @@ def read_memberships(proc: Proc, pid: int) -> Iterator[Membership]:
             # "cpu,cpuacct" may be mounted under this name, the other way round, or one by one.
             mounts = tuple(dict.fromkeys((names, *names.split(","))))
             yield Membership(frozenset(controllers.split(",")), path, mounts)
+
+
+MAX_FILE_BYTES = 8192
+"""Bytes read of a file of a cgroup. `memory.stat` has 60 lines."""
+
+
+def list_folders(proc: Proc, pid: int, controller: str) -> Iterator[str]:
+    """Yield the folders of a process with this controller, its own first, below the mount.
+
+    A limit may be the one of a folder above: of a pod, or of the job's step. The root has none.
+    """
+    for each in read_memberships(proc, pid):
+        if (each.is_v2 or controller in each.controllers) and not each.is_hidden:
+            for mount in each.mounts:
+                yield from _climb(mount, each.path)
+
+
+def _climb(mount: str, path: str) -> Iterator[str]:
+    while path.strip("/"):
+        yield os.path.join(mount, path.strip("/"))
+        path = os.path.dirname(path.rstrip("/"))
+
+
+def read_file(folder: str, name: str) -> str:
+    """Return a file of a cgroup; empty if it cannot be read."""
+    try:
+        with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError:
+        return ""

@@ -9,6 +9,7 @@ from dashboards.panels import (
     STATES,
     YELLOW,
     Column,
+    Panel,
     Query,
     Text,
     dashboard_link,
@@ -103,9 +104,10 @@ SUSPECTS = table(
         "No rank was named in this time range",
     ),
     Query(f"""
-max by (rank, node) (last_over_time(watchtower_incident_suspect{THIS}[$__range]))
+max by (rank, node, gpu) (last_over_time(watchtower_incident_suspect{THIS}[$__range]))
 """),
     Column("rank", "rank"),
+    Column("gpu", "GPU"),
     Column("node", "node", link=dashboard_link("node", node="node")),
 )
 
@@ -167,6 +169,54 @@ max by (node) (watchtower_agent_ranks)
     stepped=True,
 )
 
+NAMED_GPUS = """
+on (node, index) label_join(
+  last_over_time(watchtower_incident_suspect{incident="$incident", gpu!=""}[$__range] @ end()),
+  "index", "", "gpu"
+)
+"""
+NAMED_NODES = f"on (node) last_over_time(watchtower_incident_suspect{THIS}[$__range] @ end())"
+NO_GPU = "No GPU of a named rank is known"
+
+
+def _named_gpus(title: str, description: str, unit: str, metric: str) -> Panel:
+    """Return a panel with the GPUs of the named ranks, and the median GPU of their nodes."""
+    return series(
+        Text(title, description, unit, NO_GPU),
+        Query(
+            f"""
+max by (node, index) (
+  {metric} * on (node, gpu) group_left (index) max by (node, gpu, index) (watchtower_gpu_info)
+)
+  and {NAMED_GPUS.strip()}
+""",
+            "{{node}} GPU {{index}}",
+        ),
+        Query(f"quantile(0.5, {metric} and {NAMED_NODES})", "median of these nodes"),
+    )
+
+
+GPU_UTILIZATION = _named_gpus(
+    "GPUs of the named ranks",
+    "Share of the time in which a kernel is resident; a kernel that waits counts, too.",
+    "percentunit",
+    "watchtower_gpu_utilization_ratio",
+)
+
+GPU_POWER = _named_gpus(
+    "Power of these GPUs",
+    "Power of the GPUs of the named ranks; a GPU that waits draws little.",
+    "watt",
+    "watchtower_gpu_power_watts",
+)
+
+GPU_TENSOR = _named_gpus(
+    "Tensor cores of these GPUs",
+    "Use of the tensor cores; GPUs before Hopper do not count it.",
+    "percentunit",
+    "watchtower_gpu_tensor_active_ratio",
+)
+
 BOARD = Board(
     name="incident",
     title="watchtower / incident",
@@ -196,5 +246,6 @@ BOARD = Board(
         row(7, (8, IDENTITY), (8, SUSPECTS), (8, VERDICTS)),
         row(4, (24, STATE)),
         row(8, (8, STEP), (8, LAG), (8, NODE_RANKS)),
+        row(8, (8, GPU_UTILIZATION), (8, GPU_POWER), (8, GPU_TENSOR)),
     ),
 )

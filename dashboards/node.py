@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dashboards import gpus
 from dashboards.board import Board, Variable, row
+from dashboards.gpus import NOT_SCRAPED, THIS
 from dashboards.panels import (
     GREEN,
     RED,
@@ -10,6 +12,7 @@ from dashboards.panels import (
     Column,
     Query,
     Text,
+    bars,
     dashboard_link,
     series,
     stat,
@@ -17,11 +20,8 @@ from dashboards.panels import (
     timeline,
 )
 
-THIS = '{node="$node"}'
 OF_AGENT = f"and on (instance, job) watchtower_agent_build_info{THIS}"
 """Only the processes of agents: other exporters have the same names."""
-
-NOT_SCRAPED = "The agent of this node is not scraped"
 
 REPORTING = stat(
     Text(
@@ -177,25 +177,6 @@ MEMORY = series(
     Query(f"max(process_resident_memory_bytes {OF_AGENT})", "agent"),
 )
 
-XIDS = table(
-    Text(
-        "GPU errors (Xid)",
-        "Errors that the GPU driver reported in the time range, by PCI address.",
-        "s",
-        "The driver reported no error in this time range",
-    ),
-    Query(f"""
-min by (gpu, xid, fatal, action) (
-  time() - max_over_time(watchtower_xid_last_timestamp_seconds{THIS}[$__range])
-)
-"""),
-    Column("gpu", "GPU"),
-    Column("xid", "Xid"),
-    Column("fatal", "GPU is to blame"),
-    Column("action", "action"),
-    Column("Value", "age", unit="s"),
-)
-
 OOM_KILLS = series(
     Text(
         "OOM kills",
@@ -205,38 +186,6 @@ OOM_KILLS = series(
     ),
     Query(f"max(watchtower_oom_kills_total{THIS})", "killed"),
     stepped=True,
-)
-
-GPUS = table(
-    Text(
-        "GPUs",
-        "What each GPU does now; spinning is a wait for another GPU.",
-        "none",
-        "No GPU of this node is read",
-    ),
-    Query(f"""
-max by (gpu, pattern) (watchtower_gpu_pattern{THIS} == 1)
-  * on (gpu) group_left (index, model) max by (gpu, index, model) (watchtower_gpu_info{THIS})
-"""),
-    Column("index", "GPU"),
-    Column("pattern", "does"),
-    Column("gpu", "PCI address"),
-    Column("model", "model"),
-)
-
-GPU_UTILIZATION = series(
-    Text(
-        "GPU utilization",
-        "Share of the time in which a kernel is resident; a kernel that waits counts, too.",
-        "percentunit",
-        "No GPU of this node is read",
-    ),
-    Query(f"max by (gpu) (watchtower_gpu_utilization_ratio{THIS})", "{{gpu}}"),
-)
-
-GPU_POWER = series(
-    Text("GPU power", "Power of each GPU.", "watt", "No GPU of this node is read"),
-    Query(f"max by (gpu) (watchtower_gpu_power_watts{THIS})", "{{gpu}}"),
 )
 
 NO_DEVICE = "No network interface of this node is a device, or the agent is not scraped"
@@ -269,6 +218,52 @@ NIC_ERRORS = series(
     ),
 )
 
+SHARED_MEMORY = series(
+    Text(
+        "Shared memory",
+        "Used share of /dev/shm of the node; containers have their own.",
+        "percentunit",
+        NOT_SCRAPED,
+    ),
+    Query(f"max(watchtower_shm_used_ratio{THIS})", "used"),
+    thresholds={0.95: RED},
+)
+
+MEMORY_LIMITS = series(
+    Text(
+        "Memory limits",
+        "Used share of the fullest memory limit of a rank on this node.",
+        "percentunit",
+        "No rank of this node has a memory limit",
+    ),
+    Query(f"max(watchtower_memory_limit_used_ratio{THIS})", "fullest"),
+    thresholds={0.97: RED},
+)
+
+PRESSURE = series(
+    Text(
+        "Pressure",
+        "Share of the time in which a process of the node waited for CPU, memory or storage.",
+        "percentunit",
+        "The kernel of this node does not count it",
+    ),
+    Query(f"max by (resource) (watchtower_pressure_ratio{THIS})", "{{resource}}"),
+)
+
+FRESH = bars(
+    Text(
+        "Age of each source",
+        "Seconds since a collector of the agent last read its source.",
+        "s",
+        NOT_SCRAPED,
+    ),
+    Query(
+        f"max by (source) (time() - watchtower_agent_source_last_success_timestamp_seconds{THIS})",
+        "{{source}}",
+    ),
+    thresholds={45: RED},
+)
+
 BOARD = Board(
     name="node",
     title="watchtower / node",
@@ -278,10 +273,13 @@ BOARD = Board(
         row(4, (6, REPORTING), (6, RANKS), (6, INCIDENTS), (6, WAITING)),
         row(7, (14, NAMED), (10, ABOUT)),
         row(7, (8, LIMITS), (8, RANKS_OVER_TIME), (8, LIMITED)),
-        row(7, (8, GPUS), (8, GPU_UTILIZATION), (8, GPU_POWER)),
-        row(7, (14, XIDS), (10, OOM_KILLS)),
+        row(7, (8, gpus.GPUS), (8, gpus.UTILIZATION), (8, gpus.POWER)),
+        row(7, (8, gpus.UNITS), (8, gpus.CLOCKS), (8, gpus.HEAT)),
+        row(7, (8, gpus.ERRORS), (8, gpus.HEALTH), (8, gpus.STUCK)),
+        row(7, (14, gpus.XIDS), (10, OOM_KILLS)),
+        row(7, (8, SHARED_MEMORY), (8, MEMORY_LIMITS), (8, PRESSURE)),
         row(7, (8, NICS), (8, NIC_BYTES), (8, NIC_ERRORS)),
         row(8, (12, DUMPS), (12, FAILURES)),
-        row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),
+        row(8, (6, FRESH), (6, CHECKS), (6, CPU), (6, MEMORY)),
     ),
 )

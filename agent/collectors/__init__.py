@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from agent.collectors.clock import WallClock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
 from agent.collectors.gpu_files import GpuFiles
 from agent.collectors.kernel_log import KernelLog
+from agent.collectors.memory import Memory
 from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
+from agent.collectors.shared_memory import SharedMemory
 
 
 def make_collectors(
@@ -29,4 +32,7 @@ def make_collectors(
         KernelLog(root),
         Nvml(root),
         Network(root),
+        Memory(root, find_ranks),
+        SharedMemory(root, find_ranks),
+        WallClock(),
     )

@@ -123,15 +123,17 @@ def test_an_incident_counts_for_its_cause_and_its_first_suspects_are_named(tell)
         assert {cause for cause, count in found.items() if count} == {"dataloader_stall"}
         (sample,) = collect(sim)["watchtower_incident_suspect"].samples
         incident = sim.live.incident
-        assert sample.labels == {"incident": incident.id, "rank": "2", "node": "n1"}
+        assert sample.labels == {"incident": incident.id, "rank": "2", "node": "n1", "gpu": ""}
         suspects = tuple(
-            Suspect(rank=rank, node="n", cause=Cause.UNKNOWN, why="") for rank in range(9000)
+            Suspect(rank=rank, node="n", cause=Cause.UNKNOWN, why="", gpu=rank % 8)
+            for rank in range(9000)
         )
         verdict = replace(incident.verdict, suspects=suspects)
         sim.live.incident = replace(incident, verdict=verdict)
         assert values(sim, "watchtower_incident_suspect", "rank").keys() == {
             str(rank) for rank in range(16)
         }
+        assert values(sim, "watchtower_incident_suspect", "gpu").keys() == set("01234567")
 
     tell(story)
 

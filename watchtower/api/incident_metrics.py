@@ -69,7 +69,8 @@ class IncidentMetrics:
             opened_at.add_metric(identity, incident.opened_at)
             acked.add_metric(identity, float(incident.ack is not None))
             for suspect in incident.verdict.suspects[:MAX_SUSPECTS]:
-                suspects.add_metric([incident.id, str(suspect.rank), label(suspect.node)], 1)
+                gpu = "" if suspect.gpu is None else str(suspect.gpu)
+                suspects.add_metric([incident.id, str(suspect.rank), label(suspect.node), gpu], 1)
         for ident, (labels, _) in self._scraped.items():
             if ident not in open_ids:
                 opened.add_metric(labels, 0)

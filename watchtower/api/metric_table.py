@@ -158,8 +158,9 @@ INCIDENT_INFO = gauge(
 
 INCIDENT_SUSPECT = gauge(
     "watchtower_incident_suspect",
-    "incident rank node",
-    "Always 1, for each of the first 16 ranks that the verdict on an open incident names.",
+    "incident rank node gpu",
+    "Always 1, for each of the first 16 ranks that the verdict on an open incident names. `gpu` is "
+    "the number of its GPU in NVML; empty if that is not known.",
 )
 
 JOBS = gauge(

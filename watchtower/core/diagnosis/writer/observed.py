@@ -14,10 +14,13 @@ from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
 SOURCES = {
+    "clock": "clock",
     "cpu_limit": "CPU limit",
     "kernel_log": "kernel log",
+    "memory": "memory",
     "nvml": "NVML",
     "network": "network interfaces",
+    "shared_memory": "shared memory",
 }
 """Collectors whose events are shown, and the name of each in a verdict."""
 

@@ -1,0 +1,133 @@
+"""Panels about the GPUs of one node, for its dashboard."""
+
+from __future__ import annotations
+
+from dashboards.panels import RED, YELLOW, Column, Query, Text, series, table
+
+THIS = '{node="$node"}'
+NOT_SCRAPED = "The agent of this node is not scraped"
+NOT_READ = "No GPU of this node is read"
+
+XIDS = table(
+    Text(
+        "GPU errors (Xid)",
+        "Errors that the GPU driver reported in the time range, by PCI address.",
+        "s",
+        "The driver reported no error in this time range",
+    ),
+    Query(f"""
+min by (gpu, xid, fatal, action) (
+  time() - max_over_time(watchtower_xid_last_timestamp_seconds{THIS}[$__range])
+)
+"""),
+    Column("gpu", "GPU"),
+    Column("xid", "Xid"),
+    Column("fatal", "GPU is to blame"),
+    Column("action", "action"),
+    Column("Value", "age", unit="s"),
+)
+
+GPUS = table(
+    Text(
+        "GPUs",
+        "What each GPU does now; spinning is a wait for another GPU.",
+        "none",
+        NOT_READ,
+    ),
+    Query(f"""
+max by (gpu, pattern) (watchtower_gpu_pattern{THIS} == 1)
+  * on (gpu) group_left (index, model) max by (gpu, index, model) (watchtower_gpu_info{THIS})
+"""),
+    Column("index", "GPU"),
+    Column("pattern", "does"),
+    Column("gpu", "PCI address"),
+    Column("model", "model"),
+)
+
+UTILIZATION = series(
+    Text(
+        "GPU utilization",
+        "Share of the time in which a kernel is resident; a kernel that waits counts, too.",
+        "percentunit",
+        NOT_READ,
+    ),
+    Query(f"max by (gpu) (watchtower_gpu_utilization_ratio{THIS})", "{{gpu}}"),
+)
+
+POWER = series(
+    Text("GPU power", "Power of each GPU.", "watt", NOT_READ),
+    Query(f"max by (gpu) (watchtower_gpu_power_watts{THIS})", "{{gpu}}"),
+)
+
+UNITS = series(
+    Text(
+        "Tensor cores and memory bandwidth",
+        "Use of the tensor cores and of the memory's bandwidth of each GPU.",
+        "percentunit",
+        "GPUs before Hopper do not count it",
+    ),
+    Query(f"max by (gpu) (watchtower_gpu_tensor_active_ratio{THIS})", "{{gpu}} tensor"),
+    Query(f"max by (gpu) (watchtower_gpu_dram_active_ratio{THIS})", "{{gpu}} memory"),
+)
+
+CLOCKS = series(
+    Text("GPU clocks", "Clock of the processors of each GPU.", "hertz", NOT_READ),
+    Query(f"max by (gpu) (watchtower_gpu_sm_clock_hertz{THIS})", "{{gpu}}"),
+    Query(
+        f"max by (gpu) (watchtower_gpu_sm_clock_hertz{THIS})"
+        f" and on (gpu) max by (gpu) (watchtower_gpu_throttled{THIS}) == 1",
+        "{{gpu}} reduced",
+    ),
+)
+
+HEAT = series(
+    Text("GPU temperature", "Temperature of each GPU.", "celsius", NOT_READ),
+    Query(f"max by (gpu) (watchtower_gpu_temperature_celsius{THIS})", "{{gpu}}"),
+    thresholds={80: YELLOW, 90: RED},
+)
+
+ERRORS = series(
+    Text(
+        "GPU errors",
+        "Errors of memory, NVLink and PCIe of each GPU in the time range up to each moment.",
+        "none",
+        "No GPU had an error",
+    ),
+    Query(
+        f"max by (gpu, kind) (increase(watchtower_gpu_ecc_errors_total{THIS}[$__range])) > 0",
+        "{{gpu}} memory {{kind}}",
+    ),
+    Query(
+        f"max by (gpu, kind) (increase(watchtower_gpu_nvlink_errors_total{THIS}[$__range])) > 0",
+        "{{gpu}} NVLink {{kind}}",
+    ),
+    Query(
+        f"max by (gpu) (increase(watchtower_gpu_pcie_replays_total{THIS}[$__range])) > 0",
+        "{{gpu}} PCIe replays",
+    ),
+)
+
+HEALTH = series(
+    Text(
+        "GPU repairs",
+        "Rows of memory that were replaced, and the driver's recovery action (0: none).",
+        "none",
+        "No GPU needs a repair",
+    ),
+    Query(
+        f"max by (gpu, state) (watchtower_gpu_remapped_rows{THIS}) > 0", "{{gpu}} rows {{state}}"
+    ),
+    Query(f"max by (gpu) (watchtower_gpu_recovery_action{THIS}) > 0", "{{gpu}} recovery action"),
+    stepped=True,
+)
+
+STUCK = series(
+    Text(
+        "Driver call that does not return",
+        "Seconds since a call of the GPU driver did not return.",
+        "s",
+        NOT_READ,
+    ),
+    Query(f"max(watchtower_nvml_stuck_seconds{THIS})", "stuck"),
+    thresholds={5: RED},
+)
